@@ -280,6 +280,10 @@ mutants: $(MUTANTS_VENV)/.ready ## Change the code in one place at a time: does 
 scheduling: setup ## 10,000 pods with parts on 20 nodes, with and without the extender: nothing twice, none waits, how full; build/scheduling.json (SCHEDULING_PODS)
 	@$(BIN)/python -m hack.scheduling
 
+.PHONY: why
+why: setup ## `kubectl nodedevice why` in 100 random situations on a control plane, two causes at once in each third (WHY_SITUATIONS, WHY_SEED)
+	WHY_SITUATIONS=$(or $(WHY_SITUATIONS),100) $(BIN)/python -m pytest -q -s tests/integration/why/test_situations.py
+
 .PHONY: gpu-check
 gpu-check: setup ## Compare this machine's NVML with the fake one: table, build/gpu-check.json
 	@$(BIN)/python -m hack.gpu_check

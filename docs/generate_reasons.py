@@ -1,11 +1,16 @@
-"""Writes docs/reasons.md: every reason of every condition and Event, from the code's own lists of them. Run by `make generate`."""
+"""Writes docs/reasons.md: what stops a pod, and every reason of every condition and Event, from the code's own lists of them.
+
+Run by `make generate`.
+"""
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kubectl_nodedevice.why.reasons import TABLE
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_api.names import Reason
 from nodedevice_operator.observability.events import OF_CONDITIONS, EventReason
@@ -13,8 +18,20 @@ from nodedevice_operator.observability.events import OF_CONDITIONS, EventReason
 PAGE = Path(__file__).parent / "reasons.md"
 _INTRO = """# Reasons
 
-Every reason that agents and operator report, from A to Z. Made from the code by `make generate`;
-[troubleshooting](troubleshooting.md) has causes and remedies.
+[Why a pod waits](#why-a-pod-waits), and [every reason](#of-conditions-and-events) that agents and operator report, from A to Z. Made
+from the code by `make generate`; [troubleshooting](troubleshooting.md) has causes and remedies.
+
+## Why a pod waits
+
+What [`kubectl nodedevice why`](why.md) finds, in the order in which it names it: from the request to the container that runs. A
+code is the same in each release. The line is the one that it prints, with the names of the pod, node or device; *who* is a role
+that may run it.
+
+| code | what stops the pod | line that helps | who |
+|---|---|---|---|
+"""
+_OTHERS = """
+## Of conditions and Events
 
 - `kubectl get nodedevices -o wide` shows the reason of Ready: that of the first condition that is not right.
 - A waiting pod's reason is in `status.waiting` of the NodeDevice, and in the message of its Event `DevicesWaiting`.
@@ -25,6 +42,17 @@ Every reason that agents and operator report, from A to Z. Made from the code by
 | reason | of | Event | what it says |
 |---|---|---|---|
 """
+
+
+# of a line's fields that are more than a name
+_PLACEHOLDERS = {
+    "resource_options": "--resource RESOURCE",
+    "device_options": "--device ID",
+    "gates_patch": "PATCH",
+    "scheduler_label": "LABEL",
+    "node_device": "NAME",
+    "device": "ID",
+}
 
 
 @dataclass(frozen=True)
@@ -56,10 +84,16 @@ def rows(kind: type) -> Iterator[Row]:
         yield Row(reason, group.removeprefix("# "), kind is EventReason or reason in OF_CONDITIONS, meaning)
 
 
+def _causes() -> Iterator[str]:
+    for row in TABLE:
+        line = re.sub(r"\{([a-z_]+)\}", lambda name: _PLACEHOLDERS.get(name[1], name[1].upper().replace("_", "-")), row.line)
+        yield f"| `{row.code}` | {row.meaning} | `{line}` | {row.role} |\n"
+
+
 def page() -> str:
     every = sorted([*rows(Reason), *rows(EventReason), *rows(GpuReason)], key=lambda row: row.reason)
     lines = (f"| `{row.reason}` | {row.of} | {'yes' if row.is_event else ''} | {row.meaning} |\n" for row in every)
-    return _INTRO + "".join(lines)
+    return _INTRO + "".join(_causes()) + _OTHERS + "".join(lines)
 
 
 def main() -> None:

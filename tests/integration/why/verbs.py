@@ -185,6 +185,12 @@ def _config_deleted(at: Situation) -> None:
     }
     at.client.create(NodeDeviceConfig.from_dict(body))
     at.client.delete(NodeDeviceConfig, at.name)
+    # it stays as long as somebody holds a device of it
+    for node, agent in at.agents.items():
+        uid = at.make_other(f"{node}-keeps", {"nodeName": node}, {at.resource: "1"})
+        own = {"namespace": at.namespace, "name": f"{at.name}-{node}-keeps"}
+        agent.allocations.append(allocation(uid, "main", "gpu-3", **own))
+    at.publish()
     _changed(state="Gone", registered="NotConfigured")(at)
 
 

@@ -18,14 +18,14 @@ def explain(facts: Facts) -> Explanation | None:
     if not refused:
         return None
     last = refused[-1]
-    owner = f"{last.about_kind.lower()} {last.about_name}"
+    owner = f"{last.about_kind.lower()}/{last.about_name}"
     quota = _QUOTA.search(last.message)
     fields = {"words": last.message, "owner": owner, "quota": quota.group(1) if quota else ""}
     code = "QuotaExceeded" if quota else "CreationRefused"
     context = {"pod": facts.name, "namespace": facts.namespace}
     return Explanation(
         f"pod {facts.namespace}/{facts.name}",
-        f"It does not exist: {last.about_kind} {last.about_name} cannot make it.",
+        f"does not exist: {last.about_kind} {last.about_name} cannot make it.",
         findings=findings_of([Obstacle(code, fields=fields)], context=context),
         unread=facts.unread,
     )

@@ -1,11 +1,11 @@
 """An explanation for people, on a screen, or for programs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from kubectl_nodedevice.output import BOLD, FAINT, GOOD, Screen
 from kubectl_nodedevice.text import age, some
-from kubectl_nodedevice.why.explanation import Explanation, Finding, Obstacle
+from kubectl_nodedevice.why.explanation import Explanation, Finding
 from kubectl_nodedevice.why.reasons import Access, line_of
 
 # obstacles that are shown of one finding; all are in the JSON
@@ -19,9 +19,10 @@ def show(screen: Screen, found: Explanation, allowed: Allowed, now: Any) -> None
     if screen.is_for_machines:
         screen.data("Explanation", data(found, allowed))
         return
-    screen.line(f"{found.subject}: {found.state}", BOLD)
+    screen.line(f"{found.subject} {found.state}", BOLD)
     for number, finding in enumerate(found.findings, 1):
         _show_finding(screen, number, finding, allowed)
+    screen.line()
     if not found.findings and found.is_stopped:
         screen.line("Nothing is known to stop it.", GOOD)
     for note in found.notes:
@@ -38,11 +39,11 @@ def show(screen: Screen, found: Explanation, allowed: Allowed, now: Any) -> None
 def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowed) -> None:
     screen.line("")
     screen.line(f"{number}. {finding.sentence}  [{finding.code}]")
-    lines = [line for each in finding.obstacles if (line := _detail(each))]
+    lines = list(_details(finding))
     for line in lines[:_MOST_SHOWN]:
         screen.line(f"   {line}")
     if len(lines) > _MOST_SHOWN:
-        screen.line(f"   and {len(lines) - _MOST_SHOWN} more nodes")
+        screen.line(f"   and so on: {len(lines) - _MOST_SHOWN} more")
     row = finding.row
     screen.line(f"   {row.advice}")
     screen.line(f"     {line_of(row, finding.fields)}")
@@ -50,10 +51,16 @@ def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowe
         screen.line(f"   You may not run this line; the role {row.role} may.", FAINT)
 
 
-def _detail(obstacle: Obstacle) -> str:
-    found = ": ".join(filter(None, [obstacle.node, obstacle.detail]))
-    as_of = f" (as of {obstacle.as_of})" if obstacle.as_of else ""
-    return f"{found}{as_of}" if obstacle.detail or as_of or obstacle.node else ""
+def _details(finding: Finding) -> Iterator[str]:
+    """Of nodes for which the same is to be said, one line."""
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for each in finding.obstacles:
+        nodes.setdefault((each.detail, each.as_of), []).append(each.node)
+    for (detail, as_of), names in nodes.items():
+        known = some([each for each in names if each], 5) if finding.of_nodes > 1 else ""
+        line = ": ".join(filter(None, [known, detail])) + (f" (as of {as_of})" if as_of else "")
+        if line:
+            yield line.strip()
 
 
 def data(found: Explanation, allowed: Allowed) -> Mapping[str, Any]:

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from kubectl_nodedevice.cluster import Meta, Node, NodeDevice
 from kubectl_nodedevice.text import age, some
-from kubectl_nodedevice.why import devices, supply
-from kubectl_nodedevice.why.devices import Unit, Wanted
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
 from kubectl_nodedevice.why.facts import Facts
+from kubectl_nodedevice.why.links import devices, supply
+from kubectl_nodedevice.why.links.devices import Unit, Wanted
 
 
 def resources_of(facts: Facts, device: str) -> list[NodeDevice]:
@@ -49,14 +49,14 @@ def _of_this(obstacle: Obstacle, unit: Unit) -> Obstacle:
 
 def _state(found: NodeDevice, units: list[Unit], device: str) -> str:
     if not units:
-        return "It is not listed, as healthy and free devices of long lists are not."
+        return "is not listed, as healthy and free devices of long lists are not."
     unit = units[0]
     if unit.total > 1:
-        return f"{unit.free} of its {unit.total} parts are free."
+        return f"has {unit.free} of {unit.total} parts free."
     held = [f"{each.namespace}/{each.pod}" for each in devices.holders_of(found).get(device, [])]
     if held:
-        return f"{some(sorted(set(held)))} holds it."
-    return "It is free." if unit.free else "Nobody holds it, and it is not given out."
+        return f"is held by {some(sorted(set(held)))}."
+    return "is free." if unit.free else "is held by nobody, and not given out."
 
 
 def _notes(facts: Facts, found: NodeDevice, device: str) -> Iterator[str]:

@@ -49,10 +49,13 @@ class Finding:
     def fields(self) -> Mapping[str, str]:
         """Those of its first obstacle, as a line is about one thing."""
         first = self.obstacles[0]
-        nodes = "1 node" if self.of_nodes == 1 else f"{self.of_nodes} nodes"
-        on = f"{len(self.nodes)} of {nodes}"
+        number = len(self.nodes)
+        on = f"{number} of {self.of_nodes} nodes"
+        if number == self.of_nodes:
+            on = f"all {number} nodes" if number > 1 else f"node {first.node}"
+        has = "has" if number == 1 else "have"
         options = f"--resource {shlex.quote(self.resource)}"
-        own = {"resource": self.resource, "resource_options": options, "node": first.node, "on": on}
+        own = {"resource": self.resource, "resource_options": options, "node": first.node, "on": on, "has": has}
         return {**self.context, **own, **first.fields}
 
     @property

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from kubectl_nodedevice.cluster import BY_DRA, Meta, Node, NodeDevice
 from kubectl_nodedevice.text import counted, some
-from kubectl_nodedevice.why import devices, supply
-from kubectl_nodedevice.why.devices import Wanted
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
 from kubectl_nodedevice.why.facts import NODE_DEVICES, NODES, Facts
-from kubectl_nodedevice.why.quantities import count, is_extended
+from kubectl_nodedevice.why.links import devices, supply
+from kubectl_nodedevice.why.links.devices import Wanted
+from kubectl_nodedevice.why.links.quantities import count, is_extended
 
 
 def explain(facts: Facts) -> Explanation:
@@ -53,13 +53,13 @@ def _of(facts: Facts, node: Node, resource: str) -> tuple[Obstacle, ...]:
 
 def _state(facts: Facts, node: Node) -> str:
     if not facts.has_read(NODE_DEVICES):
-        return "What it has is not known."
+        return "has devices that you may not see, if it has any."
     served = counted(len(facts.node_devices), "resource")
     if not facts.node_devices:
-        return "No agent shows a device of it: no plugin has registered there, or no agent runs."
+        return "has no devices: no plugin has registered there, or no agent runs."
     ready = len([each for each in facts.node_devices if each.condition("Ready").status == "True"])
     kubelet = "" if node.is_ready or not facts.has_read(NODES) else " Its kubelet is not Ready."
-    return f"It has {served}, of which {ready} {'is' if ready == 1 else 'are'} Ready.{kubelet}"
+    return f"has {served}, of which {ready} {'is' if ready == 1 else 'are'} Ready.{kubelet}"
 
 
 def _notes(facts: Facts, node: Node) -> Iterator[str]:

@@ -5,12 +5,12 @@ from datetime import timedelta
 from typing import Final
 
 from kubectl_nodedevice.cluster import Meta, Node, Pod
-from kubectl_nodedevice.text import age, counted, moment
-from kubectl_nodedevice.why import bound, offers, placement, pod_claims, supply
-from kubectl_nodedevice.why.devices import Wanted
+from kubectl_nodedevice.text import age, counted, moment, some
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
 from kubectl_nodedevice.why.facts import CLASSES, NODE_DEVICES, NODES, Facts
-from kubectl_nodedevice.why.quantities import largest, requests
+from kubectl_nodedevice.why.links import bound, offers, placement, pod_claims, supply
+from kubectl_nodedevice.why.links.devices import Wanted
+from kubectl_nodedevice.why.links.quantities import largest, requests
 
 # a scheduler that runs has tried a pod by then
 _PATIENCE: Final = timedelta(seconds=5)
@@ -31,19 +31,19 @@ def explain(facts: Facts) -> Explanation:
 
 def _ended(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
     if pod.phase == "Succeeded":
-        return Explanation(subject, "It has ended as it should.", is_stopped=False)
+        return Explanation(subject, "has ended as it should.", is_stopped=False)
     code, fields = "PodFailed", {"words": ": ".join(filter(None, [pod.reason, pod.message])) or "without a reason"}
     if pod.meta.deleted:
         code, fields = "PodDeleted", {"since": f" for {age(pod.meta.deleted, facts.now)}"}
     found = findings_of([Obstacle(code, pod.node, fields=fields)], context=context)
-    return Explanation(subject, f"It {asked(pod)}.", findings=found, unread=facts.unread)
+    return Explanation(subject, f"{asked(pod)}.", findings=found, unread=facts.unread)
 
 
 def _on_its_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
     found = findings_of(bound.obstacles(facts, pod), 1, context)
     has = "; ".join(_held(facts, pod))
     has = f" It has {has}." if has else ""
-    state = f"It is bound to {pod.node} and {asked(pod)}.{has}"
+    state = f"is bound to {pod.node} and {asked(pod)}.{has}"
     is_running = pod.phase == "Running" and all(each.state == "running" or each.is_init for each in pod.containers)
     if not found and is_running:
         return Explanation(subject, f"{state} It runs.", is_stopped=False, unread=facts.unread)
@@ -67,9 +67,14 @@ def _node_words(facts: Facts) -> str:
 
 def asked(pod: Pod) -> str:
     """Such as: asks for 2 of vendor.com/gpu."""
-    wanted = [f"{number} of {resource}" for resource, number in requests(pod).items()]
+    wanted = [f"{number} {resource}" for resource, number in requests(pod).items()]
     wanted += [f"claim {each.claim or each.template or each.name}" for each in pod.claims]
-    return f"asks for {' and '.join(wanted)}" if wanted else "asks for no device"
+    return f"asks for {listed(wanted)}" if wanted else "asks for no device"
+
+
+def listed(words: list[str]) -> str:
+    """a, b and c."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
@@ -85,7 +90,7 @@ def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str])
     words, at = _scheduler(facts, pod)
     return Explanation(
         subject,
-        f"It waits for a node and {asked(pod)}.",
+        f"waits for a node and {asked(pod)}.",
         findings=findings_of([*own, *shared], len(nodes), context),
         notes=tuple(_notes(facts, pod, nodes, on_nodes)),
         words=words,
@@ -183,4 +188,4 @@ def _notes(facts: Facts, pod: Pod, nodes: tuple[Node, ...], on_nodes: dict[str, 
         yield f"{counted(others, 'further node')} {'has' if others == 1 else 'have'} nothing of what it asks for."
     fitting = [name for name, found in on_nodes.items() if not found]
     if fitting and (requests(pod) or pod.claims) and facts.has_read(NODE_DEVICES):
-        yield f"Nothing is known against {', '.join(fitting[:3])}{' and others' if len(fitting) > 3 else ''}."
+        yield f"Of what is known here, {some(fitting)} could take it."

@@ -195,7 +195,7 @@ TABLE: Final = (
     Row(
         "NodeCordoned",
         "The node is cordoned as a whole (spec.unschedulable).",
-        "Cordoned as a whole: {on}.",
+        "Cordoned as a whole (kubectl cordon): {on}.",
         "When its maintenance is over:",
         "kubectl uncordon {node}",
         Role.ADMIN,
@@ -204,7 +204,7 @@ TABLE: Final = (
     Row(
         "NodeTaint",
         "The node has a taint that the pod does not tolerate.",
-        "A taint that it does not tolerate: {on}.",
+        "It does not tolerate a taint of {on}.",
         "Remove the taint when it has served its purpose (the control plane's own come back), or add a toleration:",
         "kubectl taint node {node} {taint}-",
         Role.ADMIN,
@@ -214,7 +214,7 @@ TABLE: Final = (
     Row(
         "NoAgent",
         "The node's agent has no Lease: it does not run, or has never reached the API server.",
-        "No agent: {on}.",
+        "No agent on {on}.",
         "See the agent's pod, or start it:",
         _AGENT_PODS,
         Role.FLEET_VIEW,
@@ -223,7 +223,7 @@ TABLE: Final = (
     Row(
         "AgentSilent",
         "The node's agent has stopped renewing its Lease.",
-        "The agent is silent: {on}.",
+        "The agent is silent on {on}.",
         "See its pod, and the node's clock and network:",
         _AGENT_PODS,
         Role.FLEET_VIEW,
@@ -232,7 +232,7 @@ TABLE: Final = (
     Row(
         "NotConfigured",
         "The built-in plugin was taken out of the configuration of the node.",
-        "{resource} is not configured any more: {on}.",
+        "{resource} is not configured any more on {on}.",
         "Create the NodeDeviceConfig again, or have it select the node; those that exist:",
         "kubectl get nodedeviceconfigs",
         Role.FLEET_VIEW,
@@ -241,7 +241,7 @@ TABLE: Final = (
     Row(
         "PluginAway",
         "The device plugin or DRA driver is not connected, or has not sent its devices yet.",
-        "The device plugin of {resource} is away: {on}.",
+        "The device plugin of {resource} is away on {on}.",
         "Start the plugin on the node; its pods:",
         _NODES_PODS,
         Role.ADMIN,
@@ -250,7 +250,7 @@ TABLE: Final = (
     Row(
         "NotInjectable",
         "Devices cannot reach containers on the node.",
-        "Devices cannot reach containers: {on}.",
+        "Devices of {resource} cannot reach containers on {on}.",
         "The message of Injectable has the remedy:",
         "kubectl describe nodedevice {node_device}",
         Role.FLEET_VIEW,
@@ -259,7 +259,7 @@ TABLE: Final = (
     Row(
         "NodeDeviceInvalid",
         "The NodeDevice is not one that an agent keeps for this node.",
-        "A NodeDevice that no agent keeps: {on}.",
+        "No agent keeps the NodeDevice of {resource} on {on}.",
         "Delete it; the agent creates its own:",
         "kubectl delete nodedevice {node_device}",
         Role.ADMIN,
@@ -268,7 +268,7 @@ TABLE: Final = (
     Row(
         "CapacityConflict",
         "Another client writes the number of the resource on the Node, which the operator leaves to it.",
-        "Another client owns the number of {resource}: {on}.",
+        "Another client owns the number of {resource} on {on}.",
         "Stop that client; the operator then takes the name back. Who wrote what:",
         _OWNERS,
         Role.FLEET_VIEW,
@@ -277,7 +277,7 @@ TABLE: Final = (
     Row(
         "PolicyRefuses",
         "The resource is not in the policy of required plugins, so that the Node does not show it.",
-        "{resource} is not in the policy of required plugins: {on}.",
+        "The policy of required plugins keeps {resource} off {on}.",
         "The message of Advertised has the remedy:",
         "kubectl describe nodedevice {node_device}",
         Role.FLEET_VIEW,
@@ -286,7 +286,7 @@ TABLE: Final = (
     Row(
         "CapacityRefused",
         "The API server refuses the operator's write of the Node.",
-        "The Node's number cannot be written: {on}.",
+        "The number of {resource} cannot be written on {on}.",
         "A policy, a webhook or the operator's role refuses it; the message of Advertised has its words:",
         "kubectl describe nodedevice {node_device}",
         Role.FLEET_VIEW,
@@ -295,7 +295,7 @@ TABLE: Final = (
     Row(
         "StrayCapacity",
         "Somebody wrote a number of the resource on a Node where a DRA driver offers it: pods there get no device.",
-        "A number that nobody serves hides the DRA driver's devices: {on}.",
+        "A number of {resource} that nobody serves hides the DRA driver's devices on {on}.",
         "Remove it, so that the scheduler makes a claim; who wrote it:",
         _OWNERS,
         Role.FLEET_VIEW,
@@ -305,7 +305,7 @@ TABLE: Final = (
     Row(
         "TooFewTogether",
         "The node has fewer devices of the resource than the pod asks for, however many are free.",
-        "Fewer devices than the {count} of {resource} that it asks for: {on}.",
+        "It asks for {count} of {resource}, which is more than {on} {has}.",
         "Ask for fewer, or add devices; all that there are:",
         _DEVICES,
         Role.FLEET_VIEW,
@@ -314,7 +314,7 @@ TABLE: Final = (
     Row(
         "TooFewOnOneDevice",
         "No physical device has as many parts free as one container asks for.",
-        "No device has {most} of {resource} free: {on}.",
+        "No device has {most} of {resource} free on {on}.",
         "Ask for fewer, or wait until pods on one device have ended; what is free on each:",
         _DEVICES,
         Role.FLEET_VIEW,
@@ -323,7 +323,7 @@ TABLE: Final = (
     Row(
         "DevicesCordoned",
         "An administrator took devices out of service.",
-        "Cordoned devices of {resource}: {on}.",
+        "Devices of {resource} are cordoned on {on}.",
         "Those that work again:",
         "kubectl nodedevice uncordon {node} --resource {resource} {device_options}",
         Role.CORDON,
@@ -332,7 +332,7 @@ TABLE: Final = (
     Row(
         "DevicesBroken",
         "Devices are unhealthy, or their plugin does not list them any more.",
-        "Broken devices of {resource}: {on}.",
+        "Devices of {resource} are broken on {on}.",
         "What is wrong with one, and its remedy:",
         "kubectl nodedevice why device {node} {device} --resource {resource}",
         Role.FLEET_VIEW,
@@ -341,7 +341,7 @@ TABLE: Final = (
     Row(
         "DevicesInOtherUse",
         "Devices are given out in another way: under another resource, whole or in parts.",
-        "Devices of {resource} that are in use in another way: {on}.",
+        "Devices of {resource} are in use in another way on {on}.",
         "They are free when the pods that have them so have ended:",
         "kubectl nodedevice devices --node {node}",
         Role.FLEET_VIEW,
@@ -350,7 +350,7 @@ TABLE: Final = (
     Row(
         "DevicesTainted",
         "A DRA driver, or an administrator, tainted devices.",
-        "Tainted devices of {resource}: {on}.",
+        "Devices of {resource} are tainted on {on}.",
         "The driver takes its taints away when the device works; those that are set:",
         "kubectl get resourceslices,devicetaintrules --output yaml",
         Role.ADMIN,
@@ -359,7 +359,7 @@ TABLE: Final = (
     Row(
         "DevicesHeld",
         "Other pods hold the devices.",
-        "Held by other pods: {on}.",
+        "Other pods hold {resource} on {on}.",
         "It gets devices when enough of these pods have ended:",
         _DEVICES,
         Role.FLEET_VIEW,
@@ -368,7 +368,7 @@ TABLE: Final = (
     Row(
         "CapacityBehind",
         "The Node shows fewer than are available, and nothing of the above is the reason.",
-        "The Node does not show yet what is available: {on}.",
+        "What is available of {resource} is not shown yet by {on}.",
         "The operator writes it; see whether it runs:",
         "kubectl nodedevice check",
         Role.FLEET_VIEW,
@@ -377,7 +377,7 @@ TABLE: Final = (
     Row(
         "NodeShowsFewer",
         "The Node shows fewer than the pod asks for, and what it has is not known: no agent shows it.",
-        "The Node shows fewer than the {count} of {resource} that it asks for: {on}.",
+        "It asks for {count} of {resource}, and fewer are shown by {on}.",
         "Whoever serves the resource there knows why; the numbers of the Node:",
         "kubectl describe node {node}",
         Role.FLEET_VIEW,

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kubectl_nodedevice.text import some
-from kubectl_nodedevice.why import devices
-from kubectl_nodedevice.why.devices import HELD, TAINTED, Unit, Wanted
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import CLAIMS, SLICES, Facts
 from kubectl_nodedevice.why.kinds import IMPLICIT_CLASS, DeviceClass, ResourceClaim, Slice, SliceDevice
+from kubectl_nodedevice.why.links import devices
+from kubectl_nodedevice.why.links.devices import HELD, TAINTED, Unit, Wanted
 
 
 def classes_for(facts: Facts, resource: str) -> tuple[DeviceClass, ...]:

@@ -29,7 +29,7 @@ TAKERS: Final = (CORDONED, BROKEN, OTHER_USE, TAINTED, HELD)
 class Unit:
     """One physical device, or all of a node together where its list is cut. taken: units by taker; a unit may have several.
 
-    why: by taker, in a few words.
+    why: by taker, in a few words. cordon: the one that takes it, whose ID may be that of all devices.
     """
 
     id: str
@@ -37,6 +37,7 @@ class Unit:
     free: int
     taken: Mapping[str, int] = field(default_factory=dict)
     why: Mapping[str, str] = field(default_factory=dict)
+    cordon: Cordon | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +101,27 @@ def _obstacle(code: str, node: str, wanted: Wanted, units: Sequence[Unit], as_of
         return Obstacle(code, node, wanted.resource, detail, as_of, {"most": str(wanted.most)})
     taken = [unit for unit in units if unit.taken.get(code, 0)]
     ids = [unit.id for unit in taken if unit.id]
-    options = " ".join(f"--device {shlex.quote(each)}" for each in ids)
-    fields = {"device": ids[0] if ids else "", "device_options": options or "--device all"}
-    return Obstacle(code, node, wanted.resource, _described(code, taken), as_of, fields)
+    cordons = [unit.cordon for unit in taken if unit.cordon]
+    fields = {"device": ids[0] if ids else "", "device_options": _options(cordons)}
+    return Obstacle(code, node, wanted.resource, _described(code, taken, len(units)), as_of, fields)
 
 
-def _described(code: str, taken: Sequence[Unit]) -> str:
-    """Devices for the same reason are named together: gpu-0, gpu-1 by alice: ecc."""
+def _options(cordons: Sequence[Cordon]) -> str:
+    """Of the command that lifts them. Whether another's is, is for its reader to weigh, who sees whose they are."""
+    ids = dict.fromkeys(each.id for each in cordons) or ["all"]
+    names = " ".join(f"--device {shlex.quote(each)}" for each in ids)
+    return f"{names} --take-over" if any(each.by for each in cordons) else names
+
+
+def _described(code: str, taken: Sequence[Unit], total: int) -> str:
+    """Devices for the same reason are named together: gpu-0, gpu-1 by alice: ecc; all that there are, by their number."""
     by_why: dict[str, list[str]] = {}
     for unit in taken:
         by_why.setdefault(unit.why.get(code, ""), []).append(unit.id)
-    return some([f"{some([i for i in ids if i])} {why}".strip() for why, ids in by_why.items()])
+    named = {
+        why: f"all {total}" if len(ids) == total > 2 else some([i for i in ids if i]) for why, ids in by_why.items()
+    }
+    return some([f"{names} {why}".strip() for why, names in named.items()])
 
 
 def units_of(found: NodeDevice, now: datetime, *, is_away: bool = False) -> tuple[Unit, ...]:
@@ -182,7 +193,7 @@ def _unit(
         HELD: described_holders(holders),
         TAINTED: some([f"{each.key}:{each.effect}" for each in device.taints]),
     }
-    return Unit(device.id, counts.total, max(min(free, counts.total - cordoned - tainted), 0), taken, why)
+    return Unit(device.id, counts.total, max(min(free, counts.total - cordoned - tainted), 0), taken, why, cordon)
 
 
 def _whole(device: Device, holders: Sequence[Allocation]) -> PartCounts:

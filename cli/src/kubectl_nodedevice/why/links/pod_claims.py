@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 from kubectl_nodedevice.cluster import Node, Pod, PodClaim
-from kubectl_nodedevice.why import offers
-from kubectl_nodedevice.why.devices import Wanted
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import CLASSES, OWN_CLAIMS, SLICES, TEMPLATES, Facts
 from kubectl_nodedevice.why.kinds import DeviceClass, ResourceClaim
-from kubectl_nodedevice.why.placement import matches_terms
+from kubectl_nodedevice.why.links import offers
+from kubectl_nodedevice.why.links.devices import Wanted
+from kubectl_nodedevice.why.links.placement import matches_terms
 
 
 def claims_of(facts: Facts, pod: Pod) -> tuple[ResourceClaim, ...]:

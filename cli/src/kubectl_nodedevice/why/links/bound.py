@@ -5,10 +5,10 @@ from typing import Final
 
 from kubectl_nodedevice.cluster import Allocation, Container, NodeDevice, Pod, Waiting
 from kubectl_nodedevice.text import some
-from kubectl_nodedevice.why import devices, offers, supply
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import NODE_DEVICES, POD_DEVICES, Facts
-from kubectl_nodedevice.why.quantities import requests
+from kubectl_nodedevice.why.links import devices, offers, supply
+from kubectl_nodedevice.why.links.quantities import requests
 
 # reasons of a container that waits for its image. Source: kubelet, pkg/kubelet/images/types.go
 _IMAGE: Final = frozenset(
@@ -163,7 +163,9 @@ def _container(pod: Pod, found: Container, waits_at_agent: bool) -> Iterator[Obs
     words = ": ".join(filter(None, [found.reason, found.message]))
     fields = {"container": found.name, "words": words}
     if found.reason in _IMAGE:
-        yield Obstacle("ImageNotPulled", pod.node, fields={**fields, "words": f"{found.image}, {words}"})
+        yield Obstacle(
+            "ImageNotPulled", pod.node, fields={**fields, "words": ", ".join(filter(None, [found.image, words]))}
+        )
     elif _REQUIRED in found.message:
         yield Obstacle("RequiredPluginMissing", pod.node, fields=fields)
     elif _POISONED in found.message:

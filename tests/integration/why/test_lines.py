@@ -1,0 +1,177 @@
+"""The line that helps of each row of the table, run once as it is printed, by somebody with the role that it is shown to.
+
+What it names is there: a pod, a node with devices of which one is cordoned, a quota, a controller, and so on.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubectl_nodedevice.why.reasons import OF_THE_POD, TABLE, Access, Role, Row, line_of
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Pod, ServiceAccount
+from lightkube.types import PatchType
+
+from hack.cluster.build.binaries import find
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import NodeDevice
+from tests.integration.why.situations import PROGRAM, Situation
+
+# how each role is bound, as the chart's notes and security.md say it
+_BINDINGS: dict[Role, tuple[str, ...]] = {
+    Role.VIEW: ("rolebinding --clusterrole=view --namespace={own}",),
+    Role.EDIT: ("rolebinding --clusterrole=edit --namespace={own}",),
+    Role.FLEET_VIEW: (
+        "clusterrolebinding --clusterrole=nodedevice-fleet-view",
+        "rolebinding --role=nodedevice-fleet-view --namespace=nodedevice-agents",
+        f"rolebinding --role=nodedevice-fleet-view --namespace={SYSTEM_NAMESPACE}",
+    ),
+    Role.CORDON: ("clusterrolebinding --clusterrole=nodedevice-cordon",),
+    Role.ADMIN: ("clusterrolebinding --clusterrole=cluster-admin",),
+}
+
+
+class Stage:
+    """A situation with all that lines name. fields: of every line."""
+
+    def __init__(self, cluster: ControlPlane, namespace: str, folder: Path, undo: ExitStack) -> None:
+        self.cluster, self.namespace, self._folder, self._undo = cluster, namespace, folder, undo
+        self._kubeconfigs: dict[Role, Path] = {}
+        self.at = Situation(cluster, namespace, 0, is_bound=True)
+        self.at.name = namespace
+        self.at.make_nodes()
+        self.at.make_agents()
+        self.at.make_pod()
+        undo.callback(self.at.remove)
+        node = self.at.nodes[0]
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota", "namespace": namespace}}
+        self.at.apply({**quota, "spec": {"hard": {"pods": "99"}}}, _replica_set(namespace))
+        self.fields = {
+            "namespace": namespace,
+            "pod": namespace,
+            "container": "main",
+            "owner": "replicaset/web",
+            "quota": "quota",
+            "gates_patch": '[{"op": "remove", "path": "/spec/schedulingGates"}]',
+            "scheduler_label": "component=kube-scheduler",
+            "node": node,
+            "taint": "example.com/repair:NoSchedule",
+            "resource": self.at.resource,
+            "resource_options": f"--resource {self.at.resource}",
+            "device": "gpu-0",
+            "device_options": "--device gpu-0 --take-over",
+            "node_device": self.at.node_device(node),
+        }
+
+    def kubeconfig(self, role: Role) -> Path:
+        """Of an account that has the role, and no other."""
+        if role not in self._kubeconfigs:
+            name = str(role)
+            self.cluster.client.create(ServiceAccount(metadata=ObjectMeta(name=name, namespace=self.namespace)))
+            for number, binding in enumerate(_BINDINGS[role]):
+                self._bind(name, f"{self.namespace}-{name}-{number}", binding.format(own=self.namespace).split())
+            made = self.cluster.service_account_kubeconfig(self.namespace, name, self._folder / name)
+            self._kubeconfigs[role] = made
+        return self._kubeconfigs[role]
+
+    def _bind(self, account: str, name: str, binding: list[str]) -> None:
+        kind, *options = binding
+        subject = f"--serviceaccount={self.namespace}:{account}"
+        self.cluster.kubectl("create", kind, name, subject, *options)
+        place = [each for each in options if each.startswith("--namespace")]
+        self._undo.callback(self.cluster.kubectl, "delete", kind, name, "--ignore-not-found", *place)
+
+    def run(self, line: str, role: Role) -> subprocess.CompletedProcess[str]:
+        """In a shell, as a person types it, with kubectl and its plugin on the PATH."""
+        kubectl = find(["kubectl"])["kubectl"].parent
+        env = {
+            **os.environ,
+            "PATH": f"{PROGRAM.parent}:{kubectl}:{os.environ['PATH']}",
+            "KUBECONFIG": str(self.kubeconfig(role)),
+            "HOME": str(self._folder),
+        }
+        return subprocess.run(["sh", "-c", line], check=False, capture_output=True, text=True, env=env)
+
+    def may(self, access: Access, role: Role) -> bool:
+        """What the API server says of the account."""
+        namespace = self.namespace if access.namespace == OF_THE_POD else access.namespace
+        resource, _, subresource = access.resource.partition("/")
+        kind = f"{resource}.{access.group}" if access.group else resource
+        options = ["--namespace", namespace] if namespace else ["--all-namespaces"]
+        options += ["--subresource", subresource] if subresource else []
+        kubeconfig = ["--kubeconfig", str(self.kubeconfig(role))]
+        return (
+            self.cluster.kubectl(*kubeconfig, "auth", "can-i", access.verb, kind, *options, check=False).strip()
+            == "yes"
+        )
+
+
+def _replica_set(namespace: str) -> dict[str, Any]:
+    labels = {"app": "web"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": spec,
+    }
+
+
+@pytest.fixture(scope="module")
+def stage(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    namespace = "why-lines"
+    installed.add_namespace(namespace)
+    with ExitStack() as undo:
+        undo.callback(installed.remove_namespace, namespace, 0)
+        yield Stage(installed, namespace, tmp_path_factory.mktemp("people"), undo)
+
+
+def _prepare(stage: Stage, row: Row) -> None:
+    """What the line changes is there to be changed."""
+    node, client = stage.at.nodes[0], stage.cluster.client
+    if row.code == "NodeTaint":
+        stage.cluster.kubectl("taint", "node", node, "example.com/repair=now:NoSchedule")
+    if row.code == "DevicesCordoned":
+        cordon = {"spec": {"cordonedDevices": [{"id": "gpu-0", "reason": "ecc", "by": "alice"}]}}
+        client.patch(NodeDevice, stage.at.node_device(node), cordon, patch_type=PatchType.MERGE, field_manager="alice")
+    if row.code == "SchedulingGated":
+        _make_pod(stage, "gated", schedulingGates=[{"name": "example.com/queue"}])
+    if row.line.startswith("kubectl delete pod"):
+        _make_pod(stage, f"doomed-{row.code.lower()}", terminationGracePeriodSeconds=0)
+
+
+def _make_pod(stage: Stage, name: str, **spec: Any) -> None:
+    spec |= {"containers": [{"name": "main", "image": "none"}]}
+    body: Any = Pod.from_dict({"metadata": {"name": name, "namespace": stage.namespace}, "spec": spec})
+    stage.cluster.client.create(body)
+
+
+def _fields(stage: Stage, row: Row) -> dict[str, str]:
+    if row.code == "SchedulingGated":
+        return stage.fields | {"pod": "gated"}
+    if row.code == "NodeDeviceInvalid":
+        return stage.fields | {"node_device": stage.at.node_device(stage.at.nodes[1])}
+    if row.line.startswith("kubectl delete pod"):
+        return stage.fields | {"pod": f"doomed-{row.code.lower()}"}
+    return stage.fields
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.code)
+def test_the_line_can_be_run_by_whom_it_is_shown_to(stage: Stage, row: Row) -> None:
+    _prepare(stage, row)
+    line = line_of(row, _fields(stage, row))
+    wait_until(lambda: stage.may(row.needs, row.role), f"{row.role} may {row.needs}")
+    done = stage.run(line, row.role)
+    print(f"{row.role}$ {line}\n{done.stdout}{done.stderr}")
+    assert "orbidden" not in done.stderr
+    assert "nknown" not in done.stderr
+    # without a kubelet there is no output, which the API server says after it has allowed it
+    if not line.startswith("kubectl logs"):
+        assert done.returncode in ((0, 1) if " nodedevice " in f" {line} " else (0,)), done.stderr

@@ -13,7 +13,7 @@ from nodedevice_common.log_once import LogOnce
 
 from nodedevice_agent.devicemanager.pods import ContainerKind, Pod
 from nodedevice_agent.dra.devices import PoolKey
-from nodedevice_agent.dra.holdings import Claim, DeviceKey, PoolHoldings, device_key, held_by, holdings
+from nodedevice_agent.dra.holdings import Claim, DeviceKey, Held, PoolHoldings, device_key, held_by, holdings
 from nodedevice_agent.dra.names import is_observed
 from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS
 from nodedevice_agent.kubelet.readings import CheckpointReading, ClaimRow, Pace, PodName, PodReading
@@ -167,16 +167,15 @@ class Holders:
         pods: dict[PodName, list[Pod]] = {}
         for pod in (*self._pods.values(), *self._ended.values()):
             pods.setdefault((pod.namespace, pod.name), []).append(pod)
-        held = [*held_by(self._rows, pods)]
-        owners = {pod.uid for _, pod in held}
+        held = held_by(self._rows, pods)
+        owners = {each.pod.uid for each in held}
         # one of the same name may have its claims now
         self._ended = {uid: pod for uid, pod in self._ended.items() if uid in owners}
         self._claims.wanted(_wanted(held))
         # a moment later all of it is known, and shown at once
         awaited = self._claims.is_awaited
-        settled = [(row, pod) for row, pod in held if not awaited(row.namespace, row.claim, pod.uid)]
-        before, unfinished = self._held, self._pods
-        self._held = holdings(settled, self._claims.of, lambda uid: uid not in unfinished)
+        settled = [each for each in held if not awaited(each.pod.namespace, each.claim, each.pod.uid)]
+        before, self._held = self._held, holdings(settled, self._claims.of, self._ended.keys())
         was_known, self._is_known = self._is_known, self._is_known or len(settled) == len(held)
         for key in sorted(before.keys() | self._held.keys()):
             if before.get(key) != self._held.get(key):
@@ -196,12 +195,13 @@ class Holders:
             self._problems.report(message, error, logging.INFO)
 
 
-def _wanted(held: Iterable[tuple[ClaimRow, Pod]]) -> Wanted:
+def _wanted(found: Iterable[Held]) -> Wanted:
     uids: dict[ClaimName, set[str]] = {}
     devices: dict[ClaimName, set[DeviceKey]] = {}
-    for row, pod in held:
-        uids.setdefault((row.namespace, row.claim), set()).add(pod.uid)
-        devices.setdefault((row.namespace, row.claim), set()).add(device_key(row))
+    for held in found:
+        name = held.pod.namespace, held.claim
+        uids.setdefault(name, set()).add(held.pod.uid)
+        devices.setdefault(name, set()).update(map(device_key, held.rows))
     return {name: (frozenset(uids[name]), frozenset(devices[name])) for name in uids}
 
 

@@ -6,7 +6,7 @@ pod that has that name, and is in its namespace; what it says of devices that th
 Source: kubelet pkg/kubelet/cm/dra GetResources, GetContainerClaimInfos, UpdateAllocatedResourcesStatus @ 1.37.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -56,18 +56,14 @@ class Claim(Struct, frozen=True):
 Read = Callable[[str, str, str], Claim | None]
 
 
-class Holding(Struct, frozen=True):
-    """A device that a container has. results: what the claim says of it, for the requests that the container names."""
+class Held(Struct, frozen=True):
+    """What a container has by one claim, as the kubelet shows it. claim: its name. uses: how the container uses it."""
 
-    row: ClaimRow
     pod: Pod
-    claim: Claim | None = None
-    results: tuple[Result, ...] = ()
-
-    @property
-    def uses(self) -> tuple[ClaimUse, ...]:
-        """Of the claim, by all containers of the pod."""
-        return tuple(use for use in _uses(self.pod) if use.claim == self.row.claim)
+    container: str
+    claim: str
+    uses: tuple[ClaimUse, ...]
+    rows: tuple[ClaimRow, ...]
 
 
 class PoolHoldings(Struct, frozen=True):
@@ -82,128 +78,135 @@ def device_key(row: ClaimRow) -> DeviceKey:
     return row.driver, row.pool, row.device, row.share_id
 
 
-def held_by(rows: Iterable[ClaimRow], pods: Mapping[PodName, Sequence[Pod]]) -> Iterator[tuple[ClaimRow, Pod]]:
-    """Each row with its pod. pods: by name, the unfinished one first. A row whose pod the API does not have is left out.
+def held_by(rows: Iterable[ClaimRow], pods: Mapping[PodName, Sequence[Pod]]) -> list[Held]:
+    """By pod UID, container and claim. pods: by name, the unfinished one first. A row whose pod the API does not have is left out.
 
     Of two pods of one name it is the one that uses the claim.
     """
+    found: dict[tuple[PodName, str, str], list[ClaimRow]] = {}
     for row in rows:
-        named = pods.get((row.namespace, row.name), ())
-        users = (pod for pod in named if any((u.container, u.claim) == (row.container, row.claim) for u in _uses(pod)))
+        found.setdefault(((row.namespace, row.name), row.container, row.claim), []).append(row)
+    held: list[Held] = []
+    for (name, container, claim), own in found.items():
+        named = [(pod, _uses(pod, container, claim)) for pod in pods.get(name, ())]
         # a pod that cannot be decoded has a name alone
-        pod = next(users, named[0] if named else None)
+        pod, uses = next((each for each in named if each[1]), named[0] if named else (None, ()))
         if pod is not None:
-            yield row, pod
+            held.append(Held(pod, container, claim, uses, tuple(own)))
+    return sorted(held, key=lambda each: (each.pod.uid, each.container, each.claim))
 
 
-def holdings(
-    rows: Iterable[tuple[ClaimRow, Pod]], read: Read, ended: Callable[[str], bool]
-) -> dict[PoolKey, PoolHoldings]:
-    """By pool. rows: each with its pod. ended: whether the pod of that UID has ended, by the API."""
-    held: dict[PoolKey, list[Holding]] = {}
-    for row, pod in rows:
-        found = _holding(row, pod, read(row.namespace, row.claim, pod.uid))
-        if found is not None:
-            held.setdefault((row.driver, row.pool), []).append(found)
-    unhealthy = _unhealthy(each for found in held.values() for each in found)
+def holdings(found: Iterable[Held], read: Read, ended: Collection[str]) -> dict[PoolKey, PoolHoldings]:
+    """By pool. found: by pod UID, container and claim. ended: UIDs of pods that have ended, by the API."""
+    allocations: dict[PoolKey, list[AllocationStatus]] = {}
+    unhealthy: dict[PoolKey, dict[str, str]] = {}
+    cdi_ids: dict[PoolKey, dict[str, set[str]]] = {}
+    for held in found:
+        claim = read(held.pod.namespace, held.claim, held.pod.uid)
+        rows = list(_injected(held, claim))
+        for key in dict.fromkeys((row.driver, row.pool) for row, _ in rows):
+            own = [(row, results) for row, results in rows if (row.driver, row.pool) == key]
+            is_over = held.pod.uid in ended
+            allocations.setdefault(key, []).append(_allocation(held, claim, own, is_releasing=is_over))
+            ids = cdi_ids.setdefault(key, {})
+            for row, _ in own:
+                ids.setdefault(row.device, set()).update(row.cdi_ids)
+        for row, message in _unhealthy(held):
+            unhealthy.setdefault((row.driver, row.pool), {})[row.device] = message
     return {
         key: PoolHoldings(
-            tuple(_allocations(found, ended)),
-            {each.row.device: unhealthy[each.row] for each in found if each.row in unhealthy},
-            _cdi_ids(found),
+            tuple(rows_of_pool),
+            unhealthy.get(key, {}),
+            {device: tuple(sorted(ids)) for device, ids in cdi_ids[key].items()},
         )
-        for key, found in held.items()
+        for key, rows_of_pool in allocations.items()
     }
 
 
-def _uses(pod: Pod) -> tuple[ClaimUse, ...]:
-    return pod.claims.uses if pod.claims is not None else ()
+def _uses(pod: Pod, container: str, claim: str) -> tuple[ClaimUse, ...]:
+    uses = pod.claims.uses if pod.claims is not None else ()
+    return tuple(use for use in uses if use.container == container and use.claim == claim)
 
 
-def _holding(row: ClaimRow, pod: Pod, claim: Claim | None) -> Holding | None:
-    """None where the container names other requests of the claim than the one that the device was allocated for."""
-    if claim is None:
-        return Holding(row, pod)
-    results = [result for result in claim.results if result.key == device_key(row)]
-    named = {u.request for u in _uses(pod) if (u.container, u.claim) == (row.container, row.claim)}
-    if named and "" not in named and results:
-        results = [result for result in results if result.request in named]
-        if not results:
-            return None
-    return Holding(row, pod, claim, tuple(results))
+# a device, and what the claim says of it for the requests that the container names
+_Row = tuple[ClaimRow, Sequence[Result]]
+
+
+def _injected(held: Held, claim: Claim | None) -> Iterator[_Row]:
+    """Without the devices of requests of the claim that the container does not name."""
+    by_key: dict[DeviceKey, list[Result]] = {}
+    for result in claim.results if claim is not None else ():
+        by_key.setdefault(result.key, []).append(result)
+    named = {use.request for use in held.uses}
+    is_whole = not named or "" in named
+    for row in held.rows:
+        results = by_key.get(device_key(row), [])
+        own = results if is_whole else [result for result in results if result.request in named]
+        if own or not results:
+            yield row, own
 
 
 # -- allocations --------------------------------------------------------------------------------------------------------------
 
 
-def _allocations(held: Iterable[Holding], ended: Callable[[str], bool]) -> Iterator[AllocationStatus]:
-    by_row: dict[tuple[str, str, str], list[Holding]] = {}
-    for each in held:
-        by_row.setdefault((each.pod.uid, each.row.container, each.row.claim), []).append(each)
-    for (uid, container, name), found in sorted(by_row.items()):
-        claim, row = found[0].claim, found[0].row
-        ids = sorted({each.row.device for each in found})
-        shares = {(each.row.device, each.row.share_id): each for each in found}
-        claimed = [said for _, share in sorted(shares.items()) if (said := _claimed(share)) is not None]
-        yield AllocationStatus(
-            namespace=row.namespace,
-            name=row.name,
-            pod_uid=uid,
-            container=container,
-            device_ids=ids[:MAX_IDS],
-            omitted=max(len(ids) - MAX_IDS, 0),
-            releasing=ended(uid),
-            claim=ClaimStatus(name=name, uid=claim.uid if claim is not None else "", devices=claimed[:MAX_CLAIMED]),
-        )
+def _allocation(held: Held, claim: Claim | None, rows: Sequence[_Row], *, is_releasing: bool) -> AllocationStatus:
+    ids = sorted({row.device for row, _ in rows})
+    shares = {(row.device, row.share_id): results for row, results in rows}
+    claimed = [_claimed(held, *share, results) for share, results in sorted(shares.items(), key=lambda each: each[0])]
+    return AllocationStatus(
+        namespace=held.pod.namespace,
+        name=held.pod.name,
+        pod_uid=held.pod.uid,
+        container=held.container,
+        device_ids=ids[:MAX_IDS],
+        omitted=max(len(ids) - MAX_IDS, 0),
+        releasing=is_releasing,
+        claim=ClaimStatus(
+            name=held.claim,
+            uid=claim.uid if claim is not None else "",
+            devices=[each for each in claimed if each is not None][:MAX_CLAIMED],
+        ),
+    )
 
 
-def _claimed(held: Holding) -> ClaimedDevice | None:
+def _claimed(held: Held, device: str, share_id: str, results: Sequence[Result]) -> ClaimedDevice | None:
     """None where there is nothing to say beyond its name."""
-    extended, consumed = _extended_resource(held), dict(held.results[0].consumed) if held.results else {}
+    extended, consumed = _extended_resource(held, results), dict(results[0].consumed) if results else {}
     # for administration and for use is for use
-    is_admin = bool(held.results) and all(result.admin_access for result in held.results)
-    if not (held.row.share_id or extended or consumed or is_admin):
+    is_admin = bool(results) and all(result.admin_access for result in results)
+    if not (share_id or extended or consumed or is_admin):
         return None
     return ClaimedDevice(
-        id=held.row.device,
-        share_id=held.row.share_id,
+        id=device,
+        share_id=share_id,
         consumed_capacity=consumed,
         admin_access=is_admin,
         extended_resource=extended,
     )
 
 
-def _extended_resource(held: Holding) -> str:
+def _extended_resource(held: Held, results: Sequence[Result]) -> str:
     """By which name the pod asked for it. Where the claim does not say for which request it is: the one name that the pod has."""
-    requests = {result.request for result in held.results}
-    names = {use.extended_resource for use in held.uses if not requests or use.request in requests}
+    requests = {result.request for result in results}
+    uses = held.pod.claims.uses if held.pod.claims is not None and not requests else held.uses
+    names = {
+        use.extended_resource for use in uses if use.claim == held.claim and (not requests or use.request in requests)
+    }
     return names.pop() if len(names) == 1 else ""
 
 
-# -- what drivers say of devices ------------------------------------------------------------------------------------------------
+# -- health -------------------------------------------------------------------------------------------------------------------
 
 
-def _unhealthy(held: Iterable[Holding]) -> dict[ClaimRow, str]:
+def _unhealthy(held: Held) -> Iterator[tuple[ClaimRow, str]]:
     """Of several devices of a claim that have one CDI name, the kubelet reports the first."""
-    found_held = [*held]
-    pods = {each.pod.uid: each.pod.claims for each in found_held if each.pod.claims is not None}
     reported = {
-        (uid, each.container, each.claim, each.resource_id): each.message
-        for uid, claims in pods.items()
-        for each in claims.unhealthy
+        each.resource_id: each.message
+        for each in (held.pod.claims.unhealthy if held.pod.claims is not None else ())
+        if (each.container, each.claim) == (held.container, held.claim)
     }
-    found: dict[ClaimRow, str] = {}
-    for each in found_held:
-        row = each.row
+    for row in held.rows if reported else ():
         resource_id = row.cdi_ids[0] if row.cdi_ids else f"{row.driver}/{row.pool}/{row.device}"
-        message = reported.pop((each.pod.uid, row.container, row.claim, resource_id), None)
+        message = reported.pop(resource_id, None)
         if message is not None:
-            found[row] = f"{_REPORTED}: {message}" if message else _REPORTED
-    return found
-
-
-def _cdi_ids(held: Iterable[Holding]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, dict[str, None]] = {}
-    for each in held:
-        found.setdefault(each.row.device, {}).update(dict.fromkeys(each.row.cdi_ids))
-    return {device: tuple(sorted(ids)) for device, ids in found.items()}
+            yield row, f"{_REPORTED}: {message}" if message else _REPORTED

@@ -15,8 +15,8 @@ from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
 from nodedevice_agent.kubelet.readings import ClaimRow, DevicesByID, HeldByPod, PodResourcesRow, RowsByPod
 
-# Of a node, and of one pod; a claim has 32 devices at most, by the API.
-MAX_CLAIM_ROWS: Final = 8192
+# Of a node, and of one pod. A NodeDevice has 4,096 devices at most, and a claim 32, by the API.
+MAX_CLAIM_ROWS: Final = 4096
 MAX_CLAIM_ROWS_OF_POD: Final = 1024
 _MAX_CDI_IDS: Final = 32
 _MAX_CDI_ID: Final = 256
@@ -45,7 +45,7 @@ def all_rows(octets: bytes) -> RowsByPod:
 
 def rows_of_pod(octets: bytes) -> HeldByPod:
     """A GetPodResourcesResponse. Raises DecodeError."""
-    return _held(api_pb2.GetPodResourcesResponse.FromString(octets).pod_resources, MAX_CLAIM_ROWS)
+    return _held(api_pb2.GetPodResourcesResponse.FromString(octets).pod_resources, MAX_CLAIM_ROWS_OF_POD)
 
 
 def healthy_devices(octets: bytes) -> dict[str, DevicesByID]:

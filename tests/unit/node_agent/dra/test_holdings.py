@@ -20,9 +20,7 @@ def found(
     by_name: dict[tuple[str, str], list[Pod]] = {}
     for each in pods:
         by_name.setdefault((each.namespace, each.name), []).append(each)
-    return holdings(
-        held_by(rows, by_name), lambda namespace, name, uid: (claims or {}).get(name), lambda uid: uid in ended
-    )
+    return holdings(held_by(rows, by_name), lambda namespace, name, uid: (claims or {}).get(name), [*ended])
 
 
 def allocations(*args: object, **more: object) -> list[AllocationStatus]:

@@ -8,8 +8,11 @@ from nodedevice_agent.checkpoint import files, writer
 from nodedevice_agent.devicemanager import places, registration
 from nodedevice_agent.devicemanager.allocation import answer_limit
 from nodedevice_agent.devicemanager.resources import devices, list_limit, physical_devices
+from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES
 from nodedevice_agent.deviceplugin import connection, held_lists, plugin_watcher, registration_server
-from nodedevice_agent.kube import informer, turns, write_budget
+from nodedevice_agent.dra import observer, pools, slices
+from nodedevice_agent.kube import informer, responses, turns, write_budget
+from nodedevice_agent.kube.status import MAX_LIST_BYTES
 from nodedevice_agent.lib import grpc_server
 from nodedevice_agent.plugins import patterns
 from nodedevice_agent.plugins.generic import source
@@ -57,6 +60,13 @@ BOUNDS = {
     f"{registration_server._LINES_AT_ONCE} lines at once",
     f"{write_budget.OBJECT_WRITES_PER_SECOND:g} writes a second of a name",
     f"{write_budget.AGENT_WRITES_PER_SECOND:g} of a node",
+    f"{slices.MAX_DEVICES} devices of {slices.MAX_ATTRIBUTES} attributes a slice",
+    f"{responses.MOST_LISTED // _MIB} MiB of slices in a list",
+    f"{pools.MAX_ATTRIBUTES:,} attributes of a node",
+    f"{pools.MAX_SLICES_OF_DRIVER} slices of a driver",
+    f"{pools.MAX_SLICES} slices of a node, or {pools.MAX_SLICES_IN_ALL} with {pools.MIN_SLICES_OF_DRIVER} of a driver",
+    f"{MAX_NAMED_DEVICES:,} devices of a NodeDevice in {MAX_LIST_BYTES // _KIB} KiB",
+    f"{observer.DECODED_AT_ONCE} readings of a slice at once, then {observer.DECODED_PER_SECOND:g} a second",
     f"{http_server.MAX_CONNECTIONS} connections of {http_server.CONNECTION_SECONDS:g} s",
     f"{http_server._REQUEST_BYTES // _KIB} KiB a request",
     f"{connections.MOST} connections",

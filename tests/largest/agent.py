@@ -39,6 +39,7 @@ from tests.largest.device_plugins import (
     parts_of_a_pod,
 )
 from tests.largest.drivers import slices_of_drivers
+from tests.largest.kubelet import devices_given_out_by_the_kubelet, devices_of_claims
 from tests.largest.node import MANY, NAME, NAMES, UNITS, Node, Scenario, beat, many, pod
 
 # of a runtime
@@ -197,4 +198,6 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     pod_resources_of_a_node,
     lists_for_the_kubelet,
     slices_of_drivers,
+    devices_given_out_by_the_kubelet,
+    devices_of_claims,
 )

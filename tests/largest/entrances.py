@@ -1,7 +1,7 @@
 """Where input of others enters, and the scenario by which its turns are measured; or why none is.
 
-`tests/unit/test_entrances.py` finds what enters: methods of services, calls of the container runtime, handlers of watches, calls to
-plugins whose answers come back, verbs of kube-scheduler, kinds that are watched. A new one is not forgotten.
+`tests/unit/test_entrances.py` finds what enters: methods of services, calls of the container runtime, handlers of watches, readings
+of the kubelet, calls to plugins whose answers come back, verbs of kube-scheduler, kinds that are watched. A new one is not forgotten.
 """
 
 from typing import Final
@@ -26,6 +26,7 @@ MEASURED: Final[dict[str, dict[str, tuple[str, ...] | str]]] = {
         "deviceplugin/connection.py pre_start": ("calls_of_a_plugin",),
         "deviceplugin/connection.py preferred": ("calls_of_a_plugin", "devices_of_a_pod", "near_devices_of_a_pod"),
         "deviceplugin/connection.py sync_holdings": "an empty answer; the request is of built-in plugins alone",
+        "dra/holders.py Holders": ("devices_of_claims",),
         "dra/observer.py DriverObserver": ("slices_of_drivers",),
         "kube/informer.py EventHandler": "what the handlers have in common",
         "kube/nodedevice.py NodeDeviceSync": ("cordons_of_a_resource",),
@@ -33,6 +34,8 @@ MEASURED: Final[dict[str, dict[str, tuple[str, ...] | str]]] = {
         "kubelet/backend.py Allocate": "one pod's devices, by the kubelet",
         "kubelet/backend.py GetPreferredAllocation": "devices of one resource, by the kubelet",
         "kubelet/backend.py PreStartContainer": "one pod's devices, by the kubelet",
+        "kubelet/mirror_feed.py MirrorFeed": ("devices_given_out_by_the_kubelet",),
+        "kubelet/observer.py Observer": ("devices_given_out_by_the_kubelet",),
         "lib/deviceplugin_server/server.py Allocate": "one pod's devices, of a built-in plugin",
         "lib/deviceplugin_server/server.py GetDevicePluginOptions": "nothing comes in",
         "lib/deviceplugin_server/server.py GetPreferredAllocation": "devices of a built-in plugin, 10,000 at the most",
@@ -54,6 +57,8 @@ MEASURED: Final[dict[str, dict[str, tuple[str, ...] | str]]] = {
         "podresources/server.py Get": ("pod_resources_of_a_node",),
         "podresources/server.py GetAllocatableResources": ("pod_resources_of_a_node",),
         "podresources/server.py List": ("pod_resources_of_a_node",),
+        "runtime/kubelet_checkpoint.py KubeletCheckpoint": "it takes nothing of pod resources",
+        "runtime/kubelet_takeover.py KubeletTakeover": "whether the kubelet has answered, no more",
     },
     "operator": {
         "configs/controller.py refusing_leases": "Leases of agents, decoded as all kinds are",

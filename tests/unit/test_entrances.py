@@ -32,7 +32,7 @@ def methods(found: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]
 def of_agent() -> Iterator[str]:
     for file, found in classes(AGENT):
         names = {each.name for each in methods(found)}
-        if names >= _WATCH:
+        if names >= _WATCH or ("pods_read" in names and found.name != "Subscriber"):
             yield f"{file} {found.name}"
         for each in methods(found):
             is_rpc = isinstance(each, ast.AsyncFunctionDef) and each.name[0].isupper()

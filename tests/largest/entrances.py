@@ -1,7 +1,7 @@
 """Where input of others enters, and the scenario by which its turns are measured; or why none is.
 
 `tests/unit/test_entrances.py` finds what enters: methods of services, calls of the container runtime, handlers of watches, readings
-of the kubelet, calls to plugins whose answers come back, verbs of kube-scheduler, kinds that are watched. A new one is not forgotten.
+of the kubelet, calls to plugins whose answers come back, verbs of kube-scheduler, kinds that are watched. None is forgotten.
 """
 
 from typing import Final

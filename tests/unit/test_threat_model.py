@@ -10,9 +10,10 @@ from nodedevice_agent.devicemanager.allocation import answer_limit
 from nodedevice_agent.devicemanager.resources import devices, list_limit, physical_devices
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES
 from nodedevice_agent.deviceplugin import connection, held_lists, plugin_watcher, registration_server
-from nodedevice_agent.dra import observer, pools, slices
+from nodedevice_agent.dra import claim, claims, observer, pools, slices
 from nodedevice_agent.kube import informer, responses, turns, write_budget
 from nodedevice_agent.kube.status import MAX_LIST_BYTES
+from nodedevice_agent.kubelet import codec
 from nodedevice_agent.lib import grpc_server
 from nodedevice_agent.plugins import patterns
 from nodedevice_agent.plugins.generic import source
@@ -37,6 +38,11 @@ _MIB = 1024 * _KIB
 # What is in the column "at most", with the numbers of the code.
 BOUNDS = {
     f"{connection.MAX_MESSAGE_BYTES // _MIB} MiB a list",
+    f"{codec.MAX_CLAIM_ROWS:,} devices by claims of a node",
+    f"{codec.MAX_CLAIM_ROWS_OF_POD:,} of a pod",
+    f"{claim.MAX_BYTES // _MIB} MiB of a claim",
+    f"{claims.MAX_CLAIMS:,} claims of a node",
+    f"{claims.AT_ONCE} readings of claims at once, then {claims.PER_SECOND:g} a second",
     f"{connection.MAX_ALLOCATION_BYTES // _KIB} KiB an answer",
     f"{grpc_server.SMALL_REQUEST_BYTES // _KIB} KiB a registration",
     f"{devices.MAX_DEVICES:,} devices and {list_limit.MAX_OCTETS // _MIB} MiB of all plugins",

@@ -23,6 +23,8 @@ _NOBODYS: Final[DeviceIDs] = ()
 # more sources of one device than this are compared with the first ones alone
 _MOST_COMPARED: Final = 8
 _MOST_CANDIDATES: Final = 64
+# Of two sources; more are not counted. A NodeDevice lists as many.
+MOST_DEVICES: Final = 4096
 
 
 class Offer(Struct, frozen=True):
@@ -77,10 +79,11 @@ def find(offers: Sequence[Offer]) -> Generator[None, None, Findings]:
     for entries in _in_common(by_scope):
         if entries is not None:
             for one, other in _compared(offers, entries):
-                if (found := _same(offers, one, other)) is not None:
-                    pairs.setdefault((one[0], other[0]), {})[found] = None
+                of_both = pairs.setdefault((one[0], other[0]), {})
+                if len(of_both) < MOST_DEVICES and (found := _same(offers, one, other)) is not None:
+                    of_both[found] = None
         yield
-    return _findings(offers, pairs)
+    return (yield from _findings(offers, pairs))
 
 
 def _statements(offer: Offer) -> Iterator[tuple[DeviceIDs, tuple[str, ...]]]:
@@ -143,9 +146,12 @@ def _same(offers: Sequence[Offer], one: _Entry, other: _Entry) -> tuple[DeviceID
 
 def _findings(
     offers: Sequence[Offer], pairs: Mapping[tuple[int, int], Collection[tuple[DeviceIDs, DeviceIDs]]]
-) -> Findings:
+) -> Generator[None, None, Findings]:
     found: dict[str, list[Finding]] = {}
     for (one, other), devices in pairs.items():
+        yield
+        if not devices:
+            continue
         known = _without_less_exact(devices)
         mirrored = tuple(sorted((there, here) for here, there in known))
         found.setdefault(offers[one].resource_name, []).append(_finding(offers[one], offers[other], known))

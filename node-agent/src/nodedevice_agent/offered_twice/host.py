@@ -9,7 +9,6 @@ import os
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from nodedevice_common.log_once import LogOnce
@@ -34,7 +33,7 @@ class HostReader:
     """host_root: where the host's file tree is seen."""
 
     def __init__(self, host_root: str = "/") -> None:
-        self._directories = directories_at(host_root)
+        self._root = host_root.rstrip("/")
         self._host = Host()
         self._files: CdiFiles = {}
         self._problems: frozenset[str] = frozenset()
@@ -63,16 +62,17 @@ class HostReader:
     async def _read(self, paths: frozenset[str], cdi: frozenset[str]) -> None:
         known = self._files
         with apart("files of devices"):
-            self._host, self._files, problems = await in_thread(lambda: read_host(paths, cdi, self._directories, known))
+            self._host, self._files, problems = await in_thread(lambda: read_host(paths, cdi, known, self._root))
             for problem in sorted(problems - self._problems):
                 log.info("CDI specification cannot be read", extra={"error": problem})
             self._problems = problems
 
 
 def read_host(
-    paths: Collection[str], cdi: Collection[str], directories: tuple[Path, ...], known: CdiFiles
+    paths: Collection[str], cdi: Collection[str], known: CdiFiles, root: str = ""
 ) -> tuple[Host, CdiFiles, frozenset[str]]:
     """Also the specifications as they were read, and what is wrong with some."""
+    directories = directories_at(root)
     files, problems = (
         read_files(directories, known, {name.partition("/")[0] for name in cdi}) if cdi else ({}, frozenset())
     )
@@ -83,7 +83,7 @@ def read_host(
         if (found := devices.get((kind, device_name))) is not None:
             of_cdi[name] = tuple(_nodes(found[0], found[1].container_edits.device_nodes))[:MOST_NODES]
     wanted = dict.fromkeys([*sorted(paths), *(node.path for nodes in of_cdi.values() for node in nodes)])
-    return Host({path: _node(path) for path in [*wanted][:MOST_PATHS]}, of_cdi), files, problems
+    return Host({path: _node(path, root) for path in [*wanted][:MOST_PATHS]}, of_cdi), files, problems
 
 
 def _nodes(file: CdiFile, own: Collection[CdiNode]) -> Iterator[Node]:
@@ -96,10 +96,10 @@ def _nodes(file: CdiFile, own: Collection[CdiNode]) -> Iterator[Node]:
             yield Node(path, f"{kind}{node.major}:{node.minor}" if is_numbered else "")
 
 
-def _node(path: str) -> Node:
+def _node(path: str, root: str) -> Node:
     """As it is now; nothing known of it where nothing has that name, or it is no device file."""
     try:
-        target = os.path.realpath(path)
+        target = os.path.realpath(root + path)
         found = os.stat(target)
     except (OSError, ValueError):
         return Node(path)

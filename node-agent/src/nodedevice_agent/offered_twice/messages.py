@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from nodedevice_agent.offered_twice.compare import DeviceIDs, Finding, Offer
+from nodedevice_agent.offered_twice.compare import MOST_DEVICES, DeviceIDs, Finding, Offer
 from nodedevice_agent.offered_twice.sources import Source
 
 # of other resources, and of devices that are in common with one
 _MOST_OTHERS: Final = 3
-_MOST_DEVICES: Final = 3
+_MOST_NAMED: Final = 3
 # Where both hold devices, or neither: a plugin goes before a driver, which pods that have not started yet may have claims of, and
 # the kubelet's before ours.
 _FIRST_TO_GO: Final = (Source.KUBELET, Source.PLUGIN, Source.BUILT_IN, Source.DRA)
@@ -22,9 +22,10 @@ def message(offer: Offer, findings: tuple[Finding, ...]) -> str:
 
 def _sentence(offer: Offer, finding: Finding) -> str:
     count, other = len(finding.devices), finding.other
-    noun = "1 device is" if count == 1 else f"{count} devices are"
-    named = ", ".join(_named(*pair) for pair in finding.devices[:_MOST_DEVICES])
-    more = f" and {count - _MOST_DEVICES} more" if count > _MOST_DEVICES else ""
+    or_more = " or more" if count == MOST_DEVICES else ""
+    noun = "1 device is" if count == 1 else f"{count}{or_more} devices are"
+    named = ", ".join(_named(*pair) for pair in finding.devices[:_MOST_NAMED])
+    more = f" and {count - _MOST_NAMED} more" if count > _MOST_NAMED else ""
     return (
         f"{noun} offered by {other.resource_name} ({_kind(other)}), too, and can be given out twice: {named}{more}; "
         f"{_held(finding)}; {_remedy(offer, finding)}"
@@ -32,7 +33,7 @@ def _sentence(offer: Offer, finding: Finding) -> str:
 
 
 def _named(here: DeviceIDs, there: DeviceIDs) -> str:
-    mine, others = " or ".join(here[:_MOST_DEVICES]), " or ".join(there[:_MOST_DEVICES])
+    mine, others = " or ".join(here[:_MOST_NAMED]), " or ".join(there[:_MOST_NAMED])
     return mine if mine == others else f"{mine} (there {others})"
 
 

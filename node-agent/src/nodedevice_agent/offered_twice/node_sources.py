@@ -8,7 +8,7 @@ from nodedevice_agent.devicemanager.resources.resource import EndpointState, Res
 from nodedevice_agent.devicemanager.snapshot import is_settling
 from nodedevice_agent.kube.served import Source
 from nodedevice_agent.kubelet.observer import Observer
-from nodedevice_agent.offered_twice.watch import PoolOffer
+from nodedevice_agent.offered_twice.offers import PoolOffer
 
 if TYPE_CHECKING:
     from nodedevice_agent.dra.observation import Observation

@@ -4,7 +4,7 @@ A device manager is ours, or what is known of the kubelet's. Of shares of a devi
 for all: the device is offered twice if any of them is.
 """
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct, field
@@ -33,7 +33,7 @@ class Host(Struct, frozen=True):
 
     def named(self, paths: Iterable[str]) -> tuple[Node, ...]:
         """paths: from /dev on, or empty."""
-        return tuple(self.nodes.get(path, Node(path)) for path in dict.fromkeys(paths) if path)[:MOST_NODES]
+        return tuple(self.nodes.get(path, Node(path)) for path in dict.fromkeys(paths) if path)
 
     def of_cdi(self, names: Iterable[str]) -> tuple[Node, ...]:
         found = dict.fromkeys(node for name in names for node in self.cdi.get(name, ()))
@@ -96,29 +96,43 @@ def held_of(allocations: Iterable[Allocation]) -> list[Held]:
     return found
 
 
-def paths_of(resource: Resource, source: Source) -> Iterator[str]:
-    """The files whose numbers have to be known: of IDs that are paths, and those that a built-in plugin names."""
-    if source is Source.BUILT_IN:
-        named = (path for device in resource.devices.values() for path, _ in device.files)
-    else:
-        named = (base_id(device_id) for device_id in resource.devices if device_id.startswith("/"))
-    for number, path in enumerate(named):
-        if number == MOST_PATHS:
-            return
-        if found := dev_path(path):
-            yield found
+def paths_of(devices: Collection[Device], source: Source) -> Generator[None, None, tuple[str, ...]]:
+    """The files whose numbers have to be known: IDs that are paths, and what a built-in plugin names. Yields after each device."""
+    found: dict[str, None] = {}
+    for device in devices:
+        if source is Source.BUILT_IN:
+            found.update(dict.fromkeys(dev_path(path) for path, _ in device.files))
+        elif device.id.startswith("/"):
+            found[dev_path(base_id(device.id))] = None
+        if len(found) >= MOST_PATHS:
+            break
+        yield
+    return tuple(filter(None, found))
 
 
 def known_of(
-    resource: Resource, source: Source, host: Host, known: dict[str, tuple[str, ...]]
-) -> Generator[None, None, None]:
-    """Fills `known`, identities by device ID. Yields after each device."""
-    is_only = len(resource.devices) == 1
-    for device in list(resource.devices.values()):
+    devices: Collection[Device], source: Source, host: Host
+) -> Generator[None, None, dict[str, tuple[str, ...]]]:
+    """Identities by device ID. Yields after each device."""
+    known: dict[str, tuple[str, ...]] = {}
+    for device in devices:
         device_id = base_id(device.id)
-        if device_id not in known and (found := identities_of(source, _raw(device, source, host, is_only=is_only))):
-            known[device_id] = found
+        if device_id not in known:
+            found = identities_of(source, _raw(device, source, host, is_only=len(devices) == 1))
+            if found:
+                known[device_id] = found
         yield
+    return known
+
+
+def known_of_pool(devices: Mapping[str, DriversDevice]) -> Generator[None, None, dict[str, tuple[str, ...]]]:
+    """The same of a DRA driver's pool."""
+    known: dict[str, tuple[str, ...]] = {}
+    for name, device in devices.items():
+        if found := identities_of(Source.DRA, Raw(name, device.attributes)):
+            known[name] = found
+        yield
+    return known
 
 
 def _raw(device: Device, source: Source, host: Host, *, is_only: bool) -> Raw:
@@ -178,17 +192,20 @@ class _Units:
         return self._by_base.get(device_id, ())
 
 
-def offer_of_pool(
-    pool: DriversPool, resource_name: str, host: Host, cdi: Mapping[str, tuple[str, ...]], held: Collection[str]
-) -> Offer:
-    """cdi: names of CDI devices by device. held: devices that pods hold."""
-    known = {}
-    for name, device in pool.devices.items():
-        if found := identities_of(Source.DRA, Raw(name, device.attributes)):
-            known[name] = found
+class PoolOffer(Struct, frozen=True):
+    """A DRA driver's pool that is shown. held: names of devices that pods hold. cdi: names of CDI devices, by device."""
+
+    resource_name: str
+    pool: DriversPool
+    held: Collection[str]
+    cdi: Mapping[str, tuple[str, ...]]
+
+
+def offer_of_pool(found: PoolOffer, host: Host, known: Mapping[str, tuple[str, ...]]) -> Offer:
+    pool, held = found.pool, found.held
     # one name may be that of several devices of a claim
     named: dict[str, list[str]] = {}
-    for device_id, names in cdi.items():
+    for device_id, names in found.cdi.items():
         for each in names:
             named.setdefault(each, []).append(device_id)
     statements = []
@@ -205,7 +222,7 @@ def offer_of_pool(
 
     program = program_of(Source.DRA, pool.driver)
     return Offer(
-        resource_name,
+        found.resource_name,
         Source.DRA,
         program,
         program,

@@ -27,16 +27,16 @@ from nodedevice_agent.offered_twice.identities import (
 AttributeValue = str | int | bool
 
 _PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
-# The last word of a name, and what comes before it: that of the parent of an instance, or of the PF of a VF, is no identity of it.
-_UUID_NAME: Final = re.compile(r"(?:.*/)?(.*?)uuid", re.IGNORECASE)
-_PCI_NAME: Final = re.compile(r"(?:.*/)?(.*?)pci(?:bus)?(?:address|addr|id)", re.IGNORECASE)
-_SERIAL_NAME: Final = re.compile(r"(?:.*/)?(.*?)serial(?:number|no)?", re.IGNORECASE)
-_VENDOR_NAME: Final = re.compile(r"(?:.*/)?(.*?)vendor(?:id|name)?", re.IGNORECASE)
-_ANOTHERS: Final = re.compile(
-    r"parent|pf|phys|root|host|node|board|cluster|fabric|clique|switch|bridge|peer|driver", re.IGNORECASE
-)
+# how names of attributes end, without their domains and in small letters
+_UUID_NAMES: Final = ("uuid",)
+_PCI_NAMES: Final = ("pciaddress", "pcibusaddress", "pciaddr", "pcibusid")
+_SERIAL_NAMES: Final = ("serial", "serialnumber", "serialno")
+_VENDOR_NAMES: Final = ("vendor", "vendorid", "vendorname")
+# What comes before: that of the parent of an instance, or of the PF of a VF, is no identity of it.
+_ANOTHERS: Final = re.compile(r"parent|pf|phys|root|host|node|board|cluster|fabric|clique|switch|bridge|peer|driver")
 # what a graphics card, or an accelerator, has in sysfs: its PCI function is the one right above
 _FUNCTION: Final = re.compile(r"/devices/.*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/(?:drm|accel)")
+_ADAPTERS: Final = "/dev/infiniband/"
 _NUMBER: Final = re.compile(r"[cb]\d+:\d+")
 # vendor, product and serial; @ and a port follow where these are not its own (plugins/generic/lasting_places.py)
 _USB: Final = re.compile(r"/usb/([^:/@]*):[^:/@]*:([^:/@]+)(?:/.*)?")
@@ -86,23 +86,28 @@ def _id_pci(raw: Raw) -> Iterator[str | None]:
 
 
 def _node_files(raw: Raw) -> Iterator[str]:
-    for node in raw.nodes:
-        yield from node_identities(node, is_only=raw.is_only)
+    """Those of a network adapter beside others are an addition, as plugins of GPUs make it."""
+    files = [[*node_identities(node, is_only=raw.is_only)] for node in raw.nodes]
+    owned = [(node.target or node.path, found) for node, found in zip(raw.nodes, files, strict=True) if found]
+    adapters = [path.startswith(_ADAPTERS) for path, _ in owned]
+    for (_, found), is_adapter in zip(owned, adapters, strict=True):
+        if not is_adapter or all(adapters):
+            yield from found
 
 
 def _attribute_uuid(raw: Raw) -> Iterator[str | None]:
-    yield from map(named_uuid, _plainest(raw.attributes, _UUID_NAME))
+    yield from map(named_uuid, _plainest(raw.attributes, _UUID_NAMES))
 
 
 def _attribute_pci(raw: Raw) -> Iterator[str | None]:
     standard = raw.attributes.get(_PCI_BUS_ID)
-    named = [standard] if isinstance(standard, str) and pci_of(standard) else _plainest(raw.attributes, _PCI_NAME)
+    named = [standard] if isinstance(standard, str) and pci_of(standard) else _plainest(raw.attributes, _PCI_NAMES)
     yield from map(pci_of, named)
 
 
 def _attribute_serial(raw: Raw) -> Iterator[str | None]:
-    for serial in _plainest(raw.attributes, _SERIAL_NAME):
-        for vendor in _plainest(raw.attributes, _VENDOR_NAME):
+    for serial in _plainest(raw.attributes, _SERIAL_NAMES):
+        for vendor in _plainest(raw.attributes, _VENDOR_NAMES):
             yield serial_of(vendor, serial)
 
 
@@ -180,11 +185,14 @@ def identities_of(source: Source, raw: Raw, *, is_of_all: bool = True) -> tuple[
     return own(found for row in rows for found in row.read(raw) if found is not None and kind_of(found) == row.kind)
 
 
-def _plainest(attributes: Mapping[str, AttributeValue], ending: re.Pattern[str]) -> list[str]:
+def _plainest(attributes: Mapping[str, AttributeValue], endings: tuple[str, ...]) -> list[str]:
     """Values of the attributes whose names end so: of several, those with the shortest. A longer one names something else."""
     found: dict[str, list[str]] = {}
-    for name, value in attributes.items():
-        match = ending.fullmatch(name)
-        if match is not None and not isinstance(value, bool) and not _ANOTHERS.search(match[1]):
-            found.setdefault(match[1].lower(), []).append(value if isinstance(value, str) else f"{value:04x}")
+    for qualified, value in attributes.items():
+        name = qualified.rpartition("/")[2].lower()
+        if not name.endswith(endings) or isinstance(value, bool):
+            continue
+        before = min((name.removesuffix(ending) for ending in endings if name.endswith(ending)), key=len)
+        if not _ANOTHERS.search(before):
+            found.setdefault(before, []).append(value if isinstance(value, str) else f"{value:04x}")
     return found[min(found, key=lambda before: (len(before), before))] if found else []

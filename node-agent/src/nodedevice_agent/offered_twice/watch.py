@@ -6,27 +6,31 @@ is followed by a longer pause. On a node with one source nothing is read or comp
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import Final, Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from nodedevice_api.names import Reason
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationKey
 from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.offered_twice.compare import Findings, find
 from nodedevice_agent.offered_twice.host import HostReader
+from nodedevice_agent.offered_twice.identities import Node
 from nodedevice_agent.offered_twice.messages import message
 from nodedevice_agent.offered_twice.offers import (
-    DriversPool,
     Held,
     Host,
+    PoolOffer,
     held_of,
     known_of,
+    known_of_pool,
     offer_of,
     offer_of_pool,
     paths_of,
@@ -45,22 +49,12 @@ _TOGETHER_SECONDS: Final = 0.2
 _LONGEST_PAUSE_SECONDS: Final = 0.8
 # a comparison that took long is followed by so many times as long a pause
 _REST: Final = 4.0
-# the loop is held for so long at most, about
-_STEP_SECONDS: Final = 0.002
-_ITEMS_A_STEP: Final = 64
+# devices that are read or compared between two turns of the loop: about a millisecond
+_A_STEP: Final = 256
 # a disk that hangs is asked again
 _AGAIN_SECONDS: Final = 30.0
 # From the start: later what a source does not say is no reason to keep what was published before.
 _LONGEST_START_SECONDS: Final = 60.0
-
-
-class PoolOffer(Struct, frozen=True):
-    """A DRA driver's pool that is shown. held: names of devices. cdi: names of CDI devices, by device."""
-
-    resource_name: str
-    pool: DriversPool
-    held: Collection[str]
-    cdi: Mapping[str, tuple[str, ...]]
 
 
 class Sources(Protocol):
@@ -89,7 +83,8 @@ class OfferedTwice:
         # until then what was published before stays
         self.is_known = False
         # by resource, of lists that are the same still
-        self._lists: dict[tuple[str, bool], _Known] = {}
+        self._lists: dict[tuple[str, bool], _List] = {}
+        self._pools: dict[str, tuple[object, Mapping[str, tuple[str, ...]]]] = {}
         self._answers: dict[tuple[int, AllocationKey], tuple[Allocation, list[Held]]] = {}
 
     def changed(self) -> None:
@@ -129,44 +124,49 @@ class OfferedTwice:
 
     async def _compared(self) -> Findings:
         managed, pools = list(self._sources.managed()), list(self._sources.pools())
-        kinds = [(resource, source_of(resource, is_kubelets=is_kubelets)) for _, resource, is_kubelets in managed]
-        programs = {program_of(source, resource.name) for resource, source in kinds}
-        if len(programs | {program_of(Source.DRA, each.pool.driver) for each in pools}) < 2:
-            self._lists, self._answers = {}, {}
+        if len({*map(_program, managed), *(program_of(Source.DRA, each.pool.driver) for each in pools)}) < 2:
+            self._lists, self._pools, self._answers = {}, {}, {}
             return {}
-        held = self._held({id(manager): manager for manager, _, _ in managed}.values())
-        paths = {path for resource, source in kinds for path in paths_of(resource, source)}
-        paths |= {path for each in held.values() for one in each for path in one.paths}
-        cdi = {name for each in held.values() for one in each for name in one.cdi}
+        held = await in_steps(self._held({id(manager): manager for manager, _, _ in managed}.values()))
+        lists = [(id(manager), await self._list(resource, is_kubelets)) for manager, resource, is_kubelets in managed]
+        self._lists = {each.key: each for _, each in lists}
+        self._pools = {each.resource_name: await self._pool(each) for each in pools}
+        of_containers = list(chain.from_iterable(held.values()))
+        paths = {path for _, each in lists for path in each.paths}.union(*(each.paths for each in of_containers))
+        cdi = {name for each in of_containers for name in each.cdi}
         cdi |= {name for each in pools for names in each.cdi.values() for name in names}
         host = await self._host.read(paths, cdi)
         offers = []
-        for (manager, _, is_kubelets), (resource, source) in zip(managed, kinds, strict=True):
-            known = await self._known(resource, source, host, is_kubelets=is_kubelets)
-            offers.append(offer_of(resource, source, host, known, held.get((id(manager), resource.name), ())))
-        self._lists = {key: each for key, each in self._lists.items() if key in {(r.name, k) for _, r, k in managed}}
-        offers += [offer_of_pool(each.pool, each.resource_name, host, each.cdi, each.held) for each in pools]
+        for manager, each in lists:
+            known = await each.known(host)
+            of_resource = held.get((manager, each.resource.name), ())
+            offers.append(offer_of(each.resource, each.source, host, known, of_resource))
+        offers += [offer_of_pool(each, host, self._pools[each.resource_name][1]) for each in pools]
         return await in_steps(find(offers))
 
-    async def _known(
-        self, resource: Resource, source: Source, host: Host, *, is_kubelets: bool
-    ) -> Mapping[str, tuple[str, ...]]:
-        """Identities by device ID; of a list that is the same as before, the same."""
-        nodes = host.named(paths_of(resource, source))
+    async def _list(self, resource: Resource, is_kubelets: bool) -> "_List":
+        source = source_of(resource, is_kubelets=is_kubelets)
         before = self._lists.get((resource.name, is_kubelets))
-        if before is not None and before.devices is resource.devices and before.rest == (source, nodes):
-            return before.identities
-        devices, found = resource.devices, dict[str, tuple[str, ...]]()
-        await in_steps(known_of(resource, source, host, found))
-        self._lists[resource.name, is_kubelets] = _Known(devices, (source, nodes), found)
-        return found
+        if before is not None and before.devices is resource.devices and before.source is source:
+            return before
+        devices = resource.devices
+        paths = await in_steps(paths_of(devices.values(), source))
+        return _List((resource.name, is_kubelets), resource, source, devices, paths)
 
-    def _held(self, managers: Iterable[DeviceManager]) -> dict[tuple[int, str], list[Held]]:
+    async def _pool(self, found: PoolOffer) -> tuple[object, Mapping[str, tuple[str, ...]]]:
+        """Identities by device, and of which devices they are."""
+        before = self._pools.get(found.resource_name)
+        if before is not None and before[0] is found.pool.devices:
+            return before
+        devices = found.pool.devices
+        return devices, await in_steps(known_of_pool(devices))
+
+    def _held(self, managers: Iterable[DeviceManager]) -> Generator[None, None, dict[tuple[int, str], list[Held]]]:
         """By device manager and resource. A response is decoded once."""
         found: dict[tuple[int, str], list[Held]] = {}
         answers: dict[tuple[int, AllocationKey], tuple[Allocation, list[Held]]] = {}
         for manager in managers:
-            for allocation in manager.book:
+            for allocation in list(manager.book):
                 key = id(manager), allocation.key
                 before = self._answers.get(key)
                 if before is None or before[0] != allocation:
@@ -174,6 +174,7 @@ class OfferedTwice:
                     before = allocation, held_of([decoded])
                 answers[key] = before
                 found.setdefault((id(manager), allocation.resource_name), []).extend(before[1])
+                yield
         self._answers = answers
         return found
 
@@ -201,24 +202,38 @@ class OfferedTwice:
                 self._on_change(pool.resource_name)
 
 
-class _Known(Struct, frozen=True):
-    """Of the list `devices`, as long as it is that object, and of the rest."""
+class _List(Struct):
+    """What is known of a list of devices, as long as it is that object. paths: files whose numbers have to be known."""
 
-    devices: Mapping[str, object]
-    rest: tuple[Source, Sequence[object]]
-    identities: Mapping[str, tuple[str, ...]]
+    key: tuple[str, bool]
+    resource: Resource
+    source: Source
+    devices: Mapping[str, Device]
+    paths: tuple[str, ...]
+    nodes: tuple[Node, ...] | None = None
+    identities: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    async def known(self, host: Host) -> Mapping[str, tuple[str, ...]]:
+        """Identities by device ID."""
+        nodes = host.named(self.paths)
+        if nodes != self.nodes:
+            self.identities = await in_steps(known_of(self.devices.values(), self.source, host))
+            self.nodes = nodes
+        return self.identities
+
+
+def _program(managed: tuple[DeviceManager, Resource, bool]) -> str:
+    _, resource, is_kubelets = managed
+    return program_of(source_of(resource, is_kubelets=is_kubelets), resource.name)
 
 
 async def in_steps(work: Generator[None, None, T]) -> T:
     """Run this to its end, and let others run in between."""
-    now = asyncio.get_running_loop().time
     while True:
-        until = now() + _STEP_SECONDS
-        while now() < until:
-            for _ in range(_ITEMS_A_STEP):
-                try:
-                    next(work)
-                except StopIteration as end:
-                    result: T = end.value
-                    return result
+        for _ in range(_A_STEP):
+            try:
+                next(work)
+            except StopIteration as end:
+                result: T = end.value
+                return result
         await asyncio.sleep(0)

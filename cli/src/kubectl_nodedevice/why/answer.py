@@ -1,6 +1,7 @@
 """An explanation for people, on a screen, or for programs."""
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from kubectl_nodedevice.output import BOLD, FAINT, GOOD, Screen
@@ -14,7 +15,7 @@ _MOST_SHOWN: Final = 3
 Allowed = Callable[[Access], bool | None]
 
 
-def show(screen: Screen, found: Explanation, allowed: Allowed, now: Any) -> None:
+def show(screen: Screen, found: Explanation, allowed: Allowed, now: datetime) -> None:
     """On at most a screen, as long as few things are wrong."""
     if screen.is_for_machines:
         screen.data("Explanation", data(found, allowed))

@@ -9,6 +9,7 @@ from kubectl_nodedevice.why import absent, answer, gather, nodes, pods
 from kubectl_nodedevice.why import device as devices
 from kubectl_nodedevice.why.access import Reader
 from kubectl_nodedevice.why.explanation import Explanation
+from kubectl_nodedevice.why.facts import Facts
 
 
 @click.group()
@@ -35,7 +36,7 @@ def pod(context: click.Context, name: str) -> int:
         meant = absent.similar(found)
         remedy = f"did you mean {', '.join(meant)}?" if meant else "kubectl get pods --all-namespaces has all names"
         raise CliError(f"there is no pod {name} in namespace {namespace}, and no Event of one that was refused", remedy)
-    return _answer(session, explained, namespace)
+    return _answer(session, found, explained)
 
 
 def _named(session: Session, name: str) -> tuple[str, str]:
@@ -46,9 +47,9 @@ def _named(session: Session, name: str) -> tuple[str, str]:
     return session.namespace or "default", rest
 
 
-def _answer(session: Session, found: Explanation, namespace: str = "") -> int:
-    reader = Reader(session, namespace)
-    answer.show(session.screen, found, reader.may, session.now)
+def _answer(session: Session, facts: Facts, found: Explanation) -> int:
+    reader = Reader(session, facts.namespace)
+    answer.show(session.screen, found, reader.may, facts.now)
     return NEEDS_YOU if found.is_stopped else FINE
 
 
@@ -61,7 +62,7 @@ def node(context: click.Context, name: str) -> int:
     found = gather.of_node(session, name)
     if not found.nodes and not found.node_devices and not found.unread:
         raise CliError(f"there is no node {name}", "kubectl get nodes has all names")
-    return _answer(session, nodes.explain(found))
+    return _answer(session, found, nodes.explain(found))
 
 
 @why.command(cls=Command)
@@ -86,4 +87,4 @@ def device(context: click.Context, node_name: str, device_id: str, resource: str
     if len(having) > 1:
         names = " or ".join(each.resource for each in having)
         raise UsageProblem(f"several resources of {node_name} have a device {device_id}", f"add --resource, {names}")
-    return _answer(session, devices.explain(found, having[0], device_id))
+    return _answer(session, found, devices.explain(found, having[0], device_id))

@@ -7,9 +7,10 @@ from urllib.parse import quote
 
 from kubectl_nodedevice import objects
 from kubectl_nodedevice.api import core_path, lease_path, path_of
-from kubectl_nodedevice.cluster import Json, Pod
+from kubectl_nodedevice.cluster import Json, NodeDevice, Pod
 from kubectl_nodedevice.errors import Forbidden, NotFound
 from kubectl_nodedevice.objects import list_of, map_of, text_of
+from kubectl_nodedevice.reading import AGENTS_NAMESPACE, Reader
 from kubectl_nodedevice.session import Session
 from kubectl_nodedevice.why import facts as kinds_of
 from kubectl_nodedevice.why import kinds
@@ -17,7 +18,6 @@ from kubectl_nodedevice.why.facts import Facts, Unread
 
 T = TypeVar("T")
 _DRA: Final = "/apis/resource.k8s.io/v1"
-_AGENTS_NAMESPACE: Final = "nodedevice-agents"
 _FLEET_VIEW: Final = "nodedevice-fleet-view"
 # with which role each kind can be read; the others by whoever may read pods
 _ROLES: Final[Mapping[str, str]] = {
@@ -34,39 +34,44 @@ _ROLES: Final[Mapping[str, str]] = {
 class Gathering:
     """What is read for one answer."""
 
-    session: Session
+    reader: Reader
     unread: list[Unread] = field(default_factory=list)
 
-    def all_of(
-        self, kind: str, path: str, make: Callable[[Json], T], query: Mapping[str, str] | None = None
-    ) -> list[T]:
-        """Each object of a kind; none, with a note, where it may not be read. A kind that the cluster lacks has none.
+    def guarded(self, kind: str, read: Callable[[], T], otherwise: T) -> T:
+        """What `read` gives. A kind that may not be read is noted; one that the cluster lacks has none.
 
         Raises ApiError for all else.
         """
         try:
-            return [make(each) for each in self.session.api.objects(kind.partition(".")[0], path, query)]
+            return read()
         except Forbidden:
             self.unread.append(Unread(kind, "you may not read them", _ROLES.get(kind, "view")))
         except NotFound:
-            # an older release of Kubernetes, or no CRD: there is none
+            # an older release of Kubernetes, or no CRD
             pass
-        return []
+        return otherwise
+
+    def all_of(
+        self, kind: str, path: str, make: Callable[[Json], T], query: Mapping[str, str] | None = None
+    ) -> list[T]:
+        """Each object of a kind. Raises ApiError."""
+        plural = kind.partition(".")[0]
+        self.reader.screen.progress(f"reading {plural}")
+        return self.guarded(kind, lambda: [make(each) for each in self.reader.api.objects(plural, path, query)], [])
 
     def one_of(self, kind: str, path: str, name: str) -> Any:
-        """The object; None where it is missing, or may not be read."""
-        try:
-            return self.session.api.get(f"{kind.partition('.')[0]} {name}", path)
-        except Forbidden:
-            self.unread.append(Unread(kind, "you may not read them", _ROLES.get(kind, "view")))
-        except NotFound:
-            pass
-        return None
+        """The object; None where it is missing, or may not be read. Raises ApiError."""
+        return self.guarded(kind, lambda: self.reader.api.get(f"{kind.partition('.')[0]} {name}", path), None)
+
+    def facts(self, **found: Any) -> Facts:
+        """By the clock of the API server, now that it has answered."""
+        self.reader.screen.end_progress()
+        return Facts(self.reader.now, unread=tuple(self.unread), **found)
 
 
 def of_pod(session: Session, namespace: str, name: str) -> Facts:
     """All that an answer about the pod needs. Raises ApiError where the pod itself may not be read, or nothing answers."""
-    gathering = Gathering(session)
+    gathering = Gathering(Reader(session.api, session.screen))
     try:
         raw = session.api.get(f"pods {name}", core_path("pods", name, namespace))
     except NotFound:
@@ -74,23 +79,21 @@ def of_pod(session: Session, namespace: str, name: str) -> Facts:
     pod = objects.pod_of(raw)
     nodes, owners = _nodes(gathering, objects.text_of(raw, "spec", "nodeName"))
     has_claims = bool(pod.claims) or _may_be_by_claim(pod)
-    return Facts(
-        session.now,
-        namespace,
-        name,
-        pod,
+    return gathering.facts(
+        namespace=namespace,
+        name=name,
+        pod=pod,
         pod_device=_pod_device(gathering, namespace, name),
         extended_claim=text_of(raw, "status", "extendedResourceClaimStatus", "resourceClaimName"),
         nodes=nodes,
         node_devices=_node_devices(gathering, pod.node),
-        leases=tuple(gathering.all_of(kinds_of.LEASES, lease_path(_AGENTS_NAMESPACE), objects.lease_of)),
+        leases=tuple(gathering.all_of(kinds_of.LEASES, lease_path(AGENTS_NAMESPACE), objects.lease_of)),
         classes=_dra(gathering, kinds_of.CLASSES, "deviceclasses", kinds.class_of) if has_claims else (),
         slices=_dra(gathering, kinds_of.SLICES, "resourceslices", kinds.slice_of) if has_claims else (),
         claims=_claims(gathering, namespace) if has_claims else (),
         templates=_templates(gathering, namespace) if pod.claims else frozenset(),
         events=_events(gathering, namespace, f"involvedObject.uid={pod.meta.uid}"),
         capacity_owners=owners,
-        unread=tuple(gathering.unread),
     )
 
 
@@ -100,33 +103,29 @@ def _may_be_by_claim(pod: Pod) -> bool:
 
 def _of_absent(gathering: Gathering, namespace: str, name: str) -> Facts:
     quota_path = core_path("resourcequotas", namespace=namespace)
-    return Facts(
-        gathering.session.now,
-        namespace,
-        name,
+    return gathering.facts(
+        namespace=namespace,
+        name=name,
         quotas=tuple(gathering.all_of(kinds_of.QUOTAS, quota_path, kinds.quota_of)),
         events=_events(gathering, namespace, "reason=FailedCreate"),
         pods=tuple(gathering.all_of("pods", core_path("pods", namespace=namespace), objects.pod_of)),
-        unread=tuple(gathering.unread),
     )
 
 
 def of_node(session: Session, name: str) -> Facts:
     """All that an answer about the node, or a device of it, needs. Raises ApiError where nothing answers."""
-    gathering = Gathering(session)
+    gathering = Gathering(Reader(session.api, session.screen))
     nodes, owners = _nodes(gathering, name)
-    return Facts(
-        session.now,
+    return gathering.facts(
         name=name,
         nodes=nodes,
         node_devices=_node_devices(gathering, name),
         leases=tuple(
             objects.lease_of(each)
-            for each in [gathering.one_of(kinds_of.LEASES, lease_path(_AGENTS_NAMESPACE, name), name)]
+            for each in [gathering.one_of(kinds_of.LEASES, lease_path(AGENTS_NAMESPACE, name), name)]
             if each
         ),
         capacity_owners=owners,
-        unread=tuple(gathering.unread),
     )
 
 
@@ -151,9 +150,8 @@ def _owners(node: Json) -> list[tuple[tuple[str, str], str]]:
     ]
 
 
-def _node_devices(gathering: Gathering, node: str) -> tuple[Any, ...]:
-    query = {"fieldSelector": f"spec.nodeName={node}"} if node else None
-    return tuple(gathering.all_of(kinds_of.NODE_DEVICES, path_of("nodedevices"), objects.node_device_of, query))
+def _node_devices(gathering: Gathering, node: str) -> tuple[NodeDevice, ...]:
+    return tuple(gathering.guarded(kinds_of.NODE_DEVICES, lambda: gathering.reader.node_devices(node), []))
 
 
 def _pod_device(gathering: Gathering, namespace: str, name: str) -> Any:

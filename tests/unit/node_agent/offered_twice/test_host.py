@@ -1,0 +1,163 @@
+"""What of this host is read: device files, links, and CDI devices; and what nobody reads twice, or waits for."""
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodedevice_agent.lib import cdi_files
+from nodedevice_agent.offered_twice import host
+from nodedevice_agent.offered_twice.host import HostReader, read_host
+from nodedevice_agent.offered_twice.identities import Node, node_identities
+from nodedevice_common.decoding import decode
+
+NAME = "vendor.example/claim=a"
+
+
+def specify(root: Path, text: str, name: str = "vendor.example-claim.json", directory: str = "var/run/cdi") -> Path:
+    path = root / directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def spec(*nodes: dict[str, Any], everybodys: tuple[dict[str, Any], ...] = (), more: tuple[str, ...] = ()) -> str:
+    devices = [{"name": "a", "containerEdits": {"deviceNodes": [*nodes]}}, *({"name": name} for name in more)]
+    edits = {"deviceNodes": [*everybodys]}
+    return json.dumps({"kind": "vendor.example/claim", "devices": devices, "containerEdits": edits})
+
+
+def of_cdi(root: Path) -> tuple[Node, ...]:
+    found, _, _ = read_host((), [NAME], {}, str(root))
+    return found.of_cdi([NAME])
+
+
+def test_a_device_file_has_its_number_and_a_link_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/link").symlink_to("/dev/null")
+    (tmp_path / "dev/plain").touch()
+    (tmp_path / "dev/directory").mkdir()
+    (tmp_path / "dev/around").symlink_to("/dev/around")
+    paths = [f"/dev/{name}" for name in ("link", "plain", "directory", "around", "gone")]
+    found, _, _ = read_host(paths, (), {}, str(tmp_path))
+    assert found.named(paths) == (
+        Node("/dev/link", "c1:3", "/dev/null", is_hardware=False),
+        Node(""),
+        Node(""),
+        Node("/dev/around"),
+        Node("/dev/gone"),
+    )
+    assert not [*node_identities(Node(""), is_only=True)]
+
+
+def test_what_the_kernel_has_a_device_for_is_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {"/sys/dev/char/1:3": "/sys/devices/pci0000:00/0000:00:02.0/x"}
+    monkeypatch.setattr(os.path, "realpath", lambda path: places.get(path, path))
+    found, _, _ = read_host(["/dev/null", "/dev/zero"], (), {})
+    assert [node.is_hardware for node in found.named(["/dev/null", "/dev/zero"])] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes"),
+    [
+        pytest.param(spec({"path": "/dev/x1"}), [Node("/dev/x1")], id="path"),
+        pytest.param(spec({"path": "/dev/x1", "hostPath": "/host/dev/y2"}), [Node("/dev/y2")], id="host path"),
+        pytest.param(
+            spec({"path": "/dev/x1", "type": "c", "major": 195, "minor": 0}), [Node("/dev/x1", "c195:0")], id="number"
+        ),
+        pytest.param(spec({"path": "/dev/x1", "type": "p", "major": 1, "minor": 0}), [Node("/dev/x1")], id="a pipe"),
+        pytest.param(spec({"path": "/srv/x1"}), [], id="outside of /dev"),
+        pytest.param(spec(everybodys=({"path": "/dev/x1"},)), [Node("/dev/x1")], id="of the only device"),
+        pytest.param(spec(everybodys=({"path": "/dev/x1"},), more=("b",)), [], id="of all devices"),
+        pytest.param(spec({"path": "/dev/x1"}, {"path": "/dev/x1"}), [Node("/dev/x1")], id="twice"),
+        pytest.param("{", [], id="no JSON"),
+        pytest.param("[" * 100_000, [], id="deep"),
+        pytest.param(spec({"path": 1}), [], id="of another form"),
+        pytest.param(spec({"path": "/dev/x1"}).replace('"a"', '"b"'), [], id="another device"),
+    ],
+)
+def test_the_files_of_a_cdi_device(tmp_path: Path, text: str, nodes: list[Node]) -> None:
+    specify(tmp_path, text)
+    assert [*of_cdi(tmp_path)] == nodes
+
+
+@pytest.mark.parametrize("name", ["", "=", "a", "vendor.example/claim", "vendor.example/claim=", "/=a", "\0/\n=a"])
+def test_a_name_that_is_none_has_no_files(tmp_path: Path, name: str) -> None:
+    specify(tmp_path, spec({"path": "/dev/x1"}))
+    found, _, problems = read_host((), [name], {}, str(tmp_path))
+    assert (found.of_cdi([name]), problems) == ((), frozenset())
+
+
+def test_deep_yaml_links_and_pipes_cost_no_other(tmp_path: Path) -> None:
+    specify(tmp_path, "a: " * 5000 + "1", "deep.yaml")
+    specify(tmp_path, "[" * 5000, "deeper.yaml")
+    directory = tmp_path / "var/run/cdi"
+    os.mkfifo(directory / "pipe.json")
+    (directory / "around.json").symlink_to("around.json")
+    (directory / "nowhere.json").symlink_to("/nowhere")
+    (directory / "endless.json").symlink_to("/dev/zero")
+    (directory / "directory.json").mkdir()
+    specify(tmp_path, spec({"path": "/dev/x1"}), "z.json")
+    found, _, problems = read_host((), [NAME], {}, str(tmp_path))
+    assert found.of_cdi([NAME]) == (Node("/dev/x1"),)
+    assert len(problems) == 7
+    assert all(len(problem) < 1000 for problem in problems)
+
+
+async def test_a_specification_is_read_again_only_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    specify(tmp_path, spec({"path": "/dev/x1"}))
+    specify(tmp_path, "{", "bad.json")
+    reader, reads = HostReader(str(tmp_path)), list[int]()
+
+    def counted(octets: bytes, form: Any) -> Any:
+        reads.append(len(octets))
+        return decode(octets, form)
+
+    monkeypatch.setattr(cdi_files, "decode", counted)
+    caplog.set_level("INFO")
+    for _ in range(3):
+        assert (await reader.read((), [NAME])).of_cdi([NAME]) == (Node("/dev/x1"),)
+    assert len(reads) == 2
+    assert [record.message for record in caplog.records] == ["CDI specification cannot be read"]
+    assert (await reader.read((), ())).of_cdi([NAME]) == ()
+    assert not reader.is_reading
+
+
+@pytest.fixture
+def answers() -> Iterator[threading.Event]:
+    found = threading.Event()
+    yield found
+    found.set()
+
+
+async def test_a_disk_that_hangs_costs_one_thread_and_what_was_read_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    specify(tmp_path, spec({"path": "/dev/x1"}))
+    reader, calls = HostReader(str(tmp_path)), list[object]()
+    before = await reader.read((), [NAME])
+    read = host.read_host
+
+    def hanging(*args: Any) -> Any:
+        calls.append(args)
+        answers.wait()
+        return read(*args)
+
+    monkeypatch.setattr(host, "read_host", hanging)
+    monkeypatch.setattr(host, "_READ_SECONDS", 0.001)
+    for _ in range(3):
+        assert await reader.read(["/dev/x2"], [NAME]) is before
+    assert (reader.is_reading, len(calls)) == (True, 1)
+    assert len(caplog.records) == 1
+    answers.set()
+    async with asyncio.timeout(60):
+        while reader.is_reading:
+            await asyncio.sleep(0.001)
+    monkeypatch.setattr(host, "_READ_SECONDS", 60.0)
+    assert await reader.read(["/dev/x2"], [NAME]) is not before

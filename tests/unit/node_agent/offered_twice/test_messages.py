@@ -1,0 +1,96 @@
+"""What the condition says: the other resource, the devices, how many are held, and which side goes; the same on both sides."""
+
+import re
+
+import pytest
+from nodedevice_agent.kube.status import MAX_MESSAGE
+from nodedevice_agent.offered_twice.compare import MOST_DEVICES, Offer
+from nodedevice_agent.offered_twice.messages import message
+from nodedevice_agent.offered_twice.sources import Raw, Source
+
+from tests.unit.node_agent.offered_twice.offered import UUID, findings, offer
+
+IDS = {
+    Source.KUBELET: Raw(UUID),
+    Source.DRA: Raw("gpu-0", {"uuid": UUID}),
+    Source.PLUGIN: Raw(UUID),
+    Source.BUILT_IN: Raw(UUID, tokens=(UUID,)),
+}
+
+
+def said(*offers: Offer) -> dict[str, str]:
+    found = findings(*offers)
+    return {each.resource_name: message(each, found[each.resource_name]) for each in offers}
+
+
+_GOES = re.compile(r"(?:device plugin of|take|DRA driver \S+ on this node \()\s*(\S+?)\)?(?: on| out|$)")
+
+
+def who_goes(text: str) -> str:
+    found = _GOES.search(text.rpartition("; ")[2])
+    assert found is not None, text
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    "held", [(), ("one",), ("other",), ("one", "other")], ids=lambda held: "and".join(held) or "none"
+)
+@pytest.mark.parametrize(
+    ("one", "other", "goes"),
+    [
+        (Source.KUBELET, Source.DRA, Source.KUBELET),
+        (Source.KUBELET, Source.BUILT_IN, Source.KUBELET),
+        (Source.KUBELET, Source.PLUGIN, Source.KUBELET),
+        (Source.PLUGIN, Source.DRA, Source.PLUGIN),
+        (Source.PLUGIN, Source.BUILT_IN, Source.PLUGIN),
+        (Source.BUILT_IN, Source.DRA, Source.BUILT_IN),
+    ],
+)
+def test_the_side_of_which_no_pod_holds_any_goes_else_the_plugin(
+    one: Source, other: Source, goes: Source, held: tuple[str, ...]
+) -> None:
+    raws = {"one": IDS[one], "other": IDS[other]}
+    offers = [
+        offer(source, [raws[name]], held=[raws[name].id] if name in held else [])
+        for name, source in (("one", one), ("other", other))
+    ]
+    texts = said(*offers)
+    if len(held) == 1:
+        goes = other if held == ("one",) else one
+    [name] = {each.resource_name for each in offers if each.source is goes}
+    assert {who_goes(text) for text in texts.values()} == {name}
+    assert all(
+        (f"drain the pods that hold devices of {name}, then" in text) == (len(held) == 2) for text in texts.values()
+    )
+
+
+def _uuid(number: int) -> str:
+    return f"GPU-{number:08x}-0000-4000-8000-{number:012x}"
+
+
+def test_few_devices_are_named_and_the_rest_counted() -> None:
+    ids = [_uuid(n) for n in range(1, 6)]
+    offers = [offer(Source.KUBELET, [Raw(i) for i in ids]), offer(Source.PLUGIN, [Raw(i) for i in ids], held=ids[:2])]
+    text = said(*offers)[offers[0].resource_name]
+    assert text.startswith(
+        f"5 devices are offered by {offers[1].resource_name} (served by nodedevice), too, and can be given"
+    )
+    assert f"{ids[0]}, {ids[1]}, {ids[2]} and 2 more; pods hold 0 of them here and 2 there; stop" in text
+
+
+def test_few_other_resources_are_named_and_the_message_is_bounded() -> None:
+    longest = "x" * 60
+    offers = [
+        offer(Source.PLUGIN, [Raw(_uuid(n)) for n in range(1, 9)], name=f"{longest}{number:02}.example.com/{longest}")
+        for number in range(12)
+    ]
+    texts = said(*offers)
+    assert all(text for text in texts.values())
+    assert max(map(len, texts.values())) <= MAX_MESSAGE
+    assert re.search(r"; and \d+ more resources offer some of its devices$", max(texts.values(), key=len))
+
+
+def test_more_than_a_nodedevice_can_list_are_not_counted() -> None:
+    ids = [Raw(_uuid(n)) for n in range(1, MOST_DEVICES + 3)]
+    texts = said(offer(Source.KUBELET, ids), offer(Source.PLUGIN, ids))
+    assert all(text.startswith(f"{MOST_DEVICES} or more devices are") for text in texts.values())

@@ -1,0 +1,332 @@
+"""When sources are compared, what is published of it, and what it costs."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from nodedevice_agent import metrics
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.kubelet.attribution import KubeletState
+from nodedevice_agent.kubelet.readings import PodResourcesRow
+from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
+from nodedevice_agent.offered_twice import watch
+from nodedevice_agent.offered_twice.host import HostReader
+from nodedevice_agent.offered_twice.offers import PoolOffer
+from nodedevice_agent.offered_twice.watch import OfferedTwice, in_steps
+from nodedevice_api.names import Reason
+from nodedevice_api.nodedevice import DeviceTaint
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+from tests.fakes.background import background
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
+
+UUID, OTHER = "GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0", "GPU-ffffffff-e770-3ea8-8ac3-8a1d419763e0"
+MIG = "MIG-11111111-2222-3333-4444-555555555555"
+OURS, DRIVER = "ours.example.com/gpu", "gpu.vendor.example"
+POOL = f"{DRIVER}/devices"
+BUILT_IN_OPTIONS = PluginOptions(scope=f"{BUILT_IN}nvml")
+
+
+class Node:
+    """A kubelet's plugin, ours, and a driver's pool; each offers nothing unless a test says so."""
+
+    def __init__(self, root: Path) -> None:
+        self.ours = Scenario()
+        self.kubelet = ServedByKubelet(0.0)
+        self.offered: dict[str, PoolOffer] = {}
+        self.are_known = True
+        self.changed: list[str] = []
+        self.comparisons = 0
+        self.twice = OfferedTwice(self, HostReader(str(root)), self.changed.append)
+
+    def managed(self) -> Iterator[tuple[DeviceManager, Resource, bool]]:
+        self.comparisons += 1
+        for resource in self.ours.manager.resources.values():
+            yield self.ours.manager, resource, False
+        for resource in self.kubelet.resources.values():
+            yield self.kubelet, resource, True
+
+    def pools(self) -> Iterator[PoolOffer]:
+        yield from self.offered.values()
+
+    def kubelets(
+        self, *ids: str, held: Mapping[str, str] | None = None, files: tuple[str, ...] = (), cdi: str = ""
+    ) -> None:
+        """held: pod by device."""
+        specs = [api_pb2.DeviceSpec(host_path=path, container_path=path, permissions="rw") for path in files]
+        response = api_pb2.ContainerAllocateResponse(devices=specs)
+        if cdi:
+            response.cdi_devices.add(name=cdi)
+        by_pod: dict[str, list[str]] = {}
+        for device_id, name in (held or {}).items():
+            by_pod.setdefault(name, []).append(device_id)
+        self.kubelet.pods_synced([pod(name, gpu=1) for name in by_pod], 0.0)
+        entries = tuple(
+            Allocation(name, "main", GPU, {-1: tuple(each)}, response.SerializeToString())
+            for name, each in by_pod.items()
+        )
+        rows = tuple(PodResourcesRow("default", name, "main", GPU, tuple(each)) for name, each in by_pod.items())
+        self.kubelet.read(KubeletDevices({GPU: dict.fromkeys(ids, ())}), KubeletState(entries, rows), 0.0)
+        self.twice.changed()
+
+    def drivers(
+        self,
+        devices: Mapping[str, Mapping[str, str]],
+        held: frozenset[str] = frozenset(),
+        cdi: Mapping[str, tuple[str, ...]] | None = None,
+        taints: tuple[DeviceTaint, ...] = (),
+    ) -> None:
+        of_slice = {name: SimpleNamespace(attributes=each, taints=taints) for name, each in devices.items()}
+        pool: Any = SimpleNamespace(driver=DRIVER, devices=of_slice)
+        self.offered[POOL] = PoolOffer(POOL, pool, held, cdi or {})
+        self.twice.changed()
+
+    def of(self, name: str) -> str:
+        found = self.twice.condition(name)
+        if found is None:
+            return ""
+        assert found[:2] == ("True", Reason.OFFERED_TWICE)
+        return found[2]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    yield Node(tmp_path)
+    metrics.OFFERED_TWICE.clear()
+
+
+def gauges() -> dict[str, float]:
+    return {
+        sample.labels["resource_name"]: sample.value
+        for metric in metrics.OFFERED_TWICE.collect()
+        for sample in metric.samples
+    }
+
+
+@virtual_time
+async def test_both_say_so_within_a_second_and_as_long_as_it_lasts(node: Node) -> None:
+    async with background(node.twice.run()):
+        node.kubelets(f"{UUID}::0", f"{UUID}::1", OTHER)
+        await asyncio.sleep(1.0)
+        assert not node.changed or not node.of(GPU)
+        node.drivers({"gpu-0": {"uuid": UUID}})
+        await asyncio.sleep(1.0)
+        assert f"1 device is offered by {POOL} (DRA driver {DRIVER}), too" in node.of(GPU)
+        assert f"gpu-0 (there {UUID})" in node.of(POOL)
+        assert gauges() == {GPU: 1, POOL: 1}
+        node.changed.clear()
+        node.drivers({"gpu-0": {"uuid": UUID}})
+        await asyncio.sleep(5.0)
+        assert node.changed == []
+        node.drivers({"gpu-0": {"uuid": MIG}})
+        await asyncio.sleep(1.0)
+        assert (node.of(GPU), node.of(POOL), node.changed, gauges()) == (
+            "",
+            "",
+            [POOL, GPU] if POOL < GPU else [GPU, POOL],
+            {},
+        )
+
+
+@virtual_time
+async def test_nothing_is_compared_while_nothing_changes(node: Node) -> None:
+    async with background(node.twice.run()):
+        node.kubelets(UUID)
+        node.drivers({"gpu-0": {"uuid": UUID}})
+        await asyncio.sleep(100.0)
+        before = node.comparisons
+        await asyncio.sleep(10_000.0)
+        assert node.comparisons == before
+        for _ in range(100):
+            node.twice.changed()
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(5.0)
+        assert node.comparisons <= before + 10, "changes of one second"
+
+
+@virtual_time
+async def test_what_was_published_before_the_start_stays_until_all_is_known(node: Node) -> None:
+    node.are_known = False
+    async with background(node.twice.run()):
+        node.kubelets(UUID)
+        await asyncio.sleep(10.0)
+        assert not node.twice.is_known
+        node.are_known = True
+        node.drivers({"gpu-0": {"uuid": UUID}})
+        await asyncio.sleep(1.0)
+        assert node.twice.is_known
+        assert {*node.changed} == {GPU, POOL}
+
+
+@virtual_time
+async def test_a_source_that_never_answers_is_waited_for_a_minute(node: Node) -> None:
+    node.are_known = False
+    node.kubelets(UUID)
+    async with background(node.twice.run()):
+        await asyncio.sleep(55.0)
+        assert not node.twice.is_known
+        await asyncio.sleep(10.0)
+        assert node.twice.is_known
+        assert GPU in node.changed, "it is published without what was there before"
+
+
+@virtual_time
+async def test_a_failed_comparison_is_made_again(node: Node) -> None:
+    async def run() -> None:
+        while True:
+            try:
+                await node.twice.run()
+            except ZeroDivisionError:
+                await asyncio.sleep(1.0)
+
+    async with background(run()):
+        node.kubelets(UUID)
+        good = node.pools
+        node.pools = lambda: iter([1 // 0])  # type: ignore[method-assign, list-item]
+        await asyncio.sleep(3.0)
+        node.pools = good  # type: ignore[method-assign]
+        node.offered[POOL] = PoolOffer(POOL, SimpleNamespace(driver=DRIVER, devices={}), (), {})
+        await asyncio.sleep(3.0)
+        assert node.twice.is_known
+
+
+@virtual_time
+async def test_a_pod_that_holds_one_decides_which_side_goes(node: Node) -> None:
+    async with background(node.twice.run()):
+        node.kubelets(UUID)
+        node.drivers({"gpu-0": {"uuid": UUID}})
+        await asyncio.sleep(1.0)
+        for name in (GPU, POOL):
+            assert node.of(name).endswith(f"pods hold none of them; stop the device plugin of {GPU} on this node")
+        node.kubelets(UUID, held={UUID: "one"})
+        await asyncio.sleep(1.0)
+        assert "pods hold 1 of them here and 0 there; stop the DRA driver" in node.of(GPU)
+        assert "pods hold 0 of them here and 1 there; stop the DRA driver" in node.of(POOL)
+        node.drivers({"gpu-0": {"uuid": UUID}}, held=frozenset({"gpu-0"}))
+        await asyncio.sleep(1.0)
+        assert f"1 there, 1 of them by both; drain the pods that hold devices of {GPU}, then stop" in node.of(POOL)
+
+
+@virtual_time
+async def test_a_tainted_or_cordoned_device_is_not_offered_but_where_it_is_held(node: Node) -> None:
+    taint = DeviceTaint(key="a", effect="NoSchedule")
+    async with background(node.twice.run()):
+        node.kubelets(UUID)
+        node.drivers({"gpu-0": {"uuid": UUID}}, taints=(taint,))
+        await asyncio.sleep(1.0)
+        assert not node.of(GPU)
+        node.drivers({"gpu-0": {"uuid": UUID}}, frozenset({"gpu-0"}), taints=(taint,))
+        await asyncio.sleep(1.0)
+        assert node.of(GPU)
+        node.offered.clear()
+        node.ours.plugin([UUID], OURS)
+        node.twice.changed()
+        await asyncio.sleep(1.0)
+        assert OURS in node.of(GPU)
+        node.ours.cordon(OURS, [UUID])
+        node.twice.changed()
+        await asyncio.sleep(1.0)
+        assert not node.of(GPU)
+
+
+@virtual_time
+async def test_a_built_in_plugin_says_what_its_devices_are(node: Node) -> None:
+    whole = Device(UUID, parent=UUID, identity=(UUID, "c195:0"), attributes=(("pciBusID", "0000:1b:00.0"),))
+    instance = replace_device(whole, id=MIG, identity=(UUID, "c195:0", MIG), is_shared=True)
+    async with background(node.twice.run()):
+        node.ours.plugin([whole], OURS, options=BUILT_IN_OPTIONS)
+        node.drivers({"gpu-0": {"resource.kubernetes.io/pciBusID": "00000000:1B:00.0"}})
+        await asyncio.sleep(1.0)
+        assert node.of(OURS).endswith(f"take {OURS} out of this node's configuration")
+        node.ours.lists([instance], OURS)
+        node.twice.changed()
+        await asyncio.sleep(1.0)
+        assert not node.of(OURS), "the address is that of its GPU"
+        node.drivers({"mig-0": {"uuid": MIG}})
+        await asyncio.sleep(1.0)
+        assert MIG in node.of(OURS)
+
+
+def replace_device(device: Device, **fields: Any) -> Device:
+    return Device(**{**{name: getattr(device, name) for name in device.__struct_fields__}, **fields})
+
+
+def specify(root: Path, *devices: tuple[str, str], kind: str = "k8s.vendor.example/claim") -> None:
+    """A CDI specification as a driver writes it, with one device file for each name."""
+    path = root / "var/run/cdi" / f"{kind.replace('/', '-')}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nodes = [{"name": n, "containerEdits": {"deviceNodes": [{"path": "/dev/x", "hostPath": p}]}} for n, p in devices]
+    path.write_text(json.dumps({"kind": kind, "devices": nodes}))
+
+
+async def until(holds: Any) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def test_files_of_held_devices_are_compared(node: Node, tmp_path: Path) -> None:
+    specify(tmp_path, ("a", "/dev/gone7"), ("b", "/dev/gone8"))
+    async with background(node.twice.run()):
+        node.kubelets("some-name", "other", held={"some-name": "one"}, files=("/dev/nvidiactl", "/host/dev/gone7"))
+        node.drivers(
+            {"first": {}, "second": {}},
+            frozenset({"first", "second"}),
+            {"first": ("k8s.vendor.example/claim=b",), "second": ("k8s.vendor.example/claim=a",)},
+        )
+        await until(lambda: node.of(GPU))
+        assert "some-name (there second); pods hold 1 of them here and 1 there, 1 of them by both" in node.of(GPU)
+        # one name of CDI, which both devices of the claim have
+        specify(tmp_path, ("a", "/dev/gone9"), ("c", "/dev/gone7"))
+        names = ("k8s.vendor.example/claim=c", "k8s.vendor.example/claim=a")
+        node.drivers({"first": {}, "second": {}}, frozenset({"first", "second"}), {"first": names, "second": names})
+        await until(lambda: "some-name (there first or second)" in node.of(GPU))
+
+
+async def test_a_plugin_of_the_kubelet_may_answer_with_cdi_devices(node: Node, tmp_path: Path) -> None:
+    specify(tmp_path, ("a", "/dev/gone7"))
+    async with background(node.twice.run()):
+        node.ours.plugin(["/dev/gone7"], OURS)
+        node.kubelets("some-name", held={"some-name": "one"}, cdi="k8s.vendor.example/claim=a")
+        await until(lambda: node.of(OURS))
+        assert "/dev/gone7 (there some-name)" in node.of(OURS)
+
+
+@pytest.mark.parametrize("count", [2000, 4000])
+async def test_the_loop_is_given_back_in_proportion_to_the_devices(node: Node, count: int) -> None:
+    """131,072 devices are compared in five hundred turns, and more, of others."""
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    ids = [f"GPU-{n:08x}-0000-4000-8000-{n:012x}" for n in range(1, count + 1)]
+    node.kubelets(*ids)
+    node.ours.plugin([ids[7]], OURS)
+    async with background(turn()):
+        await node.twice._compared()
+        assert 2 * count // watch._A_STEP <= turns <= 5 * count // watch._A_STEP + 200
+        before = turns
+        await node.twice._compared()
+        assert turns - before <= 2 * count // watch._A_STEP + 50, "the list is not read again"
+
+
+async def test_in_steps_returns_what_the_work_returns() -> None:
+    def work() -> Iterator[None]:
+        for _ in range(1000):
+            yield
+        return 7  # type: ignore[return-value]
+
+    assert await in_steps(work()) == 7  # type: ignore[arg-type]

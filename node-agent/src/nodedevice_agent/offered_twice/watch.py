@@ -49,8 +49,8 @@ _TOGETHER_SECONDS: Final = 0.2
 _LONGEST_PAUSE_SECONDS: Final = 0.8
 # a comparison that took long is followed by so many times as long a pause
 _REST: Final = 4.0
-# devices that are read or compared between two turns of the loop: about a millisecond
-_A_STEP: Final = 256
+# devices that are read or compared between two turns of the loop: less than a millisecond
+_A_STEP: Final = 128
 # a disk that hangs is asked again
 _AGAIN_SECONDS: Final = 30.0
 # From the start: later what a source does not say is no reason to keep what was published before.

@@ -1,6 +1,5 @@
 """What of this host is read: device files, links, and CDI devices; and what nobody reads twice, or waits for."""
 
-import asyncio
 import json
 import os
 import threading
@@ -14,6 +13,8 @@ from nodedevice_agent.offered_twice import host
 from nodedevice_agent.offered_twice.host import HostReader, read_host
 from nodedevice_agent.offered_twice.identities import Node, node_identities
 from nodedevice_common.decoding import decode
+
+from tests.fakes.polling import until
 
 NAME = "vendor.example/claim=a"
 
@@ -156,8 +157,6 @@ async def test_a_disk_that_hangs_costs_one_thread_and_what_was_read_stays(
     assert (reader.is_reading, len(calls)) == (True, 1)
     assert len(caplog.records) == 1
     answers.set()
-    async with asyncio.timeout(60):
-        while reader.is_reading:
-            await asyncio.sleep(0.001)
+    await until(lambda: not reader.is_reading)
     monkeypatch.setattr(host, "_READ_SECONDS", 60.0)
     assert await reader.read(["/dev/x2"], [NAME]) is not before

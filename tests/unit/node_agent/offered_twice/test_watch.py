@@ -26,6 +26,7 @@ from nodedevice_api.nodedevice import DeviceTaint
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.background import background
+from tests.fakes.polling import until
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
 
@@ -268,12 +269,6 @@ def specify(root: Path, *devices: tuple[str, str], kind: str = "k8s.vendor.examp
     path.write_text(json.dumps({"kind": kind, "devices": nodes}))
 
 
-async def until(holds: Any) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.01)
-
-
 async def test_files_of_held_devices_are_compared(node: Node, tmp_path: Path) -> None:
     specify(tmp_path, ("a", "/dev/gone7"), ("b", "/dev/gone8"))
     async with background(node.twice.run()):
@@ -283,7 +278,7 @@ async def test_files_of_held_devices_are_compared(node: Node, tmp_path: Path) ->
             frozenset({"first", "second"}),
             {"first": ("k8s.vendor.example/claim=b",), "second": ("k8s.vendor.example/claim=a",)},
         )
-        await until(lambda: node.of(GPU))
+        await until(lambda: bool(node.of(GPU)))
         assert "some-name (there second); pods hold 1 of them here and 1 there, 1 of them by both" in node.of(GPU)
         # one name of CDI, which both devices of the claim have
         specify(tmp_path, ("a", "/dev/gone9"), ("c", "/dev/gone7"))
@@ -297,7 +292,7 @@ async def test_a_plugin_of_the_kubelet_may_answer_with_cdi_devices(node: Node, t
     async with background(node.twice.run()):
         node.ours.plugin(["/dev/gone7"], OURS)
         node.kubelets("some-name", held={"some-name": "one"}, cdi="k8s.vendor.example/claim=a")
-        await until(lambda: node.of(OURS))
+        await until(lambda: bool(node.of(OURS)))
         assert "/dev/gone7 (there some-name)" in node.of(OURS)
 
 

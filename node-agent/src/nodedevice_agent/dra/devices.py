@@ -28,6 +28,7 @@ class Slice(Struct, frozen=True):
     """count: how many slices its pool has in that generation. counters: what devices of the pool share, and how much there is.
 
     omitted: devices that it has beyond what a slice may have. problem: why its devices cannot be decoded; "" where they can.
+    has_attributes: whether those of its devices were kept.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Slice(Struct, frozen=True):
     counters: Counters = ()
     omitted: int = 0
     problem: str = ""
+    has_attributes: bool = True
 
     @property
     def key(self) -> PoolKey:

@@ -28,6 +28,7 @@ from nodedevice_agent.dra.slices import ResourceSliceObject, slice_of
 from nodedevice_agent.errors import ApiForbidden
 from nodedevice_agent.kube.client import until_done
 from nodedevice_agent.kube.informer import Watches
+from nodedevice_agent.kube.responses import MOST_LISTED
 from nodedevice_agent.lib.filesystem import replace_durably
 
 log = logging.getLogger(__name__)
@@ -42,8 +43,6 @@ _SPREAD: Final = 0.2
 # of one slice
 DECODED_PER_SECOND: Final = 1.0
 DECODED_AT_ONCE: Final = 5
-# of slices that wait to be decoded
-_MOST_WAITING: Final = 512
 _MOST_KNOWN: Final = 256
 
 
@@ -144,8 +143,13 @@ class DriverObserver:
             self._listed -= {found.metadata.name}
 
     def _waits(self, name: str, found: ResourceSliceObject | None) -> None:
-        if name in self._waiting or len(self._waiting) < _MOST_WAITING or found is None:
-            self._waiting[name] = found
+        self._waiting.pop(name, None)
+        if found is not None:
+            octets = found.octets + sum(each.octets for each in self._waiting.values() if each is not None)
+            if octets > MOST_LISTED:
+                # the next list has it again
+                found.lighten()
+        self._waiting[name] = found
         self._is_changed.set()
 
     # -- what has changed -------------------------------------------------------------------------------------------------------
@@ -185,17 +189,18 @@ class DriverObserver:
         if found is None:
             self._versions.pop(name, None)
             self._pace.pop(name, None)
-        else:
+        elif not found.is_left_out:
             self._versions[name] = found.metadata.resourceVersion or ""
         if found is None or not self._is_ours(name, found):
             self._published(self.served.removed(name, now))
             return
-        with_attributes = self.served.pools.has_room_for_attributes(name)
+        pools = self.served.pools
+        made = slice_of(found, with_attributes=pools.has_room_for_attributes(name))
+        self._published(self.served.put(made, now))
         self._problems.report(
             "attributes of devices are not shown: the ResourceSlices of this node have too many",
-            "" if with_attributes else f"the slice {name} and later ones",
+            f"{len(pools.bare)} slices are shown without any" if pools.bare else "",
         )
-        self._published(self.served.put(slice_of(found, with_attributes=with_attributes), now))
 
     def _is_ours(self, name: str, found: ResourceSliceObject) -> bool:
         """Whether it is shown."""

@@ -63,8 +63,9 @@ class Pools:
         self._pools: dict[PoolKey, Pool] = {}
         # by slice: how many attributes its devices have
         self._attributes: dict[str, int] = {}
-        # names of slices that there is no room for
+        # names of slices that there is no room for, and of those without attributes for that reason
         self.refused: set[str] = set()
+        self.bare: set[str] = set()
 
     def __contains__(self, key: PoolKey) -> bool:
         return key in self._pools
@@ -91,12 +92,14 @@ class Pools:
         """The slice, new or changed. Returns the pools that are others now."""
         before = self._slices.get(found.name)
         self._slices[found.name] = found
+        (self.bare.discard if found.has_attributes else self.bare.add)(found.name)
         self._attributes[found.name] = sum(len(device.attributes) for device in found.devices)
         return self._composed({found.key} if before is None else {before.key, found.key})
 
     def remove(self, name: str) -> set[PoolKey]:
         """The slice is gone. Returns the pools that are others now, or gone."""
         self.refused.discard(name)
+        self.bare.discard(name)
         self._attributes.pop(name, None)
         found = self._slices.pop(name, None)
         return self._composed({found.key}) if found is not None else set()

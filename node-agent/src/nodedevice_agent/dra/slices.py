@@ -157,6 +157,7 @@ def slice_of(found: ResourceSliceObject, *, with_attributes: bool = True) -> Sli
         _counters((each.name, each.counters) for each in counters),
         len(devices) - len(named[:MAX_DEVICES]),
         problem,
+        with_attributes,
     )
 
 

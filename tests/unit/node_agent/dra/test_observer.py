@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from nodedevice_agent.dra import observer, slices
+from nodedevice_agent.dra import observer, pools, slices
 from nodedevice_agent.dra.observer import ASK_SECONDS, FILE_NAME, DriverObserver, known_names
 from nodedevice_agent.dra.served import GONE_SECONDS, WATCH, ServedByDrivers
 from nodedevice_agent.dra.slices import PLURAL, ResourceSliceObject
@@ -17,7 +17,7 @@ from nodedevice_agent.errors import ApiForbidden, ApiUnreachable
 from nodedevice_agent.kube.informer import Watches
 
 from tests.fakes.virtual_time import later, virtual_time
-from tests.unit.node_agent.dra.published import DRIVER, NODE, FakeHeld, published
+from tests.unit.node_agent.dra.published import DRIVER, NODE, FakeHeld, Json, device, published
 
 NAME = f"{DRIVER}/devices"
 KEY = (DRIVER, NODE)
@@ -80,7 +80,7 @@ class Node:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def put(self, name: str, *devices: str, **more: Any) -> None:
+    async def put(self, name: str, *devices: Json | str, **more: Any) -> None:
         found = published(name, devices, **more)
         self.api.slices[name] = found
         if self.api.handler is not None:
@@ -375,3 +375,42 @@ async def test_of_two_pools_with_one_name_in_the_file_the_first_has_it(tmp_path:
     entry = '{{"driver":"a.com","pool":"{}","resourceName":"a.com/x"}}'
     file.write_text(f"[{entry.format('p')},{entry.format('q')}]")
     assert known_names(file) == {("a.com", "p"): "a.com/x"}
+
+
+async def test_attributes_without_room_are_logged_once_whichever_slice_changes(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pools, "MAX_ATTRIBUTES", 2)
+    many = device("d", attributes={"a": 1, "b": 2})
+    for n in range(3):
+        await node.put(f"s{n}", many, pool=f"p{n}")
+    async with node.running():
+        for version in range(2, 6):
+            for n in range(3):
+                await node.put(f"s{n}", {**many, "name": f"d{version}"}, pool=f"p{n}", version=version)
+            await later(2)
+        shown = [len(each.attributes) for pool in node.served.pools for each in pool.devices.values()]
+        assert sorted(shown) == [0, 0, 2]
+        warnings = [record for record in caplog.records if "attributes of devices" in record.getMessage()]
+        assert len(warnings) == 1
+        for n in (0, 1):
+            await node.remove(f"s{n}")
+        await node.put("s2", {**many, "name": "last"}, pool="p2", version=9)
+        assert node.served.pools.bare == set()
+
+
+async def test_slices_that_wait_have_a_bound_in_sum_and_the_next_list_brings_them(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = published("s", ["a"], version=2), published("t", ["b"], pool="other", version=2)
+    monkeypatch.setattr(observer, "MOST_LISTED", first.octets)
+    async with node.running():
+        assert node.api.handler is not None
+        # no turn of the loop between them
+        node.api.handler.updated(first)
+        node.api.handler.updated(second)
+        await later(1)
+        assert (node.devices(), node.devices((DRIVER, "other"))) == (["a"], [])
+        node.api.handler.synced([published("s", ["a"], version=2), published("t", ["b"], pool="other", version=2)], 3)
+        await later(1)
+        assert node.devices((DRIVER, "other")) == ["b"]

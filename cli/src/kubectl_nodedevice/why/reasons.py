@@ -296,7 +296,7 @@ TABLE: Final = (
         "StrayCapacity",
         "Somebody wrote a number of the resource on a Node where a DRA driver offers it: pods there get no device.",
         "A number of {resource} that nobody serves hides the DRA driver's devices on {on}.",
-        "Remove it, so that the scheduler makes a claim; who wrote it:",
+        "Remove it, so that the scheduler makes a claim, and delete pods that run without a device; who wrote it:",
         _OWNERS,
         Role.FLEET_VIEW,
         _NODES,

@@ -21,6 +21,8 @@ from kubectl_nodedevice.cluster import (
     Meta,
     Node,
     NodeDevice,
+    PartCounts,
+    PartRules,
     Pod,
     PodClaim,
     Taint,
@@ -212,6 +214,13 @@ def _stray(facts: Facts) -> Facts:
     return each_node(facts, lambda node: replace(node, allocatable={**node.allocatable, NIC: "1"}))
 
 
+def _runs_by_stray(facts: Facts) -> Facts:
+    """Counted by that number, it runs, and has no claim."""
+    facts = _stray(_of_node_a(facts, lambda found: replace(found, allocations=())))
+    running = Container("main", requests={NIC: "1"}, state="running")
+    return pod_with(facts, phase="Running", containers=(running,), claims=())
+
+
 def _few(facts: Facts) -> Facts:
     return asking(facts, GPU, 9)
 
@@ -328,6 +337,50 @@ BOUND = (
     ),
     Change("ImageNotPulled", _container("ImagePullBackOff", "back-off"), "container"),
     Change("ContainerNotStarted", _container("CrashLoopBackOff", "back-off"), "container"),
-    Change("ClaimNotPrepared", _unprepared),
+    Change(
+        "DeviceFileRefused",
+        _container("CrashLoopBackOff", "back-off", last_words="open /dev/ttyUSB0: Permission denied"),
+        "container agent's",
+    ),
+    Change("ClaimNotPrepared", _unprepared, "prepared"),
+    Change("StrayCapacity", _runs_by_stray, "container agent's prepared", "stray and running"),
     Change("RunsWithoutDevices", _not_injected, "agent's"),
+)
+
+
+def _behind(facts: Facts) -> Facts:
+    return _shown(facts, "1")
+
+
+def _split(facts: Facts) -> Facts:
+    """Two devices of 8 parts, of which 5 and 6 are held: 5 are free, at most 3 on one."""
+    devices = tuple(Device(f"gpu-{n}", "Healthy", parts=PartCounts(8, 8, 5 + n, 3 - n)) for n in range(2))
+    rules = PartRules("SameParent", largest_available=3)
+    facts = _shown(asking(facts, GPU, 4), "16")
+    return each_found(
+        facts,
+        lambda found: replace(found, total=16, healthy=16, allocated=11, available=5, devices=devices, parts=rules),
+    )
+
+
+# of these the others would hide one another: each stands by itself
+ALONE = (
+    Change("PodFailed", lambda f: pod_with(f, phase="Failed", reason="UnexpectedAdmissionError", message="no devices")),
+    Change("PodDeleted", lambda f: pod_with(f, meta=replace(f.pod.meta, deleted=OLD) if f.pod else Meta())),
+    Change("CapacityBehind", _behind),
+    Change("TooFewOnOneDevice", _split),
+)
+
+
+def _refused(message: str) -> Callable[[Facts], Facts]:
+    event = Event("ReplicaSet", "train", "uid-rs", "FailedCreate", message, RECENT)
+    return lambda facts: replace(facts, pod=None, events=(event,))
+
+
+ABSENT = (
+    Change(
+        "QuotaExceeded",
+        _refused('pods "train-x" is forbidden: exceeded quota: team, requested: requests.example.com/gpu=2'),
+    ),
+    Change("CreationRefused", _refused('pods "train-x" is forbidden: error looking up service account team/nobody')),
 )

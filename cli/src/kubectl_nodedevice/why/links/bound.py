@@ -129,9 +129,9 @@ def _by_stray(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
         is_served_there = facts.node_device(pod.node, resource) is not None
         if is_served_there or not offers.classes_for(facts, resource) or not supply.shown_number(node, resource):
             continue
-        containers = [each.name for each in pod.containers if resource in each.requests]
-        words = ": the number on its node is served by nobody, and hides the DRA driver's devices"
-        yield Obstacle("RunsWithoutDevices", pod.node, resource, fields={"container": containers[0], "words": words})
+        containers = some([each.name for each in pod.containers if resource in each.requests])
+        detail = f"{supply.stray_number(facts, node, resource)}, and container {containers} runs without it"
+        yield Obstacle("StrayCapacity", pod.node, resource, detail)
 
 
 def _claims(facts: Facts, pod: Pod) -> Iterator[Obstacle]:

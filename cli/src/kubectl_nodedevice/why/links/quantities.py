@@ -13,7 +13,7 @@ _CLASS_DOMAIN: Final = "deviceclass.resource.kubernetes.io"
 
 def count(quantity: str) -> int | None:
     """A whole number of devices; None where the text is none."""
-    digits = quantity.rstrip("kMGi")
+    digits = quantity.rstrip("kKMGi")
     factor = _SUFFIXES.get(quantity[len(digits) :])
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= 18
     return int(digits) * factor if factor and is_number else None

@@ -45,7 +45,8 @@ def obstacles(facts: Facts, node: Node, wanted: Wanted) -> tuple[Obstacle, ...]:
     if not classes:
         return tuple(_only_a_number(node, wanted))
     if number:
-        return (_stray(facts, node, wanted.resource, number),)
+        detail = stray_number(facts, node, wanted.resource)
+        return (Obstacle("StrayCapacity", node.meta.name, wanted.resource, detail),)
     # of two classes with one name the scheduler takes the later; either may be it
     return min((offers.obstacles(facts, node.meta.name, each, wanted) for each in classes), key=len)
 
@@ -71,10 +72,10 @@ def _only_a_number(node: Node, wanted: Wanted) -> Iterator[Obstacle]:
         yield Obstacle("NodeShowsFewer", node.meta.name, wanted.resource, f"it shows {number}", fields=fields)
 
 
-def _stray(facts: Facts, node: Node, resource: str, number: int) -> Obstacle:
+def stray_number(facts: Facts, node: Node, resource: str) -> str:
+    """What the Node shows, and who wrote it."""
     owner = facts.capacity_owners.get((node.meta.name, resource), "")
-    by = f", written by {owner}" if owner else ""
-    return Obstacle("StrayCapacity", node.meta.name, resource, f"it shows {number}{by}")
+    return f"it shows {shown_number(node, resource)}{f', written by {owner}' if owner else ''}"
 
 
 def _of_kubelet(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:

@@ -1,0 +1,230 @@
+"""The links by themselves: how many devices fit, which nodes match, what a class of DRA says."""
+
+from typing import Any
+
+import pytest
+from kubectl_nodedevice.cluster import (
+    Agent,
+    Allocation,
+    Container,
+    Cordon,
+    Device,
+    Meta,
+    Node,
+    NodeDevice,
+    Pod,
+    Taint,
+    Toleration,
+)
+from kubectl_nodedevice.why import kinds
+from kubectl_nodedevice.why.links import devices, placement, quantities
+from kubectl_nodedevice.why.links.devices import Unit, Wanted
+
+from tests.unit.cli.why.situations import NOW
+
+GPU = "example.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "free", "fits"),
+    [
+        pytest.param(Wanted(GPU, 2, 2), [1, 1], True, id="whole devices"),
+        pytest.param(Wanted(GPU, 3, 3), [1, 1], False, id="one too many"),
+        pytest.param(Wanted(GPU, 4, 4, "SameParent"), [3, 3], False, id="split over two"),
+        pytest.param(Wanted(GPU, 4, 2, "SameParent"), [2, 2], True, id="two containers"),
+        pytest.param(Wanted(GPU, 2, 2, "DistinctParents"), [9, 0], False, id="of one alone"),
+        pytest.param(Wanted(GPU, 2, 2, "DistinctParents"), [1, 1], True, id="of two"),
+        pytest.param(Wanted(GPU, 1, 1, "SameParent"), [], False, id="no device"),
+    ],
+)
+def test_whether_parts_fit(wanted: Wanted, free: list[int], fits: bool) -> None:
+    assert wanted.fits(free) is fits
+
+
+def unit(name: str, *taken: str) -> Unit:
+    return Unit(name, 1, int(not taken), dict.fromkeys(taken, 1))
+
+
+@pytest.mark.parametrize(
+    ("units", "codes"),
+    [
+        pytest.param([unit("a"), unit("b")], [], id="enough"),
+        pytest.param(
+            [unit("a", devices.HELD), unit("b", devices.BROKEN)], ["DevicesBroken", "DevicesHeld"], id="only together"
+        ),
+        pytest.param(
+            [unit("a", devices.HELD, devices.CORDONED), unit("b", devices.CORDONED), unit("c")],
+            ["DevicesCordoned"],
+            id="one alone, the other would leave enough",
+        ),
+        pytest.param(
+            [unit("a", devices.BROKEN, devices.CORDONED), unit("b", devices.CORDONED, devices.BROKEN)],
+            ["DevicesCordoned", "DevicesBroken"],
+            id="each alone",
+        ),
+        pytest.param([unit("a")], ["TooFewTogether"], id="too few"),
+        pytest.param([unit("a", devices.BROKEN)], ["TooFewTogether", "DevicesBroken"], id="too few, and these broken"),
+        pytest.param([], ["TooFewTogether"], id="none"),
+    ],
+)
+def test_what_takes_too_many(units: list[Unit], codes: list[str]) -> None:
+    assert [each.code for each in devices.obstacles("node-a", Wanted(GPU, 2, 2), units)] == codes
+
+
+def found(**changes: Any) -> NodeDevice:
+    listed = tuple(Device(f"gpu-{number}", "Healthy") for number in range(3))
+    return NodeDevice(
+        Meta("n"), "node-a", GPU, **{"total": 3, "healthy": 3, "available": 3, "devices": listed, **changes}
+    )
+
+
+def test_a_list_that_is_cut_counts_by_its_numbers() -> None:
+    cut = found(total=300, healthy=290, cordoned=5, allocated=280, available=8, devices_omitted=297)
+    (one,) = devices.units_of(cut, NOW)
+    assert (one.total, one.free, one.taken[devices.BROKEN], one.taken[devices.HELD]) == (300, 8, 10, 280)
+    (obstacle,) = devices.obstacles("node-a", Wanted(GPU, 25, 25), [one])
+    assert (obstacle.code, obstacle.detail) == ("DevicesHeld", "280 of 300 held")
+
+
+def test_a_cordon_of_all_is_lifted_by_its_own_name() -> None:
+    units = devices.units_of(found(cordons=(Cordon("*", "ecc", "alice"),), available=0), NOW)
+    (obstacle,) = devices.obstacles("node-a", Wanted(GPU, 1, 1), units)
+    assert obstacle.detail == "all 3 by alice: ecc"
+    assert obstacle.fields["device_options"] == "--device '*' --take-over"
+
+
+def test_what_the_kubelet_gives_out_knows_no_cordon() -> None:
+    cordoned = found(cordons=(Cordon("*"),), agent=Agent(served_by="kubelet"))
+    assert all(not each.taken[devices.CORDONED] for each in devices.units_of(cordoned, NOW))
+
+
+def test_a_holder_that_is_ending_is_named_so() -> None:
+    held = Allocation("team", "old", "u", "main", device_ids=("gpu-0",), releasing=True)
+    units = devices.units_of(found(allocations=(held,)), NOW)
+    assert units[0].why[devices.HELD] == "by team/old (ending)"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "number"),
+    [
+        ("2", 2),
+        ("1k", 1000),
+        ("1Ki", 1024),
+        ("0", 0),
+        ("1.5", None),
+        ("", None),
+        ("-1", None),
+        ("kk", None),
+        ("\uff19", None),
+    ],
+)
+def test_quantities(quantity: str, number: int | None) -> None:
+    assert quantities.count(quantity) == number
+
+
+def test_init_containers_do_not_add_up() -> None:
+    containers = (
+        Container("first", requests={GPU: "3"}, is_init=True),
+        Container("side", requests={GPU: "1"}, is_init=True, is_sidecar=True),
+        Container("second", requests={GPU: "1"}, is_init=True),
+        Container("main", requests={GPU: "1", "cpu": "1", "hugepages-2Mi": "1"}),
+    )
+    pod = Pod(Meta("p"), containers=containers)
+    assert quantities.requests(pod) == {GPU: 3}
+    assert quantities.largest(pod, GPU) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        (GPU, True),
+        ("cpu", False),
+        ("kubernetes.io/batch", False),
+        ("x.kubernetes.io/y", False),
+        ("deviceclass.resource.kubernetes.io/gpu", True),
+    ],
+)
+def test_which_names_are_devices(name: str, is_one: bool) -> None:
+    assert quantities.is_extended(name) is is_one
+
+
+def affinity(*expressions: dict[str, Any], fields: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    term = {"matchExpressions": list(expressions), "matchFields": list(fields)}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+NODE = Node(Meta("node-a", labels={"zone": "z1", "gpus": "4"}))
+
+
+@pytest.mark.parametrize(
+    ("expression", "matches"),
+    [
+        ({"key": "zone", "operator": "In", "values": ["z1", "z2"]}, True),
+        ({"key": "zone", "operator": "NotIn", "values": ["z1"]}, False),
+        ({"key": "rack", "operator": "NotIn", "values": ["r1"]}, True),
+        ({"key": "zone", "operator": "Exists"}, True),
+        ({"key": "rack", "operator": "DoesNotExist"}, True),
+        ({"key": "gpus", "operator": "Gt", "values": ["3"]}, True),
+        ({"key": "gpus", "operator": "Lt", "values": ["4"]}, False),
+        ({"key": "zone", "operator": "Gt", "values": ["3"]}, False),
+        ({"key": "gpus", "operator": "Gt", "values": []}, False),
+    ],
+)
+def test_affinity(expression: dict[str, Any], matches: bool) -> None:
+    assert (placement.unmatched(Pod(Meta("p"), affinity=affinity(expression)), NODE) == "") is matches
+
+
+def test_affinity_to_a_name_and_to_nothing() -> None:
+    by_name = {"key": "metadata.name", "operator": "In", "values": ["node-b"]}
+    lacking = placement.unmatched(Pod(Meta("p"), affinity=affinity(fields=(by_name,))), NODE)
+    assert lacking == "node affinity (metadata.name In node-b)"
+    # a term without a word matches nothing
+    assert placement.unmatched(Pod(Meta("p"), affinity=affinity()), NODE) == "node affinity (nothing)"
+
+
+def test_a_taint_that_is_tolerated_repels_nobody() -> None:
+    node = Node(Meta("n"), taints=(Taint("gpu", "", "NoSchedule"), Taint("soft", "", "PreferNoSchedule")))
+    assert [each.key for each in placement.repelling_taints(Pod(Meta("p")), node)] == ["gpu"]
+    tolerant = Pod(Meta("p"), tolerations=(Toleration("gpu", "Exists"),))
+    assert placement.repelling_taints(tolerant, node) == ()
+
+
+@pytest.mark.parametrize(
+    ("expressions", "driver"),
+    [
+        pytest.param(['device.driver == "gpu.example.com"'], "gpu.example.com", id="alone"),
+        pytest.param(
+            ["device.driver=='gpu.example.com' && device.attributes['x'].y == 1"], "gpu.example.com", id="and"
+        ),
+        pytest.param(['device.driver == "a" || device.driver == "b"'], "", id="or"),
+        pytest.param(['!(device.driver == "a")'], "", id="not"),
+        pytest.param(["device.attributes['x'].y == 1"], "", id="other"),
+        pytest.param(['device.driver == "a"', "device.attributes['x'].y == 1"], "a", id="two selectors"),
+        pytest.param(['device.driver == "a"', 'device.driver == "b"'], "", id="two drivers"),
+        pytest.param([], "", id="none"),
+    ],
+)
+def test_the_driver_of_a_class_is_known_only_where_it_is_certain(expressions: list[str], driver: str) -> None:
+    selectors = [{"cel": {"expression": each}} for each in expressions]
+    assert kinds.class_of({"metadata": {"name": "c"}, "spec": {"selectors": selectors}}).driver == driver
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"spec": None}, {"spec": {"devices": {"requests": [None, 3, {}]}}}, {"status": []}]
+)
+def test_objects_that_are_none_are_read_all_the_same(odd: Any) -> None:
+    for make in (kinds.claim_of, kinds.class_of, kinds.slice_of, kinds.event_of, kinds.quota_of):
+        make(odd)
+
+
+def test_a_claim_of_any_form() -> None:
+    exact = {"name": "a", "exactly": {"deviceClassName": "gpu", "count": 2}}
+    choice = {"name": "b", "firstAvailable": [{"deviceClassName": "big"}, {"deviceClassName": "small", "count": 4}]}
+    every = {"name": "c", "exactly": {"deviceClassName": "nic", "allocationMode": "All"}}
+    body = {"metadata": {"name": "x"}, "spec": {"devices": {"requests": [exact, choice, every]}}}
+    found = kinds.claim_of(body)
+    assert [(each.classes, each.count) for each in found.requests] == [
+        (("gpu",), 2),
+        (("big", "small"), 1),
+        (("nic",), 0),
+    ]

@@ -1,0 +1,193 @@
+"""`why` as it is typed, against an API server that is played: what may not be read is named, and nothing is guessed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.api_server import NODES, OURS, PODS, FakeApiServer, status
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.objects import GPU, device, node_device, pod
+
+EVENTS = "/api/v1/events"
+QUOTAS = "/api/v1/resourcequotas"
+
+
+def asked(run: Run, *words: str) -> dict[str, Any]:
+    ran = run("why", *words, "-o", "json")
+    assert ran.status in (0, 1), ran.err
+    found: dict[str, Any] = json.loads(ran.out)
+    return found
+
+
+def codes(found: dict[str, Any]) -> list[str]:
+    return [each["code"] for each in found["causes"]]
+
+
+def event(reason: str, message: str, name: str = "late", kind: str = "Pod") -> dict[str, Any]:
+    about = {"kind": kind, "name": name, "uid": f"uid-{name}"}
+    meta = {"name": reason.lower(), "namespace": "default"}
+    return {
+        "metadata": meta,
+        "involvedObject": about,
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": "2026-11-28T10:00:00Z",
+    }
+
+
+def forbid(server: FakeApiServer, *kinds: str) -> None:
+    server.fault = lambda request: (
+        status(403, "forbidden") if any(request.path.endswith(f"/{kind}") for kind in kinds) else None
+    )
+
+
+def test_a_pod_that_one_node_could_take_waits_for_what_is_not_known(run: Run) -> None:
+    found = asked(run, "pod", "late")
+    assert codes(found) == []
+    assert found["isStopped"]
+    assert found["notes"] == ["Of what is known here, node-b could take it."]
+
+
+def test_a_cause_that_is_on_each_node(run: Run, server: FakeApiServer) -> None:
+    for each in server.objects[NODES]:
+        each["spec"] = {"unschedulable": True}
+    found = asked(run, "pod", "late")
+    assert codes(found) == ["NodeCordoned", "DevicesCordoned", "DevicesBroken", "DevicesHeld"]
+    assert [[where["node"] for where in cause["where"]] for cause in found["causes"][:2]] == [
+        ["node-a", "node-b"],
+        ["node-a"],
+    ]
+    assert [cause["ofNodes"] for cause in found["causes"]] == [2] * 4
+
+
+def test_who_may_see_nothing_but_pods_gets_the_schedulers_words(run: Run, server: FakeApiServer) -> None:
+    forbid(server, "nodes", "nodedevices", "leases", "deviceclasses", "resourceslices", "resourceclaims")
+    server.objects[EVENTS] = [event("FailedScheduling", "0/2 nodes are available: 2 Insufficient example.com/gpu.")]
+    found = asked(run, "pod", "late")
+    assert codes(found) == []
+    assert found["scheduler"]["message"] == "0/2 nodes are available: 2 Insufficient example.com/gpu."
+    roles = {each["kind"]: each["role"] for each in found["unknown"]}
+    assert roles["nodes"] == roles["nodedevices.nodedevice.io"] == "nodedevice-fleet-view"
+    ran = run("why", "pod", "late")
+    assert "Not known: deviceclasses, leases, nodedevices, nodes" in ran.out
+
+
+def test_a_name_is_unknown_only_to_who_has_seen_all_nodes(run: Run, server: FakeApiServer) -> None:
+    server.objects[PODS].append(pod("typo", node="", phase="Pending", resource="example.com/gpus"))
+    found = asked(run, "pod", "typo")
+    assert codes(found) == ["NothingServes"]
+    assert found["causes"][0]["message"] == f"No node has example.com/gpus; did you mean {GPU}."
+    forbid(server, "nodes")
+    assert codes(asked(run, "pod", "typo")) == []
+
+
+def test_without_nodes_what_is_known_of_devices_is_said(run: Run, server: FakeApiServer) -> None:
+    forbid(server, "nodes")
+    every = [device("gpu-0", "Unhealthy", reason="Xid79")]
+    server.objects[f"{OURS}/nodedevices"] = [
+        node_device(name, devices=every, available=0) for name in ("node-a", "node-b")
+    ]
+    assert codes(asked(run, "pod", "late")) == ["DevicesBroken"]
+
+
+def test_a_waiting_pod_is_known_by_its_event_to_who_may_not_see_devices(run: Run, server: FakeApiServer) -> None:
+    forbid(server, "nodedevices", "nodes")
+    server.objects[PODS].append(pod("stuck", phase="Pending"))
+    server.objects[EVENTS] = [
+        event("DevicesWaiting", "container main waits for example.com/gpu on node-a: AllocateFailed", "stuck")
+    ]
+    found = asked(run, "pod", "stuck")
+    assert codes(found) == ["WaitsOnNode"]
+    assert "AllocateFailed" in found["causes"][0]["message"]
+
+
+def test_a_pod_that_a_quota_refuses_is_found_by_its_controller(run: Run, server: FakeApiServer) -> None:
+    message = 'pods "web-5d9c-x" is forbidden: exceeded quota: team, requested: pods=1'
+    server.objects[EVENTS] = [event("FailedCreate", message, "web-5d9c", "ReplicaSet")]
+    for name in ("web", "web-5d9c", "web-5d9c-x7k"):
+        found = asked(run, "pod", name)
+        assert codes(found) == ["QuotaExceeded"]
+        assert found["causes"][0]["help"]["command"] == "kubectl describe resourcequota team --namespace default"
+
+
+def test_a_name_that_is_nearly_right(run: Run) -> None:
+    ran = run("why", "pod", "lat")
+    assert ran.status == 2
+    assert ran.err.strip().endswith("did you mean late?")
+
+
+def test_a_pod_that_runs_is_no_reason_to_do_anything(run: Run, server: FakeApiServer) -> None:
+    server.objects[PODS][0]["status"]["containerStatuses"] = [{"name": "main", "state": {"running": {}}}]
+    ran = run("why", "pod", "pod/try")
+    assert (ran.status, ran.out.splitlines()[0]) == (
+        0,
+        "pod default/try is bound to node-a and asks for 1 example.com/gpu. It has gpu-0. It runs.",
+    )
+
+
+def test_each_right_is_asked_for_once(run: Run, server: FakeApiServer) -> None:
+    every = [device("gpu-0", "Unhealthy", reason="Xid79")]
+    cordon = [{"id": "*", "by": "bob"}]
+    server.objects[f"{OURS}/nodedevices"] = [
+        node_device(name, devices=every, available=0) for name in ("node-a", "node-b")
+    ]
+    for each in server.objects[f"{OURS}/nodedevices"]:
+        each["spec"]["cordonedDevices"] = cordon
+        each["status"]["conditions"].append({"type": "Injectable", "status": "False", "reason": "NoRuntimeSocket"})
+    found = asked(run, "pod", "late")
+    assert codes(found) == ["NotInjectable", "DevicesCordoned", "DevicesBroken"]
+    reviews = [each for each in server.requests if each.path.endswith("selfsubjectaccessreviews")]
+    assert [each.body["spec"]["resourceAttributes"]["verb"] for each in reviews] == ["list", "patch"]
+    assert all(cause["help"]["allowed"] for cause in found["causes"])
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("gpu-0",), "device gpu-0 of example.com/gpu on node node-a is held by default/try."),
+        (("gpu-1",), "device gpu-1 of example.com/gpu on node node-a is held by nobody, and not given out."),
+        (("gpu-2",), "device gpu-2 of example.com/gpu on node node-a is held by nobody, and not given out."),
+    ],
+)
+def test_a_device(run: Run, words: tuple[str, ...], line: str) -> None:
+    ran = run("why", "device", "node-a", *words)
+    assert ran.out.splitlines()[0] == line
+
+
+def test_what_stops_a_device_is_its_own(run: Run) -> None:
+    assert codes(asked(run, "device", "node-a", "gpu-0")) == ["DevicesHeld"]
+    assert codes(asked(run, "device", "node-a", "gpu-1")) == ["DevicesCordoned"]
+    found = asked(run, "device", "node-a", "gpu-2")
+    assert codes(found) == ["DevicesBroken"]
+    assert found["notes"][0] == "Xid 79: the GPU has fallen off the bus"
+    assert codes(asked(run, "device", "node-b", "gpu-0")) == []
+
+
+def test_a_device_that_is_none_is_refused_with_those_that_are(run: Run) -> None:
+    ran = run("why", "device", "node-a", "gpu-9")
+    assert ran.status == 2
+    assert "it has gpu-0, gpu-1, gpu-2" in ran.err
+
+
+def test_a_device_of_two_resources(run: Run, server: FakeApiServer) -> None:
+    server.objects[f"{OURS}/nodedevices"].append(node_device("node-a", "example.com/nic"))
+    ran = run("why", "device", "node-a", "gpu-0")
+    assert ran.status == 2
+    assert "add --resource, example.com/gpu or example.com/nic" in ran.err
+    assert run("why", "device", "node-a", "gpu-0", "--resource", "example.com/nic").status in (0, 1)
+
+
+def test_a_node(run: Run) -> None:
+    found = asked(run, "node", "node-a")
+    # one device is cordoned, one broken, one held: only together they leave none
+    assert codes(found) == ["DevicesCordoned", "DevicesBroken", "DevicesHeld"]
+    assert found["notes"] == ["example.com/gpu: 0 of 3 free, 1 held, gpu-1 cordoned, gpu-2 broken."]
+    assert codes(asked(run, "node", "node-b")) == []
+    assert run("why", "node", "node-b").status == 0
+
+
+def test_a_node_that_is_none(run: Run) -> None:
+    ran = run("why", "node", "node-z")
+    assert ran.status == 2
+    assert "there is no node node-z" in ran.err

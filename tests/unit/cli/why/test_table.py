@@ -1,0 +1,107 @@
+"""The table of reasons: each row can be reached, said and typed; the docs have each; nobody is forgotten."""
+
+import io
+import re
+import shlex
+from dataclasses import replace
+from string import Formatter
+
+import pytest
+from kubectl_nodedevice.cluster import Condition
+from kubectl_nodedevice.output import Screen
+from kubectl_nodedevice.why import absent, answer, pods
+from kubectl_nodedevice.why.explanation import Explanation
+from kubectl_nodedevice.why.reasons import OF_THE_POD, TABLE, Role, Row, line_of
+
+from tests.unit.cli.why.situations import ABSENT, ALONE, BOUND, NOW, UNBOUND, Change, base, bound, each_found
+
+MADE = [(base, each) for each in (*UNBOUND, *ALONE)] + [(bound, each) for each in BOUND]
+_LINES = 24
+
+
+def explained() -> list[tuple[Change, Explanation]]:
+    found = [(change, pods.explain(change.do(made()))) for made, change in MADE]
+    refused = [(change, absent.explain(change.do(base()))) for change in ABSENT]
+    return found + [(change, each) for change, each in refused if each is not None]
+
+
+def shown(found: Explanation, form: str = "", *, is_allowed: bool | None = True) -> str:
+    out = io.StringIO()
+    answer.show(Screen(form, out), found, lambda _: is_allowed, NOW)
+    return out.getvalue()
+
+
+def test_each_row_is_what_something_comes_to() -> None:
+    """A row without a situation in which it is the answer fails here."""
+    reached = {finding.code for _, found in explained() for finding in found.findings}
+    assert {row.code for row in TABLE} - reached == set()
+
+
+def test_codes_are_words_that_occur_once() -> None:
+    codes = [row.code for row in TABLE]
+    assert len(set(codes)) == len(codes)
+    assert all(re.fullmatch(r"([A-Z][a-z]+)+", code) for code in codes)
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.code)
+def test_a_row_says_something_in_each_of_its_fields(row: Row) -> None:
+    assert row.meaning.endswith(".")
+    assert row.advice.endswith(":")
+    assert row.line.startswith("kubectl ")
+    assert isinstance(row.role, Role)
+    assert row.needs.namespace in ("", OF_THE_POD, "nodedevice-system")
+
+
+@pytest.mark.parametrize(("change", "found"), [pytest.param(*each, id=each[0].id) for each in explained()])
+def test_what_is_said_is_whole_and_fits_a_screen(change: Change, found: Explanation) -> None:
+    text = shown(found)
+    assert f"[{change.code}]" in text
+    assert "{" not in re.sub(r"'\[\{.*\}\]'", "", text)
+    assert "  :" not in text
+    assert " ." not in text.replace(" ...", "")
+    assert len(text.splitlines()) <= _LINES
+
+
+@pytest.mark.parametrize(("change", "found"), [pytest.param(*each, id=each[0].id) for each in explained()])
+def test_a_line_is_words_of_a_shell(change: Change, found: Explanation) -> None:
+    for finding in found.findings:
+        words = shlex.split(line_of(finding.row, finding.fields))
+        assert all(words), words
+        assert change.code == finding.code
+
+
+def test_names_of_others_stay_one_word() -> None:
+    (row,) = [row for row in TABLE if row.code == "NodeCordoned"]
+    assert shlex.split(line_of(row, {"node": "a; rm -rf ~"})) == ["kubectl", "uncordon", "a; rm -rf ~"]
+
+
+def test_only_known_fields_are_asked_for() -> None:
+    """So that a template does not fail in the one situation in which it is needed."""
+    known = {name for _, found in explained() for finding in found.findings for name in finding.fields}
+    asked = {
+        name for row in TABLE for text in (row.sentence, row.line) for _, name, _, _ in Formatter().parse(text) if name
+    }
+    assert asked - known == set()
+
+
+def test_who_may_not_run_a_line_is_sent_to_who_may() -> None:
+    (found,) = [found for change, found in explained() if change.code == "DevicesCordoned"]
+    assert "the role nodedevice-cordon may" in shown(found, is_allowed=False)
+    assert "You may not" not in shown(found, is_allowed=True)
+    assert "You may not" not in shown(found, is_allowed=None)
+
+
+def test_data_that_may_be_old_says_of_when() -> None:
+    silent = next(each for each in UNBOUND if each.code == "AgentSilent")
+    broken = next(each for each in UNBOUND if each.code == "DevicesBroken")
+    text = shown(pods.explain(broken.do(silent.do(base()))))
+    assert "node-a, node-b: all 4 (Xid79 for 4 min) (as of 5 s ago)" in text
+
+
+def test_a_stale_watch_makes_data_old_too() -> None:
+    stale = Condition("WatchesCurrent", "False", "WatchStale", since="2026-01-02T02:54:05Z")
+    broken = next(each for each in UNBOUND if each.code == "DevicesBroken")
+    facts = each_found(
+        broken.do(base()), lambda found: replace(found, conditions={**found.conditions, "WatchesCurrent": stale})
+    )
+    assert "(as of 10 min ago)" in shown(pods.explain(facts))

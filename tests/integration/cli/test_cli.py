@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -156,3 +158,23 @@ def test_check(client: Client, enter: Type) -> None:
     states = {each["name"]: each["state"] for each in json.loads(ran.stdout)["items"]}
     assert states["nodedevices.nodedevice.io"] == "Good"
     assert ran.returncode == 1
+
+
+_ROOT: Final = Path(__file__).parents[3]
+_BLOCK: Final = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def _typed_on_the_page() -> list[str]:
+    page = (_ROOT / "docs/kubectl.md").read_text(encoding="utf-8")
+    return [line for block in _BLOCK.findall(page) for line in block.splitlines()]
+
+
+def test_the_page_as_it_is_typed(client: Client, enter: Type) -> None:
+    """In its order; each line is of this program."""
+    for line in _typed_on_the_page():
+        assert line.startswith("kubectl nodedevice"), line
+        words = shlex.split(line)[2:]
+        ran = enter(*words, *(["--wait", "0"] if words[:1] in (["cordon"], ["uncordon"]) else []))
+        assert ran.returncode in (0, 1), (line, ran)
+        assert ran.stderr == "", (line, ran)
+    assert _cordons(client) == {}

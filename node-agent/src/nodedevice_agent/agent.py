@@ -54,11 +54,14 @@ from nodedevice_agent.settings import AgentSettings, read_topology
 
 if TYPE_CHECKING:
     from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
+    from nodedevice_agent.dra.former import FormerPools
     from nodedevice_agent.dra.observation import Observation
     from nodedevice_agent.kubelet.backend import KubeletBackend
     from nodedevice_agent.runtime.backend import NriBackend
 
 _BEAT_SECONDS = 5.0
+# the names of DRA drivers' pools; known here, as what keeps it is imported only where it is needed
+POOLS_FILE_NAME = "dra-pools.json"
 
 
 class Agent:
@@ -113,9 +116,11 @@ class Agent:
             self._sources.append(ServedStatus(self._observer.served, self._manager, settings.runtime))
         if self._drivers is not None:
             observers.append(self._drivers.holders)
-            places.append(self._drivers.served.places)
-            displaced.append(self._drivers.slices.displace)
-            self._sources.append(self._drivers.served)
+        pools = self._pools = self._drivers or self._former_pools(observed)
+        if pools is not None:
+            places.append(pools.served.places)
+            displaced.append(pools.slices.displace)
+            self._sources.append(pools.served)
         share(places, displaced)
         self._offered_twice = self._comparison()
         self._pods = PodWatch(self._host, self._publisher, health, observers)
@@ -163,8 +168,9 @@ class Agent:
                     start(retried("kubelet state", self._reader.run))
                 if self._observer is not None:
                     start(retried("kubelet observer", self._observer.run))
+                if self._pools is not None:
+                    start(retried("dra slices", self._pools.slices.run))
                 if self._drivers is not None:
-                    start(retried("dra slices", self._drivers.slices.run))
                     start(retried("dra claims", self._drivers.claims.run))
                 start(retried("offered twice", self._offered_twice.run))
                 start(vital("lease", self._lease.run))
@@ -251,8 +257,18 @@ class Agent:
             self._reader,
             publisher.publish_served,
             others,
-            Path(self._settings.state_dir),
+            Path(self._settings.state_dir, POOLS_FILE_NAME),
         )
+
+    def _former_pools(self, served: ServedByKubelet | None) -> "FormerPools | None":
+        """Where drivers are not observed any more."""
+        file, publisher = Path(self._settings.state_dir, POOLS_FILE_NAME), self._publisher
+        if not file.exists():
+            return None
+        from nodedevice_agent.dra.former import FormerPools
+
+        others = [self._manager.resources, *([served.resources] if served is not None else [])]
+        return FormerPools(publisher.watches, self._settings.node_name, publisher.publish_served, others, file)
 
     def _comparison(self) -> OfferedTwice:
         observer = self._observer

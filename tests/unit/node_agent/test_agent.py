@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import trustme
 from nodedevice_agent import __version__, metrics
-from nodedevice_agent.agent import Agent
+from nodedevice_agent.agent import POOLS_FILE_NAME, Agent
 from nodedevice_agent.checkpoint.files import agent_id, make_state_dir
 from nodedevice_agent.cli import run
 from nodedevice_agent.configs.effective import Effective
@@ -151,6 +151,33 @@ async def test_each_part_begins_as_it_is_declared(runtime: str, has_all: bool, n
         assert (agent._pod_resources is not None) is has_all
         assert (agent._nri is not None) is (runtime == "nri")
         assert (agent._kubelet is not None) is isinstance(agent._manager, Mirror) is (runtime == "kubelet")
+
+
+@pytest.mark.parametrize(
+    ("observe", "observe_dra", "has_file", "found"),
+    [
+        (True, True, True, (True, True)),
+        (True, True, False, (True, True)),
+        (True, False, True, (False, True)),
+        (False, True, True, (False, True)),
+        (True, False, False, (False, False)),
+        (False, True, False, (False, False)),
+    ],
+)
+async def test_drivers_are_observed_or_what_was_shown_of_them_ends(
+    observe: bool, observe_dra: bool, has_file: bool, found: tuple[bool, bool], node: Node
+) -> None:
+    if has_file:
+        (node.folder / "state" / POOLS_FILE_NAME).write_text("[]")
+    with node.agent(runtime="none", observe=observe, observe_dra=observe_dra) as agent:
+        assert (agent._drivers is not None, agent._pools is not None) == found
+        if agent._pools is not None:
+            served = agent._pools.served
+            assert served.is_off is not (observe and observe_dra)
+            assert served in agent._sources
+            assert agent._pools.slices._file == node.folder / "state" / POOLS_FILE_NAME
+            # the names of all are counted together
+            assert served.places.others() == agent._manager.places.others() == {}
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

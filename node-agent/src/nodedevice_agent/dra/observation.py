@@ -8,7 +8,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.dra.claim import read_claim
 from nodedevice_agent.dra.claims import ClaimReader
 from nodedevice_agent.dra.holders import Holders
-from nodedevice_agent.dra.observer import FILE_NAME, DriverObserver, known_names
+from nodedevice_agent.dra.observer import DriverObserver, known_names
 from nodedevice_agent.dra.served import ServedByDrivers
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.served import is_taken
@@ -25,13 +25,12 @@ class Observation:
         reader: KubeletReader,
         publish: Callable[[str], None],
         others: Sequence[Mapping[str, Resource]],
-        state_dir: Path,
+        file: Path,
     ) -> None:
         """publish: called with each resource that may have changed. others: the resources of all who give devices out here."""
         self.claims = ClaimReader(partial(read_claim, watches.cluster))
         self.holders = Holders(self.claims, reader.wake)
         reader.subscribe(self.holders)
-        file = state_dir / FILE_NAME
         self.served = ServedByDrivers(node_name, self.holders, lambda name: is_taken(name, others), known_names(file))
         self.slices = DriverObserver(watches, node_name, self.served, publish, file)
         self.holders.on_known, self.holders.on_changed = self.slices.held_known, self.slices.held_changed

@@ -33,7 +33,6 @@ from nodedevice_agent.lib.filesystem import replace_durably
 
 log = logging.getLogger(__name__)
 
-FILE_NAME: Final = "dra-pools.json"
 TAINT_RULES: Final = "devicetaintrules"
 # how often the API server is asked whether it has the kind, and rules for taints: it may be another release
 ASK_SECONDS: Final = 3600.0
@@ -78,9 +77,14 @@ class DriverObserver:
         self._is_changed = asyncio.Event()
         self._stored = dict(served.names)
         self._problems = LogOnce(log)
+        # the file is written by the task
+        served.on_forgotten = self._is_changed.set
 
     async def run(self) -> None:
-        """Follow the slices while the API server has them."""
+        """Follow the slices while the API server has them; none where drivers are not observed any more."""
+        if self.served.is_off:
+            self.synced([], 0)
+            await self._work()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work())
             following: asyncio.Task[None] | None = None
@@ -258,7 +262,10 @@ class DriverObserver:
         self._stored = dict(self.served.names)
         pools = [_StoredPool(*key, name) for key, name in sorted(self._stored.items())]
         try:
-            replace_durably(self._file, msgspec.json.encode(pools).decode())
+            if pools:
+                replace_durably(self._file, msgspec.json.encode(pools).decode())
+            else:
+                self._file.unlink(missing_ok=True)
         except OSError as exc:
             error = f"{exc.strerror or exc}"
             self._problems.report("cannot keep the names of pools", error, logging.ERROR, path=str(self._file))

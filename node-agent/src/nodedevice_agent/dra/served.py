@@ -57,18 +57,28 @@ class ServedByDrivers:
     """A source of the Publisher.
 
     is_taken: whether a name is of devices that are given out in another way. known: the names of pools before the start.
+    is_off: whether drivers are not observed any more; then these have no slices, and their NodeDevices are deleted.
     """
 
     watch = WATCH
 
     def __init__(
-        self, node_name: str, held: Held, is_taken: Callable[[str], bool], known: Mapping[PoolKey, str]
+        self,
+        node_name: str,
+        held: Held,
+        is_taken: Callable[[str], bool],
+        known: Mapping[PoolKey, str],
+        *,
+        is_off: bool = False,
     ) -> None:
         self.pools = Pools()
         self.resources: dict[str, Resource] = {}
         # no pod asks for one of these names in its limits
         self.places = Places(self.resources, dict[str, Pod]())
         self.places.are_pods_known = True
+        # called when a pool is forgotten
+        self.on_forgotten: Callable[[], None] = lambda: None
+        self.is_off = is_off
         # whether the API server serves DeviceTaintRules
         self.has_rules = False
         # False until the first list of slices
@@ -106,8 +116,16 @@ class ServedByDrivers:
         self.is_synced = True
         known = {*self.names, *self._held.pools(), *(pool.key for pool in self.pools)}
         # a kubelet that has just started has deleted the slices of its node
-        self._gone_at.update({key: now + GONE_SECONDS for key in known if key not in self.pools})
+        wait = 0.0 if self.is_off else GONE_SECONDS
+        self._gone_at.update({key: now + wait for key in known if key not in self.pools})
         return self._changed(gone | known, now)
+
+    def remember(self, name: str, status: NodeDeviceStatus) -> None:
+        """The NodeDevice that a pool had before the start, where nothing else knows of it."""
+        key = (status.driver, status.pool)
+        is_new = is_observed(key) and key not in self.names and name not in self.names.values()
+        if is_new and name.startswith(f"{key[0]}/") and not self.is_synced:
+            self.names[key] = name
 
     def held_changed(self, key: PoolKey, now: float) -> set[str]:
         """Containers have other devices of that pool than before, or other ones of them are healthy."""
@@ -154,6 +172,7 @@ class ServedByDrivers:
         key = self._keys.pop(name, None)
         if key is not None and key not in self.pools:
             self._forget_pool(key)
+            self.on_forgotten()
         return True
 
     def status(
@@ -198,6 +217,7 @@ class ServedByDrivers:
             resource.lost_to,
             self._cordons.get(name, ()),
             self.has_rules,
+            self.is_off,
         )
 
     # -- internals --------------------------------------------------------------------------------------------------------------

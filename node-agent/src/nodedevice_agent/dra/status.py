@@ -30,6 +30,10 @@ _DEVICE_BYTES: Final = 110
 _TAINT_BYTES: Final = 80
 _IN_USE: Final = frozenset({"NoSchedule", "NoExecute"})
 _NO_RULES: Final = "only the driver can take a device out of use, by a taint in its ResourceSlices"
+_OFF: Final = (
+    "observeDra or observe is false, so what DRA drivers offer is not shown on this node any more; this object is deleted, and its "
+    "devices are given out as before"
+)
 _NO_CLAIM: Final = ClaimStatus(name="")
 # status, reason and message
 _Condition = tuple[str, str, str]
@@ -39,7 +43,7 @@ class Offered(Struct, frozen=True):
     """What is known of one pool. pool: None where it has no slices. unhealthy: why, by device; of those that pods hold.
 
     is_late: whether the pool has been incomplete for longer than an update takes. lost_to: see Resource. cordons: IDs in the spec.
-    has_rules: whether the API server serves DeviceTaintRules for good.
+    has_rules: whether the API server serves DeviceTaintRules for good. is_off: drivers are not observed any more.
     """
 
     key: PoolKey
@@ -52,6 +56,7 @@ class Offered(Struct, frozen=True):
     lost_to: str | None = None
     cordons: Collection[str] = ()
     has_rules: bool = False
+    is_off: bool = False
 
 
 def snapshot(found: Offered) -> Snapshot:
@@ -210,6 +215,8 @@ def conditions(found: Offered, now: Snapshot) -> dict[str, _Condition]:
 
 def _registered(found: Offered) -> _Condition:
     driver, name = found.key
+    if found.is_off:
+        return "False", Reason.NOT_CONFIGURED, _OFF
     if found.lost_to is not None:
         return "False", Reason.PLACE_TAKEN, place_taken(found.lost_to)
     if found.pool is None:

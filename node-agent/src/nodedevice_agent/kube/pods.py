@@ -5,7 +5,7 @@ of a container that requests devices, the settings that a device plugin must not
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -155,7 +155,7 @@ class PodWatch:
         """Recovers a lost checkpoint first: pods are matched with its allocations."""
         cluster, node_name, manager = self._publisher.cluster, self._publisher.node_name, self._host.manager
         if manager.is_recovering:
-            known = await recover_checkpoint(cluster, node_name)
+            known = await recover_checkpoint(cluster, node_name, self._publisher.recovered)
             if known.registered:
                 log.warning("allocations recovered from the API", extra={"allocations": len(known.allocations)})
             self._host.do(manager.recovered(known, self._host.now()))
@@ -288,15 +288,23 @@ def _count(quantity: str | int) -> int:
 # -- a lost checkpoint ----------------------------------------------------------------------------------------------------
 
 
-async def recover_checkpoint(cluster: KubeClient, node_name: str) -> Checkpoint:
+async def recover_checkpoint(
+    cluster: KubeClient, node_name: str, shown: Callable[[str, NodeDeviceStatus], None] = lambda name, status: None
+) -> Checkpoint:
     """Allocations of the NodeDevices without the plugins' responses: Allocate is called again with the same device IDs.
 
+    shown: called with the resource names and statuses of those that others give out.
     Retried until the API server responds: without it, devices in use would be allocated again. Resources without allocations are
     included, so that their status is kept up to date too. An edited status may list one device for two pods: the first keeps it.
     """
     listed = await until_done(lambda: cluster.node_devices_of(node_name))
-    # what others give out was never allocated here
-    objects = [found for found in map(_observed, listed) if not is_only_shown(found.status)]
+    objects: list[_Observed] = []
+    for found in map(_observed, listed):
+        if is_only_shown(found.status):
+            # it was never allocated here
+            shown(found.spec.resource_name, found.status)
+        else:
+            objects.append(found)
     names = dict.fromkeys(filter(None, (found.resource_name for found in objects)), ())
     kept, conflicts = each_device_once(a for found in objects for a in _allocations(found))
     for lost in conflicts:

@@ -105,6 +105,11 @@ class Publisher:
         """From here on resources can be published; the objects are kept by tasks of that group."""
         self._tasks, self._host, self._backend, self._sources = tasks, host, backend, sources
 
+    def recovered(self, resource_name: str, status: NodeDeviceStatus) -> None:
+        """A NodeDevice that only shows what others give out, of an agent whose state was lost."""
+        for source in self._sources:
+            source.remember(resource_name, status)
+
     def publish(self, resource_name: str) -> None:
         """The effect Publish: the resource's snapshot may have changed."""
         self.publish_served(resource_name)

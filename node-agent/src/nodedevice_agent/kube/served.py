@@ -39,6 +39,9 @@ class Source(Protocol):
     def has(self, resource_name: str) -> bool:
         """Whether what is shown of that name is this one's."""
 
+    def remember(self, resource_name: str, status: NodeDeviceStatus) -> None:
+        """Its NodeDevice, of an agent whose state was lost."""
+
     def cordoned(self, resource_name: str, device_ids: Collection[str]) -> None:
         """The cordons in its NodeDevice: they are only reported."""
 
@@ -105,6 +108,9 @@ class ServedStatus:
         has_had_time = own.state is EndpointState.GONE and not own.is_not_configured
         may_be_anothers = has_had_time or self._runtime != names.RUNTIME_KUBELET
         return may_be_anothers and self._served.has_healthy(own.name)
+
+    def remember(self, resource_name: str, status: NodeDeviceStatus) -> None:
+        """The kubelet knows its resources itself."""
 
     def cordoned(self, resource_name: str, device_ids: Collection[str]) -> None:
         """The cordons in its NodeDevice: they are only reported."""

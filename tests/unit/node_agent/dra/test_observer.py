@@ -10,15 +10,19 @@ from typing import Any, cast
 
 import pytest
 from nodedevice_agent.dra import observer, pools, slices
-from nodedevice_agent.dra.observer import ASK_SECONDS, FILE_NAME, DriverObserver, known_names
+from nodedevice_agent.dra.observer import ASK_SECONDS, DriverObserver, known_names
 from nodedevice_agent.dra.served import GONE_SECONDS, WATCH, ServedByDrivers
 from nodedevice_agent.dra.slices import PLURAL, ResourceSliceObject
 from nodedevice_agent.errors import ApiForbidden, ApiUnreachable
 from nodedevice_agent.kube.informer import Watches
+from nodedevice_api.names import Reason
+from nodedevice_api.nodedevice import NodeDeviceStatus
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.dra.published import DRIVER, NODE, FakeHeld, Json, device, published
+from tests.unit.node_agent.kube.shown_status import MONDAY
 
+FILE_NAME = "dra-pools.json"
 NAME = f"{DRIVER}/devices"
 KEY = (DRIVER, NODE)
 pytestmark = virtual_time
@@ -62,10 +66,12 @@ class Api:
 
 
 class Node:
-    def __init__(self, folder: Path, known: Mapping[tuple[str, str], str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, known: Mapping[tuple[str, str], str] | None = None, *, is_off: bool = False
+    ) -> None:
         self.api, self.held, self.file = Api(), FakeHeld(), folder / FILE_NAME
         self.published: list[str] = []
-        self.served = ServedByDrivers(NODE, self.held, lambda name: False, known or {})
+        self.served = ServedByDrivers(NODE, self.held, lambda name: False, known or {}, is_off=is_off)
         watches = cast(Watches, self.api)
         self.observer = DriverObserver(watches, NODE, self.served, self.published.append, self.file)
 
@@ -327,9 +333,23 @@ async def test_names_are_kept_in_a_file(node: Node, tmp_path: Path) -> None:
         # what nobody needs leaves the file
         for name in found.values():
             assert again.served.forget(name)
-        again.observer.held_changed(*KEY)
         await later(1)
-    assert known_names(node.file) == {}
+    assert not node.file.exists()
+
+
+async def test_pools_end_where_drivers_are_not_observed_any_more(tmp_path: Path) -> None:
+    node = Node(tmp_path, {KEY: NAME}, is_off=True)
+    node.file.write_text(f'[{{"driver":"{DRIVER}","pool":"{NODE}","resourceName":"{NAME}"}}]')
+    await node.put("s", "a")
+    async with node.running():
+        assert (node.api.asked, node.api.fields, node.published) == (0, [], [NAME])
+        status = node.served.status(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
+        assert status is not None
+        assert (status.total, status.conditions[0].status) == (0, "False")
+        assert status.conditions[0].reason == Reason.NOT_CONFIGURED
+        assert node.served.forget(NAME)
+        await later(1)
+        assert not node.file.exists()
 
 
 async def test_a_disk_without_room_is_logged_once(

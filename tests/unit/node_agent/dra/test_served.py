@@ -173,6 +173,24 @@ def test_slices_that_a_list_lacks_are_gone() -> None:
     assert (node.state(), node.state("nic.example.com/devices")) == ("Running", "Gone")
 
 
+def test_a_nodedevice_of_before_is_remembered_where_nothing_else_is() -> None:
+    node = Node({KEY: NAME})
+    for name, status in (
+        (f"{DRIVER}/other", NodeDeviceStatus(driver=DRIVER, pool="other")),
+        (NAME, NodeDeviceStatus(driver=DRIVER, pool="third")),
+        ("example.com/gpu", NodeDeviceStatus()),
+        ("example.com/gpu", NodeDeviceStatus(driver=DRIVER, pool="fourth")),
+        (f"{DRIVER}/changed", NodeDeviceStatus(driver=DRIVER, pool=NODE)),
+    ):
+        node.served.remember(name, status)
+    assert node.served.names == {KEY: NAME, (DRIVER, "other"): f"{DRIVER}/other"}
+    node.begin()
+    node.passes(GONE_SECONDS)
+    assert node.state(f"{DRIVER}/other") == "Gone"
+    node.served.remember(f"{DRIVER}/late", NodeDeviceStatus(driver=DRIVER, pool="late"))
+    assert (DRIVER, "late") not in node.served.names
+
+
 # -- names --------------------------------------------------------------------------------------------------------------------
 
 

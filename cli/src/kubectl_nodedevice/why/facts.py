@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 from kubectl_nodedevice.cluster import Lease, Node, NodeDevice, Pod, PodDevice
-from kubectl_nodedevice.why.kinds import DeviceClass, Event, Quota, ResourceClaim, Slice
+from kubectl_nodedevice.why.kinds import DeviceClass, Event, ResourceClaim, Slice, SliceDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +18,16 @@ class Unread:
     role: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+# driver, pool and device
+DeviceName = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
 class Facts:
     """pod: None where there is none of that name. extended_claim: what the scheduler made for the pod's extended resources.
 
-    capacity_owners: field managers by node and resource. pods, quotas: of the namespace, where there is no such pod. A kind
-    that could not be read is empty here, and in `unread`.
+    capacity_owners: field managers by node and resource. pods: of the namespace, where there is no such pod. A kind that
+    could not be read is empty here, and in `unread`.
     """
 
     now: datetime
@@ -39,7 +44,6 @@ class Facts:
     slices: tuple[Slice, ...] = ()
     templates: frozenset[str] = frozenset()
     pods: tuple[Pod, ...] = ()
-    quotas: tuple[Quota, ...] = ()
     events: tuple[Event, ...] = ()
     capacity_owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
     unread: tuple[Unread, ...] = ()
@@ -50,14 +54,70 @@ class Facts:
 
     def node_device(self, node: str, resource: str) -> NodeDevice | None:
         """What an agent shows of that resource there."""
-        return next((each for each in self.node_devices if (each.node, each.resource) == (node, resource)), None)
+        return self._node_devices.get((node, resource))
 
     def lease(self, node: str) -> Lease | None:
         """Of the node's agent."""
-        return next((each for each in self.leases if each.meta.name == node), None)
+        return self._leases.get(node)
 
     def node(self, name: str) -> Node | None:
-        return next((each for each in self.nodes if each.meta.name == name), None)
+        return self._nodes.get(name)
+
+    def claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        return self._claims.get((namespace, name))
+
+    def offered_on(self, node: str) -> tuple[tuple[Slice, SliceDevice], ...]:
+        """Devices of DRA drivers that are of this node alone, of the newest generation of their pools."""
+        return self._offered.get(node, ())
+
+    @cached_property
+    def offering_drivers(self) -> frozenset[str]:
+        """Those that have published a device."""
+        return frozenset(each.driver for each in self.slices if each.devices)
+
+    @cached_property
+    def drivers_beyond_nodes(self) -> frozenset[str]:
+        """Those that have published devices which are not of one node: who can use them is for the scheduler to say."""
+        return frozenset(each.driver for each in self.slices if each.devices and not each.node)
+
+    @cached_property
+    def device_holders(self) -> Mapping[DeviceName, str]:
+        """Who has which device of a driver: by the claims, or where not all may be read by what agents show."""
+        if self.has_read(CLAIMS):
+            return {device: f"by {each.holder}" for each in self.claims for device in each.devices}
+        return {
+            (found.driver, found.pool, device): f"by {each.namespace}/{each.pod}"
+            for found in self.node_devices
+            for each in found.allocations
+            for device in each.device_ids
+        }
+
+    @cached_property
+    def _node_devices(self) -> Mapping[tuple[str, str], NodeDevice]:
+        return {(each.node, each.resource): each for each in reversed(self.node_devices)}
+
+    @cached_property
+    def _leases(self) -> Mapping[str, Lease]:
+        return {each.meta.name: each for each in self.leases}
+
+    @cached_property
+    def _claims(self) -> Mapping[tuple[str, str], ResourceClaim]:
+        return {(each.meta.namespace, each.meta.name): each for each in self.claims}
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, Node]:
+        return {each.meta.name: each for each in self.nodes}
+
+    @cached_property
+    def _offered(self) -> Mapping[str, tuple[tuple[Slice, SliceDevice], ...]]:
+        newest: dict[tuple[str, str], int] = {}
+        for each in self.slices:
+            newest[each.driver, each.pool] = max(newest.get((each.driver, each.pool), 0), each.generation)
+        found: dict[str, list[tuple[Slice, SliceDevice]]] = {}
+        for each in self.slices:
+            if each.generation == newest[each.driver, each.pool]:
+                found.setdefault(each.node, []).extend((each, device) for device in each.devices)
+        return {node: tuple(each) for node, each in found.items() if node}
 
 
 # the kinds, as they are in roles
@@ -71,5 +131,4 @@ OWN_CLAIMS = "resourceclaims"
 CLASSES = "deviceclasses.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"
 TEMPLATES = "resourceclaimtemplates.resource.k8s.io"
-QUOTAS = "resourcequotas"
 EVENTS = "events"

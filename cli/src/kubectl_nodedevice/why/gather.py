@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from kubectl_nodedevice import objects
 from kubectl_nodedevice.api import core_path, lease_path, path_of
-from kubectl_nodedevice.cluster import Json, NodeDevice, Pod
+from kubectl_nodedevice.cluster import Json, NodeDevice
 from kubectl_nodedevice.errors import Forbidden, NotFound
 from kubectl_nodedevice.objects import list_of, map_of, text_of
 from kubectl_nodedevice.reading import AGENTS_NAMESPACE, Reader
@@ -15,6 +15,7 @@ from kubectl_nodedevice.session import Session
 from kubectl_nodedevice.why import facts as kinds_of
 from kubectl_nodedevice.why import kinds
 from kubectl_nodedevice.why.facts import Facts, Unread
+from kubectl_nodedevice.why.links.quantities import requests
 
 T = TypeVar("T")
 _DRA: Final = "/apis/resource.k8s.io/v1"
@@ -78,7 +79,7 @@ def of_pod(session: Session, namespace: str, name: str) -> Facts:
         return _of_absent(gathering, namespace, name)
     pod = objects.pod_of(raw)
     nodes, owners = _nodes(gathering, objects.text_of(raw, "spec", "nodeName"))
-    has_claims = bool(pod.claims) or _may_be_by_claim(pod)
+    has_claims = bool(pod.claims) or bool(requests(pod))
     return gathering.facts(
         namespace=namespace,
         name=name,
@@ -86,7 +87,9 @@ def of_pod(session: Session, namespace: str, name: str) -> Facts:
         pod_device=_pod_device(gathering, namespace, name),
         extended_claim=text_of(raw, "status", "extendedResourceClaimStatus", "resourceClaimName"),
         nodes=nodes,
-        node_devices=_node_devices(gathering, pod.node),
+        node_devices=_node_devices(gathering, pod.node)
+        if pod.node
+        else _of_resources(gathering, sorted(requests(pod))),
         leases=tuple(gathering.all_of(kinds_of.LEASES, lease_path(AGENTS_NAMESPACE), objects.lease_of)),
         classes=_dra(gathering, kinds_of.CLASSES, "deviceclasses", kinds.class_of) if has_claims else (),
         slices=_dra(gathering, kinds_of.SLICES, "resourceslices", kinds.slice_of) if has_claims else (),
@@ -97,16 +100,10 @@ def of_pod(session: Session, namespace: str, name: str) -> Facts:
     )
 
 
-def _may_be_by_claim(pod: Pod) -> bool:
-    return any("/" in name for each in pod.containers for name in each.requests)
-
-
 def _of_absent(gathering: Gathering, namespace: str, name: str) -> Facts:
-    quota_path = core_path("resourcequotas", namespace=namespace)
     return gathering.facts(
         namespace=namespace,
         name=name,
-        quotas=tuple(gathering.all_of(kinds_of.QUOTAS, quota_path, kinds.quota_of)),
         events=_events(gathering, namespace, "reason=FailedCreate"),
         pods=tuple(gathering.all_of("pods", core_path("pods", namespace=namespace), objects.pod_of)),
     )
@@ -152,6 +149,16 @@ def _owners(node: Json) -> list[tuple[tuple[str, str], str]]:
 
 def _node_devices(gathering: Gathering, node: str) -> tuple[NodeDevice, ...]:
     return tuple(gathering.guarded(kinds_of.NODE_DEVICES, lambda: gathering.reader.node_devices(node), []))
+
+
+def _of_resources(gathering: Gathering, resources: list[str]) -> tuple[NodeDevice, ...]:
+    """Those that the pod asks for; all where one of them is nobody's, as its name may be another's, misspelled."""
+
+    def read() -> list[NodeDevice]:
+        found = [gathering.reader.node_devices(resource=each) for each in resources]
+        return [one for each in found for one in each] if all(found) else gathering.reader.node_devices()
+
+    return tuple(gathering.guarded(kinds_of.NODE_DEVICES, read, []))
 
 
 def _pod_device(gathering: Gathering, namespace: str, name: str) -> Any:

@@ -1,12 +1,11 @@
-"""Kinds that only `why` reads: claims, classes, slices, quotas, Events. As in `objects`, each `…_of` never fails. Pure."""
+"""Kinds that only `why` reads: claims, classes, slices, Events. As in `objects`, each `…_of` never fails. Pure."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kubectl_nodedevice.cluster import Json, Meta, Taint
-from kubectl_nodedevice.objects import each_of, is_set, list_of, map_of, meta_of, number_of, text_of, texts_of
+from kubectl_nodedevice.objects import each_of, is_set, list_of, map_of, meta_of, number_of, text_of
 
 # every class of DRA has an extended resource of its own, see extendedresourcecache.go of the scheduler
 IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
@@ -24,15 +23,6 @@ class Event:
     reason: str = ""
     message: str = ""
     at: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """hard, used: quantities, by what they limit, such as requests.vendor.com/gpu."""
-
-    meta: Meta
-    hard: Mapping[str, str] = field(default_factory=dict)
-    used: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +54,12 @@ class ResourceClaim:
     devices: tuple[tuple[str, str, str], ...] = ()
     node_selector: Json = field(default_factory=dict)
     reserved_for: tuple[str, ...] = ()
+
+    @property
+    def holder(self) -> str:
+        """The pod that it was made for, or the claim itself."""
+        kind, _, name = self.meta.owner.partition("/")
+        return f"{self.meta.namespace}/{name}" if kind == "Pod" else f"claim {self.meta.namespace}/{self.meta.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +99,6 @@ def event_of(obj: Json) -> Event:
         text_of(obj, "message"),
         at,
     )
-
-
-def quota_of(obj: Json) -> Quota:
-    return Quota(meta_of(obj), texts_of(obj, "status", "hard"), texts_of(obj, "status", "used"))
 
 
 def class_of(obj: Json) -> DeviceClass:

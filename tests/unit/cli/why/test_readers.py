@@ -10,7 +10,6 @@ from tests.unit.cli.conftest import Run
 from tests.unit.cli.objects import GPU, device, node_device, pod
 
 EVENTS = "/api/v1/events"
-QUOTAS = "/api/v1/resourcequotas"
 
 
 def asked(run: Run, *words: str) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from kubectl_nodedevice.why.links.placement import matches_terms
 
 def claims_of(facts: Facts, pod: Pod) -> tuple[ResourceClaim, ...]:
     """Those that exist."""
-    names = {each.claim for each in pod.claims}
-    return tuple(each for each in facts.claims if each.meta.namespace == pod.meta.namespace and each.meta.name in names)
+    found = (facts.claim(pod.meta.namespace, each.claim) for each in pod.claims if each.claim)
+    return tuple(each for each in found if each is not None)
 
 
 def obstacles(facts: Facts, pod: Pod) -> Iterator[Obstacle]:

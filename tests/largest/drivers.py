@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final, cast
 
-from nodedevice_agent.dra.observer import FILE_NAME, DriverObserver
+from nodedevice_agent.dra.observer import DriverObserver
 from nodedevice_agent.dra.pools import MAX_SLICES_IN_ALL, MAX_SLICES_OF_DRIVER, MIN_SLICES_OF_DRIVER
 from nodedevice_agent.dra.served import ServedByDrivers
 from nodedevice_agent.dra.slices import ResourceSliceObject
@@ -55,7 +55,7 @@ async def slices_of_drivers(folder: Path) -> AsyncIterator[None]:
     """A pool of as many slices as a driver may have, and others with a slice each; all at once, then each changes."""
     published: set[str] = set()
     served = ServedByDrivers(NODE, _Held(), lambda name: False, {})
-    observer = DriverObserver(cast(Watches, None), NODE, served, published.add, folder / FILE_NAME)
+    observer = DriverObserver(cast(Watches, None), NODE, served, published.add, folder / "dra-pools.json")
     first, second = _all(1), _all(2)
     working = asyncio.create_task(observer._work())
     yield

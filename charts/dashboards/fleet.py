@@ -20,7 +20,7 @@ def fleet() -> dashboard.Dashboard:
         "nodedevice / Fleet",
         "Devices of all nodes: how many there are, work, are held and can be had; and whether the programs keep up.",
     )
-    for add in (_now, _devices, _trouble, operator, agents, extender):
+    for add in (_now, _devices, _ways, _trouble, operator, agents, extender):
         add(board)
     return board
 
@@ -114,6 +114,37 @@ def _devices(board: dashboard.Dashboard) -> None:
             f"topk(100, {per_node % 'available'})",
             {"node": "Node", "resource_name": "Resource", "Value": "Available"},
             links={"Node": _HOLDERS_LINK},
+        )
+    )
+
+
+def _ways(board: dashboard.Dashboard) -> None:
+    board.with_row(row("How devices are given out"))
+    board.with_panel(
+        over_time(
+            "Devices by who gives them out",
+            "nodedevice: the agents. kubelet, dra: the kubelet and DRA drivers, of which the devices are only shown.",
+            {"{{served_by}}": q.served("total", "served_by")},
+            stacked=True,
+            width=8,
+        )
+    )
+    board.with_panel(
+        listing(
+            "Resources by who gives them out",
+            "One name may be given out in several ways, on different nodes. Of DRA, the driver and its pool.",
+            q.served("total", "served_by, resource_name"),
+            {"served_by": "Served by", "resource_name": "Resource", "Value": "Devices"},
+            width=8,
+        )
+    )
+    board.with_panel(
+        listing(
+            "Not of one node",
+            "Devices in ResourceSlices of DRA drivers that are not of one node; no NodeDevice shows them.",
+            q.once("nodedevice_operator_shared_slice_devices", "driver"),
+            {"driver": "Driver", "Value": "Devices"},
+            width=8,
         )
     )
 

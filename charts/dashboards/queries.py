@@ -25,6 +25,13 @@ def devices(state: str, by: str = "") -> str:
     return f"sum by ({by}) ({fleet})" if by else f"sum({fleet})"
 
 
+def served(state: str, by: str) -> str:
+    """Devices of the fleet in that state by who gives them out. by: the labels to keep."""
+    matchers = f'{OF_RESOURCE}, state="{state}"'
+    fleet = once("nodedevice_operator_served_devices", "served_by, resource_name, state", matchers)
+    return f"sum by ({by}) ({fleet})"
+
+
 def unhealthy(by: str = "") -> str:
     return f"{devices('total', by)} - {devices('healthy', by)}"
 

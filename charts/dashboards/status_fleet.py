@@ -19,7 +19,7 @@ def fleet() -> dashboard.Dashboard:
         "Devices of all nodes, as their NodeDevices say: how many there are, work, are held and can be had.",
         STATUS,
     )
-    for add in (_now, _devices, _trouble, _agents):
+    for add in (_now, _devices, _ways, _trouble, _agents):
         add(board)
     return board
 
@@ -112,6 +112,26 @@ def _devices(board: dashboard.Dashboard) -> None:
             f"topk(100, {s.number('available')})",
             {**_OF_NODE_DEVICE, "Value": "Available"},
             links={"Node": _HOLDERS_LINK},
+        )
+    )
+
+
+def _ways(board: dashboard.Dashboard) -> None:
+    board.with_row(row("How devices are given out"))
+    board.with_panel(
+        over_time(
+            "Devices by who gives them out",
+            "nodedevice: the agents. kubelet, dra: the kubelet and DRA drivers, of which the devices are only shown.",
+            {"{{served_by}}": s.served("served_by")},
+            stacked=True,
+        )
+    )
+    board.with_panel(
+        listing(
+            "Resources by who gives them out",
+            "One name may be given out in several ways, on different nodes. Of DRA, the driver and its pool.",
+            s.served("served_by, resource_name"),
+            {"served_by": "Served by", "resource_name": "Resource", "Value": "Devices"},
         )
     )
 

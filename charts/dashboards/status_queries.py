@@ -24,6 +24,12 @@ def devices(state: str, by: str = "") -> str:
     return f"sum by ({by}) ({number(state)})" if by else f"sum({number(state)})"
 
 
+def served(by: str) -> str:
+    """All devices by who gives them out. by: the labels to keep."""
+    agents = q.once("kube_nodedevice_info", f"{NODE_DEVICE}, served_by", q.OF_BOTH)
+    return f"sum by ({by}) ({agents} * on (cluster, {NODE_DEVICE}) group_left () {number('total')})"
+
+
 def unhealthy(by: str = "") -> str:
     return f"{devices('total', by)} - {devices('healthy', by)}"
 

@@ -10,7 +10,7 @@ _GPU = {"node": "node-a", "resource_name": "example.com/gpu"}
 
 @dataclass(frozen=True)
 class Case:
-    """One alert. Series are in promtool's notation, one value a minute.
+    """One alert. Series are in promtool's notation, one value a minute, or in every_minutes.
 
     minutes: one at which it is pending, or its cause is not there yet; one at which it fires; one at which it has resolved.
     message: a part of the description. value: as it stands there, where it does. labels: of the alert besides its severity.
@@ -23,6 +23,7 @@ class Case:
     value: str = ""
     severity: str = "warning"
     labels: Labels = field(default_factory=dict)
+    every_minutes: int = 1
 
 
 CASES = (
@@ -49,10 +50,14 @@ CASES = (
     ),
     Case(
         "NodeDeviceConflict",
-        {"nodedevice_operator_conflicts": "3x8 0x10"},
-        (4, 6, 10),
-        "3 NodeDevices have the condition Conflict",
-        value="3",
+        # by whichever operator leads
+        {
+            'nodedevice_operator_conflicts_by_node{node="node-a",resource_name="example.com/gpu",instance="a"}': "1x4 _x20",
+            'nodedevice_operator_conflicts_by_node{node="node-a",resource_name="example.com/gpu",instance="b"}': "_x4 1x6 _x10",
+        },
+        (4, 6, 18),
+        "example.com/gpu on node-a has the condition Conflict",
+        labels=_GPU,
     ),
     Case(
         "NodeDeviceDriftRepeats",
@@ -61,6 +66,56 @@ CASES = (
         "in half an hour (changed)",
         value="5",
         labels={"cause": "changed"},
+    ),
+    Case(
+        "NodeDeviceConfigRefused",
+        {
+            'nodedevice_operator_configs{state="refused"}': "0x2 2x12 0x10",
+            'nodedevice_operator_configs{state="pending"}': "3x30",
+            'nodedevice_operator_configs{state="accepted"}': "7x30",
+        },
+        (11, 14, 20),
+        "2 NodeDeviceConfigs have the state refused",
+        value="2",
+        labels={"state": "refused"},
+    ),
+    Case(
+        "NodeDeviceConfigRefused",
+        {'nodedevice_operator_configs{state="conflict"}': "1x12 0x10"},
+        (9, 11, 20),
+        "1 NodeDeviceConfigs have the state conflict",
+        value="1",
+        labels={"state": "conflict"},
+    ),
+    Case(
+        "NodeDeviceCordonForgotten",
+        # there is one for two weeks, though an operator and Prometheus are away now and then; and one that was lifted meanwhile
+        {
+            'nodedevice_operator_cordons{node="node-a",resource_name="example.com/gpu",instance="a"}': "1x150 _x7 1x183 _x9",
+            'nodedevice_operator_cordons{node="node-a",resource_name="example.com/gpu",instance="b"}': "_x157 1x2 _x190",
+            'nodedevice_operator_cordons{node="node-b",resource_name="example.com/gpu"}': "1x150 _x33 1x167",
+        },
+        (316 * 60, 337 * 60, 345 * 60),
+        "Devices of example.com/gpu on node-a have been out of service for two weeks",
+        every_minutes=60,
+        severity="info",
+        labels=_GPU,
+    ),
+    Case(
+        "NodeDeviceNoneFree",
+        {
+            'nodedevice_operator_devices{resource_name="example.com/gpu",state="available"}': "0x40 1x10",
+            'nodedevice_operator_devices{resource_name="example.com/gpu",state="healthy"}': "8x60",
+            # nothing of it works, and others alert
+            'nodedevice_operator_devices{resource_name="example.com/nic",state="available"}': "0x60",
+            'nodedevice_operator_devices{resource_name="example.com/nic",state="healthy"}': "0x60",
+            'nodedevice_operator_devices{resource_name="(other)",state="available"}': "0x60",
+            'nodedevice_operator_devices{resource_name="(other)",state="healthy"}': "5x60",
+        },
+        (29, 31, 45),
+        "No healthy device of example.com/gpu is free on any node",
+        severity="info",
+        labels={"resource_name": "example.com/gpu"},
     ),
     Case(
         "NodeDeviceOperatorNotLeading",

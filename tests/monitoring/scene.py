@@ -1,6 +1,7 @@
 """Three nodes with real agents, a real operator, a real extender, and everything going wrong that an alert or a panel shows.
 
-busy      devices held, broken, waited for; a plugin that fails; a resource of somebody else's; a damaged checkpoint
+busy      devices held, broken, waited for, none free of a resource; a plugin that fails; a resource of somebody else's; a damaged
+          checkpoint; a configuration that its agent refuses, as all do
 runtime   devices given through the container runtime; a container that runs without; one that was refused
 refused   the API server takes no change of its Node's capacity and no renewal of its Lease; its checkpoint cannot be written
 """
@@ -30,11 +31,28 @@ from tests.integration.operator_process import OperatorProcess
 from tests.monitoring.extender import PlayedScheduler, scheduled
 from tests.monitoring.prometheus import Target
 
-FAILING, TAKEN = "example.com/failing", "example.com/taken"
+FAILING, TAKEN, FULL = "example.com/failing", "example.com/taken", "example.com/full"
 # more than the alert wants, each by another writer: one alone would soon be a conflict
 _DRIFTS = 5
 _PATIENCE_SECONDS = 60.0
 _HELD = {names.REQUIRED_PLUGINS_ANNOTATION: f"[ {names.NRI_PLUGIN} ]"}
+# no agent lets a configuration name that file
+_REFUSED = """
+apiVersion: nodedevice.io/v1alpha1
+kind: NodeDeviceConfig
+metadata: {name: NAME}
+spec: {plugins: {generic: [{resourceName: example.com/shadow, groups: [{paths: [{path: /etc/shadow}]}]}]}}
+"""
+_SHARED_SLICE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: NAME}
+spec:
+  driver: net.example.com
+  pool: {name: rack, generation: 1, resourceSliceCount: 1}
+  allNodes: true
+  devices: [{name: nic-0}]
+"""
 _POLICY = """
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -118,6 +136,10 @@ class Scene:
 async def staged(control_plane: ControlPlane, namespace: str, folder: Path) -> AsyncIterator[Scene]:
     """The scene, set; all of it is gone afterwards. folder: its path short, as sockets lie below it."""
     async with AsyncExitStack() as undo:
+        for kind, text in (("nodedeviceconfig", _REFUSED), ("resourceslice", _SHARED_SLICE)):
+            name = f"mon-{uuid.uuid4().hex[:8]}"
+            await asyncio.to_thread(control_plane.apply, text.replace("NAME", name))
+            undo.callback(control_plane.kubectl, "delete", kind, name, "--ignore-not-found")
         operator = OperatorProcess(control_plane, folder / "o", "--agent-poll-seconds", "1")
         undo.callback(operator.close)
         await asyncio.to_thread(operator.start)
@@ -172,6 +194,8 @@ async def _set_busy(node: AgentNode) -> FakePlugin:
     failing = await node.plugin(1, FAILING)
     failing.knobs.allocate_error = RpcFailure()
     await node.plugin(1, TAKEN)
+    await node.plugin(1, FULL)
+    await node.pod("fills", resource=FULL)
     await node.pod("holder")
     await node.until_numbers(total=4, allocated=1, available=2)
     await node.pod("waits", limits=(9,))

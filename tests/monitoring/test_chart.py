@@ -91,9 +91,11 @@ def test_rules_are_those_of_the_file(tmp_path: Path) -> None:
     base = "https://docs.example.com/nodedevice/"
     (made,) = rendered({"rules": {"enabled": True, "runbookBase": base}}, "PrometheusRule")
     shipped = expressions.rules()
+    (without,) = rendered({"rules": {"enabled": True}}, "PrometheusRule")
+    assert without["spec"] == shipped
     for group in shipped["groups"]:
         for rule in group["rules"]:
-            rule["annotations"]["runbook_url"] = base + rule["annotations"]["runbook_url"]
+            rule["annotations"]["runbook_url"] = base + rule["annotations"]["runbook"]
     assert made["spec"] == shipped
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(made["spec"]))
     promtool("check", "rules", "rules.yaml", folder=tmp_path)
@@ -134,9 +136,10 @@ def test_kube_state_metrics_gets_its_configuration_and_the_right_to_read() -> No
         ({"rules": {"enabeld": True}}, "enabeld"),
         ({"monitors": {"interval": "often"}}, "monitoring/monitors/interval"),
         ({"rules": {"runbookBase": "https://docs.example.com"}}, "monitoring/rules/runbookBase"),
+        ({"rules": {"runbookBase": "docs/"}}, "monitoring/rules/runbookBase"),
         ({"dashboards": {"labels": {"grafana_dashboard": 1}}}, "monitoring/dashboards/labels/grafana_dashboard"),
     ],
-    ids=["alert", "typo", "interval", "runbook", "label"],
+    ids=["alert", "typo", "interval", "runbook", "relative", "label"],
 )
 def test_wrong_values_are_refused_by_name(monitoring: Json, named: str) -> None:
     with pytest.raises(CommandError, match=named):

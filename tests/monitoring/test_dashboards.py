@@ -1,15 +1,20 @@
 """The dashboards as they are checked in: whole, of metrics that there are, and readable without knowing them."""
 
 import re
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from nodedevice_agent import metrics as agent
+from nodedevice_operator.configs.controller import ConfigController, ConfigsApi
 from nodedevice_operator.extender.fleet import Fleet
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.stores import FleetStores
-from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.informers.store import Cache, Store
+from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.observability.recorder import EventRecorder, EventsApi
+from nodedevice_operator.shared_slices import SharedSlices
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from charts.dashboards.__main__ import DASHBOARDS, as_json
@@ -27,6 +32,11 @@ def exported() -> set[str]:
     """Names of all metric families of all programs, and of kube-state-metrics with our configuration."""
     operator = Metrics()
     operator.watch(Cache())
+    # neither asks for anything before it works
+    nobody, fence = cast(Client, None), WriteFence()
+    operator.registry.register(SharedSlices(nobody, fence))
+    recorder = EventRecorder(EventsApi(nobody), operator, fence)
+    operator.registry.register(ConfigController(ConfigsApi(nobody), fence, recorder, Store()))
     agent.begin("example.com/gpu", pre_start_required=True)
     fleet = Fleet()
     extender = ExtenderMetrics()

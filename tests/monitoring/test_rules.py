@@ -1,6 +1,7 @@
 """The alert rules by promtool: each fires when it should and not sooner, says what to do and where to read, and resolves."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ from tests.monitoring.prometheus import promtool
 
 DOCS = Path(__file__).parents[2]
 _RULES = {rule["alert"]: rule for rule in expressions.alerts()}
-_SEVERITIES = {"warning", "critical"}
+_SEVERITIES = {"info", "warning", "critical"}
+# Flags of kubectl that these verbs have; `describe` has no field selector.
+_FLAGS = {
+    "get": {"-A", "-l", "-o", "--field-selector", "--namespace"},
+    "logs": {"-l", "--namespace", "--prefix"},
+}
 
 
 def test_rules_are_rules(tmp_path: Path) -> None:
@@ -47,9 +53,19 @@ def test_whoever_is_woken_knows_what_to_do(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in _SEVERITIES
     assert annotations["summary"].endswith(".")
     assert annotations["description"].rstrip().endswith(".")
-    page, _, anchor = annotations["runbook_url"].partition("#")
+    page, _, anchor = annotations["runbook"].partition("#")
     assert anchor == rule["alert"].lower()
     assert anchor in _anchors((DOCS / page).read_text())
+
+
+@pytest.mark.parametrize("rule", _RULES.values(), ids=list(_RULES))
+def test_whoever_is_woken_has_a_line_to_paste(rule: dict[str, Any]) -> None:
+    lines = re.findall(r"`kubectl ([^`]+)`", rule["annotations"]["description"])
+    assert lines
+    for verb, *words in map(shlex.split, lines):
+        assert {word for word in words if word.startswith("-")} <= _FLAGS[verb]
+    labels = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["description"]))
+    assert labels <= {"cause", "kind", "node", "outcome", "reason", "resource_name", "state", "verb"}
 
 
 def _as_promtool_wants(case: Case) -> dict[str, Any]:
@@ -60,10 +76,10 @@ def _as_promtool_wants(case: Case) -> dict[str, Any]:
     moments = [(quiet_at, []), (fires_at, [alert]), (resolved_at, [])]
     return {
         "rule_files": [str(expressions.RULES)],
-        "evaluation_interval": "1m",
+        "evaluation_interval": f"{case.every_minutes}m",
         "tests": [
             {
-                "interval": "1m",
+                "interval": f"{case.every_minutes}m",
                 "input_series": [{"series": series, "values": values} for series, values in case.series.items()],
                 "alert_rule_test": [
                     {"eval_time": f"{minute}m", "alertname": case.alert, "exp_alerts": alerts}

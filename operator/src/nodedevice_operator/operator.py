@@ -94,6 +94,7 @@ class Operator:
         refusing = Stores({LEASES: Store()}, ("Leases of agents that refuse a configuration",))
         self._configs = ConfigController(configs, fence, recorder, refusing.stores[LEASES])
         refusing.on_list = self._configs.refusals_changed
+        metrics.registry.register(self._configs)
         self._config_watch = ConfigWatch(configs, self._configs, self._session, self._take_signals, _SIGNALS)
         self._agents.on_poll = self._configs.leases_are
         annotator = PodAnnotator(UnboundPodsApi(client), is_on=settings.mark_waiting_pods)

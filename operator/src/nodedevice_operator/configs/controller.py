@@ -7,7 +7,8 @@ leads writes, and posts Events.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -16,8 +17,18 @@ from nodedevice_api import names
 from nodedevice_api.names import ConfigReason
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.tasks import apart
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
-from nodedevice_operator.configs.status import ConfigStatus, Reports, config_status, read_reports, to_json
+from nodedevice_operator.configs.status import (
+    STATES,
+    ConfigStatus,
+    Reports,
+    config_status,
+    read_reports,
+    state_of,
+    to_json,
+)
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading
 from nodedevice_operator.informers.store import Store
 from nodedevice_operator.kube.client import OWN, now_text, path_segment
@@ -73,8 +84,8 @@ class _Known:
 
 
 @dataclass(eq=False)
-class ConfigController:
-    """work() for ever; the other methods say what has changed."""
+class ConfigController(Collector):
+    """work() for ever; a collector of metrics, called at every scrape; the other methods say what has changed."""
 
     api: ConfigsApi
     fence: WriteFence
@@ -117,6 +128,18 @@ class ConfigController:
     def refusals_changed(self, node: str) -> None:
         """The watch has brought another report of that node's agent, or the end of its refusals."""
         self._changed.set()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """How many there are in which state; every replica knows that, by what is stored."""
+        family = GaugeMetricFamily(
+            "nodedevice_operator_configs",
+            "NodeDeviceConfigs by state; conflict: another one has a resource that it names; unused: it selects no node.",
+            labels=("state",),
+        )
+        counts = Counter(state_of(each.generation, each.status) for each in list(self._known.values()))
+        for state in STATES:
+            family.add_metric((state,), counts[state])
+        yield family
 
     async def work(self) -> NoReturn:
         clock, pauses, pause = (

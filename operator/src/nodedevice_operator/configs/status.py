@@ -143,6 +143,29 @@ def to_json(wanted: ConfigStatus, stored: Mapping[str, Any], now: str) -> dict[s
     }
 
 
+# What becomes of a configuration, as one word each.
+STATES: Final = ("accepted", "refused", "conflict", "pending", "unused")
+
+
+def state_of(generation: int, stored: Mapping[str, Any]) -> str:
+    """One of STATES, by the stored status: refused goes before conflict, where another one has a resource that it names."""
+    if stored.get("observedGeneration") != generation:
+        return "pending"
+    conditions = stored.get("conditions")
+    reasons = (
+        {each.get("reason") for each in conditions if isinstance(each, dict)} if isinstance(conditions, list) else ()
+    )
+    for reason, state in (
+        (ConfigReason.REFUSED, "refused"),
+        (ConfigReason.RESOURCE_TAKEN, "conflict"),
+        (ConfigReason.NO_NODES, "unused"),
+        (ConfigReason.TAKEN, "accepted"),
+    ):
+        if reason in reasons:
+            return state
+    return "pending"
+
+
 def _since(stored: Mapping[str, Any], kind: str, status: str) -> str:
     """When the stored condition got that status; empty where it has another one."""
     conditions = stored.get("conditions")

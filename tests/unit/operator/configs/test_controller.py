@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from nodedevice_api.names import ConfigReason
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi, refusing_leases
+from nodedevice_operator.configs.status import STATES
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Store
 from nodedevice_operator.kube.write_fence import WriteFence
@@ -285,3 +286,22 @@ async def test_without_the_lead_nothing_is_decided() -> None:
         bench.polled("n1")
         await asyncio.sleep(100)
     assert len(bench.api.statuses) == 1
+
+
+def test_configurations_are_counted_by_state() -> None:
+    def counted() -> dict[str, float]:
+        [family] = bench.controller.collect()
+        return {each.labels["state"]: each.value for each in family.samples if each.value}
+
+    bench = Bench()
+    [family] = bench.controller.collect()
+    assert [each.labels["state"] for each in family.samples] == list(STATES)
+    assert counted() == {}
+    bench.configure(1)
+    assert counted() == {"pending": 1}
+    conditions = [{"type": "Accepted", "status": "False", "reason": ConfigReason.REFUSED}]
+    stored = {"observedGeneration": 1, "conditions": conditions}
+    bench.controller.seen({"metadata": {"name": "gpus", "uid": "u", "generation": 1}, "status": stored})
+    assert counted() == {"refused": 1}
+    bench.controller.gone("gpus")
+    assert counted() == {}

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 from nodedevice_api.names import ConfigCondition, ConfigReason
-from nodedevice_operator.configs.status import ConfigStatus, Reports, config_status, read_reports, to_json
+from nodedevice_operator.configs.status import (
+    STATES,
+    ConfigStatus,
+    Reports,
+    config_status,
+    read_reports,
+    state_of,
+    to_json,
+)
 
 ACCEPTED, CONFLICT = ConfigCondition.ACCEPTED, ConfigCondition.CONFLICT
 GPU, NIC = "example.com/gpu", "example.com/nic"
@@ -22,6 +30,39 @@ def status(name: str = "a", /, **by_node: Any) -> ConfigStatus:
 
 def refusing(sentence: str, generation: int = 2) -> dict[str, Any]:
     return {"a": {"generation": generation, "refusal": sentence}}
+
+
+@pytest.mark.parametrize(
+    ("by_node", "state"),
+    [
+        ({"n1": {"a": TAKEN}}, "accepted"),
+        ({"n1": {"a": TAKEN}, "n2": refusing("no")}, "refused"),
+        ({"n1": {"a": {"generation": 1}}}, "pending"),
+        ({"n1": {"b": TAKEN}}, "unused"),
+        ({"n1": {"a": {**TAKEN, "lost": {GPU: "b"}}, "b": TAKEN}}, "conflict"),
+        ({"n1": {"a": TAKEN, "b": {**TAKEN, "lost": {GPU: "a"}}}}, "accepted"),
+        ({"n1": {"a": {**TAKEN, "lost": {GPU: "b"}}, "b": TAKEN}, "n2": refusing("no")}, "refused"),
+    ],
+)
+def test_its_state_is_one_word(by_node: dict[str, Any], state: str) -> None:
+    stored = to_json(status(**by_node), {}, "now")
+    assert state_of(2, stored) == state
+    # of another generation nothing is known yet
+    assert state_of(3, stored) == "pending"
+    assert state in STATES
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {},
+        {"observedGeneration": 2},
+        {"observedGeneration": 2, "conditions": 3},
+        {"observedGeneration": 2, "conditions": [4, {}]},
+    ],
+)
+def test_what_others_have_written_into_it_is_pending(stored: dict[str, Any]) -> None:
+    assert state_of(2, stored) == "pending"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"a": 3}', '{"a": {"generation": "2"}}', "[" * 100_000])

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Node, Pod
 from lightkube.types import PatchType
 from nodedevice_api import names
@@ -21,7 +22,7 @@ from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.nodes import create_node
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDevice, allocation, apply_status, device
-from tests.integration.operator_process import full
+from tests.integration.operator_process import delete, full
 
 PROGRAM = Path(sys.executable).with_name("kubectl-nodedevice")
 # nobody renews it while a test goes on
@@ -168,10 +169,10 @@ class Situation:
         return {**own, "reason": reason, "message": "as the test says", "since": agent_objects.SINCE, **more}
 
     def remove(self) -> None:
-        """Nodes and pods; their NodeDevices and Leases follow or are nobody's."""
-        self.client.delete(Pod, self.name, namespace=self.namespace, grace_period=0)
+        """Its Nodes and Leases; its NodeDevices follow, and its pods go with their namespace."""
         for node in self.nodes:
             self.client.delete(Node, node)
+            delete(self.client, Lease, node, names.AGENTS_NAMESPACE)
 
 
 def ask(kubeconfig: Path, *words: str) -> dict[str, Any]:

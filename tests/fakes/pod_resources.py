@@ -48,6 +48,7 @@ class ClaimedDevice:
     pool: str
     device: str
     share_id: str = ""
+    cdi: str = ""
 
 
 class PodResources(api_pb2_grpc.PodResourcesListerServicer):
@@ -144,6 +145,8 @@ def _claimed(row: ClaimedDevice) -> api_pb2.DynamicResource:
     device = found.claim_resources.add(driver_name=row.driver, pool_name=row.pool, device_name=row.device)
     if row.share_id:
         device.share_id = row.share_id
+    if row.cdi:
+        device.cdi_devices.add(name=row.cdi)
     return found
 
 

@@ -1,18 +1,24 @@
 """A device that two sources of one node offer: both NodeDevices say so while it lasts. A real agent and a real API server."""
 
 import asyncio
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from lightkube.resources.core_v1 import Pod
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_api.names import Condition, Reason
+from nodedevice_api.names import Condition, Reason, node_device_name
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.fakes.dra import Slices, resource_slice
+from hack.cluster.waiting import wait_until
+from tests.fakes.dra import Slices, devices, pod_claims, resource_slice
 from tests.fakes.plugin import FakeDevice
-from tests.fakes.pod_resources import AssignedDevices, PodResources
+from tests.fakes.pod_resources import AssignedDevices, ClaimedDevice, PodResources
+from tests.fakes.sysfs import FakeSysfs
 from tests.integration.agent_process import GPU, AgentNode, condition
+from tests.integration.operator_process import OperatorProcess
 from tests.integration.product_process import Json
 
 DRIVER = "gpu.vendor.example"
@@ -28,8 +34,8 @@ def slices(agent_node: AgentNode) -> Iterator[Slices]:
 
 
 async def publish(slices: Slices, node: str, *uuids: str, generation: int = 1) -> None:
-    devices = [{"name": f"gpu-{n}", "attributes": {"uuid": {"string": uuid}}} for n, uuid in enumerate(uuids)]
-    await asyncio.to_thread(slices.publish, resource_slice(f"{node}-a", DRIVER, node, devices, generation=generation))
+    found = [{"name": f"gpu-{n}", "attributes": {"uuid": {"string": uuid}}} for n, uuid in enumerate(uuids)]
+    await asyncio.to_thread(slices.publish, resource_slice(f"{node}-a", DRIVER, node, found, generation=generation))
 
 
 async def give(
@@ -124,6 +130,61 @@ async def test_a_file_that_a_pod_of_the_kubelet_has_and_a_path_here(
     await until_twice(node, GPU, f"some-name (there {path})", "pods hold 1 of them here and 0 there", OURS)
 
 
+async def test_a_dongle_of_ours_and_of_a_driver(
+    agent_node: AgentNode, pod_resources: PodResources, slices: Slices
+) -> None:
+    """Its serial number, of that vendor; and as soon as another one has it, too, it says nothing any more."""
+    node, host = agent_node, FakeSysfs(agent_node.folder / "host")
+    host.dongle("1-2.3", 0, serial="A5XK3RJT")
+    group = {"select": {"usb": {"vendor": "0403"}}, "count": 2}
+    config = node.folder / "agent.yaml"
+    plugins = {"hostRoot": str(host.root), "generic": [{"resourceName": OURS, "groups": [group]}]}
+    config.write_text(json.dumps({"plugins": plugins}))
+    node.start_agent({"--config": str(config)})
+    tty = {"serial": {"string": "A5XK3RJT"}, "vendorID": {"string": "0x0403"}}
+    written = resource_slice(f"{node.name}-a", DRIVER, node.name, [{"name": "tty-0", "attributes": tty}])
+    await asyncio.to_thread(slices.publish, written)
+    await until_twice(node, OURS, "there tty-0", f"take {OURS} out of this node's configuration")
+    await until_twice(node, OF_DRIVER, "tty-0 (there 0403-6001-A5XK3RJT)")
+    host.dongle("1-2.4", 1, serial="A5XK3RJT")
+    for name in (OURS, OF_DRIVER):
+        await until_once(node, name)
+
+
+async def test_files_of_a_claim_and_a_path_here(
+    agent_node: AgentNode, pod_resources: PodResources, slices: Slices
+) -> None:
+    """What a driver's device is, its CDI specification says once a pod holds it."""
+    node, root = agent_node, agent_node.folder / "host"
+    spec = {
+        "name": "one",
+        "containerEdits": {"deviceNodes": [{"path": "/dev/inside", "hostPath": "/dev/card-of-test7"}]},
+    }
+    cdi = root / "var/run/cdi/vendor.example-claim_one.json"
+    cdi.parent.mkdir(parents=True)
+    cdi.write_text(json.dumps({"kind": "vendor.example/claim", "devices": [spec]}))
+    config = node.folder / "agent.yaml"
+    config.write_text(json.dumps({"plugins": {"hostRoot": str(root)}}))
+    node.start_agent({"--config": str(config)})
+    await asyncio.to_thread(slices.publish, resource_slice(f"{node.name}-a", DRIVER, node.name, devices(2, "gpu")))
+    await node.plugin({"/dev/card-of-test7": FakeDevice()}, OURS)
+    await node.until_numbers(2, 0, 2, OF_DRIVER)
+    assert not twice(node.status(OF_DRIVER))
+    held = ClaimedDevice(node.namespace, "one", "c0", "c", DRIVER, node.name, "gpu-1", cdi="vendor.example/claim=one")
+    pod_resources.claimed.append(held)
+    pod: Json = {
+        "nodeName": node.name,
+        "containers": [{"name": "c0", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
+        "resourceClaims": pod_claims({"gpu": "c"}),
+        "terminationGracePeriodSeconds": 0,
+    }
+    body: Any = Pod.from_dict({"metadata": {"name": "one", "namespace": node.namespace}, "spec": pod})
+    await asyncio.to_thread(lambda: node.client.create(body))
+    await node.until_numbers(2, 1, 1, OF_DRIVER)
+    await until_twice(node, OF_DRIVER, "gpu-1 (there /dev/card-of-test7)", "pods hold 1 of them here and 0 there")
+    await until_twice(node, OURS, "pods hold 0 of them here and 1 there", f"stop the device plugin of {OURS}")
+
+
 async def test_what_is_one_device_of_one_vendor_raises_nothing(
     agent_node: AgentNode, pod_resources: PodResources, slices: Slices
 ) -> None:
@@ -138,3 +199,23 @@ async def test_what_is_one_device_of_one_vendor_raises_nothing(
     await until_twice(node, "third.example.com/gpu", OF_DRIVER)
     for name in (GPU, "example.com/gpu.shared", OURS):
         assert not twice(node.status(name))
+
+
+async def test_the_operator_reports_its_beginning_and_its_end(
+    agent_node: AgentNode, pod_resources: PodResources, slices: Slices, operator: OperatorProcess
+) -> None:
+    node = agent_node
+    pod_resources.allocatable = {GPU: {UUID: ()}}
+    node.start_agent()
+    await node.until_numbers(total=1, allocated=0, available=1)
+    await publish(slices, node.name, UUID)
+    both = {node_device_name(node.name, name) for name in (GPU, OF_DRIVER)}
+
+    def reported(reason: str, kind: str) -> bool:
+        found = json.loads(node.control_plane.kubectl("get", "events", "--all-namespaces", "--output=json"))["items"]
+        about = {e["involvedObject"]["name"] for e in found if (e["reason"], e["type"]) == (reason, kind)}
+        return both <= about
+
+    await asyncio.to_thread(wait_until, lambda: reported("OfferedTwice", "Warning"), "both have an Event of it")
+    await publish(slices, node.name, OTHER, generation=2)
+    await asyncio.to_thread(wait_until, lambda: reported("OfferedOnce", "Normal"), "both have an Event of its end")

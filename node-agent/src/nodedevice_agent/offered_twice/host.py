@@ -26,7 +26,7 @@ _READ_SECONDS: Final = 1.0
 MOST_PATHS: Final = 16_384
 _TYPES: Final = {"c": "c", "u": "c", "b": "b"}
 _KINDS: Final = {"c": "char", "b": "block"}
-_VIRTUAL: Final = "/sys/devices/virtual/"
+_DEVICES, _VIRTUAL = "/sys/devices/", "/sys/devices/virtual/"
 
 
 class HostReader:
@@ -107,6 +107,6 @@ def _node(path: str, root: str) -> Node:
     if kind is None:
         return Node("")
     number = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
-    place = os.path.realpath(f"/sys/dev/{_KINDS[kind]}/{number}")
-    is_hardware = place.startswith("/sys/devices/") and not place.startswith(_VIRTUAL)
+    place = os.path.realpath(f"{root}/sys/dev/{_KINDS[kind]}/{number}")
+    is_hardware = _DEVICES in place and _VIRTUAL not in place
     return Node(path, f"{kind}{number}", dev_path(target), is_hardware)

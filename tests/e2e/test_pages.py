@@ -42,8 +42,6 @@ _NOT_HERE: Final = (
     *("kubectl rollout ", "nodedevice-operator cleanup"),
     # kind and containerd belong to other machines than this one
     *("kind ", "containerd "),
-    # tests/chart runs it on a cluster with the chart
-    "nodedevice-operator check",
     # hack/cluster/local runs it with a file
     "nodedevice-agent run --config agent.yaml",
     # named without the words that they need

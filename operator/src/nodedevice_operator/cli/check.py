@@ -1,4 +1,7 @@
-"""`nodedevice-operator check`: whether an installation works, as a table; `helm test` runs it. Reads only."""
+"""`nodedevice-operator check`: whether an installation works, as a table; `helm test` runs it. Reads only.
+
+People have `kubectl nodedevice check`, which needs no account of the operator's.
+"""
 
 import asyncio
 import datetime
@@ -63,7 +66,12 @@ def check(
     daemon_sets: tuple[str, ...],
     wait_seconds: float,
 ) -> None:
-    """Print whether CRDs, operator, agents and NodeDevices are ready; exit with status 1 if one is not."""
+    """Print whether CRDs, operator, agents and NodeDevices are ready; exit with status 1 if one is not.
+
+    Of helm test: for people there is kubectl nodedevice check.
+    """
+    if sys.stderr.isatty():
+        _echo("for people there is kubectl nodedevice check (docs/kubectl.md)")
     login = credentials.load(kubeconfig)
     where = namespace or login.namespace or names.SYSTEM_NAMESPACE
     results = asyncio.run(_run(login, where, leases_namespace, daemon_sets, wait_seconds))

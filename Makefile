@@ -308,6 +308,10 @@ bench-token: setup ## What 20,000 NodeDevices of one node's token cost the other
 bench-extender: setup ## The extender at 500 and 5,000 nodes of 20 pods: table, build/bench-extender.json (BENCH_NODES, BENCH_PODS)
 	$(BIN)/python -m hack.bench.extender.bench
 
+.PHONY: bench-cli
+bench-cli: setup ## kubectl nodedevice at 100 and 5,000 nodes: table, build/bench-cli.json (BENCH_NODES)
+	$(BIN)/python -m hack.bench.cli
+
 .PHONY: bench-configs
 bench-configs: setup ## 5,000 agents that watch NodeDeviceConfigs: the API server's cost, build/bench-configs.json (BENCH_NODES)
 	$(BIN)/python -m hack.bench.configs

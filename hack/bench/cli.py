@@ -1,0 +1,150 @@
+"""`make bench-cli`: what `kubectl nodedevice` costs a person: at 100 nodes, and at 5,000 with 10,000 NodeDevices of 8 devices.
+
+BENCH_NODES: of the big cluster, 5,000. The API server is real and idle; statuses are as agents and operator write them. The program
+is measured as a process of its own: time by the clock, CPU, and the most memory.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nodedevice_api import names
+
+from hack.bench.operator import fleet
+from hack.bench.operator.api import Api, Refused
+from hack.bench.results import Result, judged, publish, result
+from hack.cluster.agent_objects import SINCE, node_device
+from hack.cluster.chart import install_chart
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.errors import ClusterError
+from hack.release import zipapp
+
+_ROOT: Final = Path(__file__).parents[2]
+_OUT: Final = _ROOT / "build/bench-cli.json"
+_NODE_DEVICES: Final = f"/apis/{names.GROUP}/{names.VERSION}/{names.NODE_DEVICES}"
+_FEW, _RUNS = 100, 7
+# one node in so many has a broken device
+_BROKEN: Final = 250
+# Starts a command whose output nobody reads, and prints what it used. A process of its own, and small: what a child is forked from
+# counts as its memory.
+_MEASURED: Final = """
+import os, sys, time
+began = time.monotonic()
+nobody = os.open(os.devnull, os.O_WRONLY)
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, nobody, 1)])
+_, status, used = os.wait4(pid, 0)
+seconds = time.monotonic() - began
+print([os.waitstatus_to_exitcode(status), seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024])
+"""
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Of one process. seconds: by the clock."""
+
+    seconds: float
+    cpu_seconds: float
+    mib: float
+
+
+async def measure(count: int, folder: Path, progress: Progress) -> dict[str, Result]:
+    """Raises ClusterError and Refused."""
+    archive = folder / zipapp.NAME
+    zipapp.write(_ROOT, archive)
+    installed, zipped = [sys.executable, "-m", "kubectl_nodedevice"], [sys.executable, "-I", str(archive)]
+    with ControlPlane.start(folder / "cluster", lambda _: None) as control_plane:
+        install_chart(control_plane)
+        control_plane.stop_controllers()
+        environment = {**os.environ, "KUBECONFIG": str(control_plane.admin_kubeconfig), "HOME": str(folder)}
+        async with Api(control_plane.admin_kubeconfig) as api:
+            progress(f"{_FEW} nodes")
+            await _make(api, range(_FEW))
+            first = _runs([*zipped, "devices"], environment, 1)
+            few = _runs(installed, environment), _runs([*installed, "devices"], environment), _runs(zipped, environment)
+            progress(f"{count} nodes")
+            await _make(api, range(_FEW, count))
+        progress("measuring")
+        many = _runs(installed, environment)
+        one = _runs([*installed, "devices", "--node", fleet.node_name(7)], environment)
+    return {
+        "cli_first_call": _single(first[0]),
+        "cli_screen_few": result([each.cpu_seconds for each in few[0]], "s", 0.4),
+        "cli_devices_few": result([each.cpu_seconds for each in few[1]], "s", 0.4),
+        "cli_zipapp_few": result([each.cpu_seconds for each in few[2]], "s", 0.4),
+        "cli_screen": result([each.seconds for each in many], "s", 3.0),
+        "cli_memory": result([each.mib for each in many], "MiB", 150.0),
+        "cli_node": result([each.seconds for each in one], "s", 1.0),
+    }
+
+
+def _single(first: Run) -> Result:
+    return judged(first.cpu_seconds, first.cpu_seconds, "s", 2.0, 1)
+
+
+async def _make(api: Api, numbers: Sequence[int]) -> None:
+    await asyncio.gather(*(_make_one(api, number, resource) for number in numbers for resource in fleet.RESOURCES))
+
+
+async def _make_one(api: Api, number: int, resource: str) -> None:
+    node = fleet.node_name(number)
+    pods = {
+        fleet.pod_name(node, each): fleet.Owner(fleet.pod_name(node, each), f"uid-{number}-{each}")
+        for each in range(fleet.PODS)
+    }
+    body = node_device(node, resource, f"uid-{number}")
+    path = f"{_NODE_DEVICES}/{body['metadata']['name']}"
+    await api.apply(path, body, names.AGENT_FIELD_MANAGER)
+    status = fleet.node_device_status(node, resource, pods, is_broken=number % _BROKEN == 0)
+    conditions = status["status"].setdefault("conditions", [])
+    conditions += [_condition(names.Condition.READY), _condition(names.Condition.AGENT_READY)]
+    await api.apply(f"{path}/status", status, names.AGENT_FIELD_MANAGER)
+
+
+def _condition(kind: str) -> dict[str, Any]:
+    return {"type": kind, "status": "True", "reason": kind, "message": "as it should be", "lastTransitionTime": SINCE}
+
+
+def _runs(command: Sequence[str], environment: dict[str, str], times: int = _RUNS) -> list[Run]:
+    return [_run(command, environment) for _ in range(times)]
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> Run:
+    """Raises Refused where it fails."""
+    command = [sys.executable, "-I", "-S", "-c", _MEASURED, *command]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    status, *measured = json.loads(done.stdout or "[-1]")
+    if status not in (0, 1):
+        raise Refused(f"{' '.join(command[-2:])} ended with {status}: {done.stderr}")
+    return Run(*measured)
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        count = max(_FEW, int(os.environ.get("BENCH_NODES", "5000")))
+    except ValueError:
+        print("BENCH_NODES is a number of nodes, such as 5000", file=sys.stderr)
+        return 2
+    try:
+        with tempfile.TemporaryDirectory(prefix="nodedevice-bench-") as folder:
+            results = asyncio.run(
+                measure(count, Path(folder), lambda line: print(f"  {line}", file=sys.stderr, flush=True))
+            )
+    except (ClusterError, Refused) as error:
+        print(f"bench-cli: {error}", file=sys.stderr)
+        return 1
+    publish(results, _OUT)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,7 +13,8 @@ from nodedevice_api.names import Condition, Reason
 
 from tests.fakes.dra import Slices, devices, pod_claims, resource_slice
 from tests.fakes.pod_resources import ClaimedDevice, PodResources
-from tests.integration.agent_process import AgentNode, condition
+from tests.integration.agent_process import AgentNode, condition, until
+from tests.integration.crds.custom_resources import NodeDevice
 
 Json = dict[str, Any]
 DRIVER = "gpu.vendor.example"
@@ -140,3 +141,19 @@ async def test_a_pool_is_replaced_as_a_whole_and_gone_with_its_slices(
     assert [(each["id"], each["presence"], each["reason"]) for each in seen["devices"]] == [
         ("new-0", "Missing", Reason.NOT_LISTED)
     ]
+
+
+async def test_switched_off_nothing_is_left(driver: Driver, pod_resources: PodResources) -> None:
+    node = driver.node
+    await driver.publish(*devices(2, "gpu"))
+    node.start_agent()
+    await driver.numbers(2, 0, 2)
+    node.agent.kill()
+    node.start_agent({}, "--no-observe-dra")
+    seen = await driver.reason(Reason.NOT_CONFIGURED)
+    assert seen["total"] == 0
+    # as the operator does
+    await asyncio.to_thread(node.client.delete, NodeDevice, names.node_device_name(node.name, NAME))
+    file = node.state_dir / "dra-pools.json"
+    await until(lambda: not file.exists(), file.read_text)
+    assert node.object(NAME) == {}

@@ -43,9 +43,12 @@ def test_each_line_works_in_its_order(own_temp: Path, control_plane: ControlPlan
         assert re.search(r"^try +node-[ab] +example.com/gpu=1 +gpu-\d +Healthy ", held, re.MULTILINE)
         [event] = [output for line, output in outputs.items() if "get events --field" in line]
         assert re.search(r"DevicesCordoned .*gpu-3", event)
-        first, cordoned = [output for line, output in outputs.items() if "get nodedevices" in line]
+        [first] = [output for line, output in outputs.items() if "get nodedevices" in line]
         assert re.search(r"^node-a\.example\.com\.gpu .* True +0 +Ready +True ", first, re.MULTILINE)
-        assert re.search(r"^node-a\.example\.com\.gpu .* True +1 ", cordoned, re.MULTILINE)
+        assert "Nothing needs you." in outputs["kubectl nodedevice"]
+        [cordoned, broken] = [output for line, output in outputs.items() if "nodedevice devices" in line]
+        assert re.search(r"^node-a +example\.com/gpu +gpu-3 +cordoned by \S+: fan ", cordoned, re.MULTILINE)
+        assert re.search(r"^node-a +example\.com/gpu +gpu-2 +broken ", broken, re.MULTILINE)
         sockets = [
             word for line in printed if "plugins of your own" in line for word in line.split() if word.startswith("/")
         ]

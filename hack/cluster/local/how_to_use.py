@@ -14,39 +14,37 @@ from hack.cluster.local.stack import GPU, NODE_A
 
 ROOT: Final = Path(__file__).parents[3]
 TYPED: Final = "#   "
-_GPU_A: Final = f"{NODE_A}.{GPU.replace('/', '.')}"
 _CORDONED: Final = "--field-selector reason=DevicesCordoned"
 # the first block of that section: the functions `cordon` and `uncordon`
 _FUNCTIONS: Final = re.compile(r"^## Take a device out of service$.*?^```sh$\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def lines(folder: Path, kubeconfig: Path, kubectl: Path, agents: Mapping[str, Path], notes: Sequence[str]) -> list[str]:
-    """folder: of what is up; its `cordon.sh` is written. agents: the folder of each by its node; one of them is NODE_A.
+    """folder: of what is up. agents: the folder of each by its node; one of them is NODE_A.
 
     notes: what else there is to know of its Nodes.
     """
-    cordon = folder / "cordon.sh"
-    cordon.write_text(cordon_functions())
-    simulate = f"{_quoted(Path(sys.executable).with_name('nodedevice-agent'))} simulate"
+    programs = Path(sys.executable).parent
     plugins = ", ".join(f"{_quoted(node / 'plugins/kubelet.sock')} ({name})" for name, node in agents.items())
     return [
         f"export KUBECONFIG={_quoted(kubeconfig)}",
-        f"export PATH={_quoted(kubectl.parent)}:$PATH   # kubectl of this cluster",
+        f"export PATH={_quoted(kubectl.parent)}:{_quoted(programs)}:$PATH   # kubectl of this cluster, and our programs",
         f"export NODE_A={_quoted(agents[NODE_A])}   # where the agent of {NODE_A} keeps its files",
-        "# what the nodes have:",
+        "# the cluster on one screen, and what the nodes have:",
+        f"{TYPED}kubectl nodedevice",
         f"{TYPED}kubectl get nodedevices -o wide",
         "# two lines make a pod with a device, and one shows which pod has which:",
         *a_pod(ROOT / "hack/cluster/local/pod.yaml"),
         "# take a device out of service, wait for the Event about it, and give it back:",
-        f"{TYPED}. {_quoted(cordon)}",
-        f'{TYPED}cordon {_GPU_A} gpu-3 "fan"',
+        f'{TYPED}kubectl nodedevice cordon {NODE_A} --device gpu-3 --reason "fan"',
         f"{TYPED}kubectl wait --for=create event {_CORDONED} --timeout=60s",
         f"{TYPED}kubectl get events {_CORDONED}",
-        f"{TYPED}kubectl get nodedevices",
-        f"{TYPED}uncordon {_GPU_A} gpu-3",
+        f"{TYPED}kubectl nodedevice devices --node {NODE_A}",
+        f"{TYPED}kubectl nodedevice uncordon {NODE_A} --device gpu-3",
         "# break a device, and let it recover:",
-        f'{TYPED}{simulate} break --state-dir "$NODE_A" {GPU} gpu-2',
-        f'{TYPED}{simulate} recover --state-dir "$NODE_A" {GPU} gpu-2',
+        f'{TYPED}nodedevice-agent simulate break --state-dir "$NODE_A" {GPU} gpu-2',
+        f"{TYPED}kubectl nodedevice devices --resource {GPU}",
+        f'{TYPED}nodedevice-agent simulate recover --state-dir "$NODE_A" {GPU} gpu-2',
         "# what has happened:",
         f"{TYPED}kubectl get events -A",
         *(f"# {note}" for note in notes),

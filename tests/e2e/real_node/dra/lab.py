@@ -39,7 +39,7 @@ def claiming(
 class Lab:
     def __init__(self, of: NodeUnderTest, driver: DraDriver) -> None:
         self.of, self.driver = of, driver
-        self._socket = of.node.outside(kubelet.ROOT) / POD_RESOURCES
+        self.socket = of.node.outside(kubelet.ROOT) / POD_RESOURCES
 
     def apply(self, *objects: Json) -> None:
         self.of.control_plane.apply(yaml_text.dump_all(objects))
@@ -52,7 +52,7 @@ class Lab:
         last: list[str] = []
 
         def are_equal() -> bool:
-            last[:] = differences(self.of.control_plane, self.of.node.name, self._socket, self.of_ours())
+            last[:] = differences(self.of.control_plane, self.of.node.name, self.socket, self.of_ours())
             return not last
 
         try:

@@ -19,7 +19,7 @@ PROTO_ROOT := proto/src
 PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
 # what `make generate` writes into
 GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards templates/_defaults.tpl values.schema.json README.md) \
-  operator/src/nodedevice_operator/definitions docs/api.md docs/install.md docs/observe.md docs/reasons.md docs/settings.md hack/demo/manifests
+  operator/src/nodedevice_operator/definitions cli/src/kubectl_nodedevice/schemas.json docs/api.md docs/install.md docs/observe.md docs/reasons.md docs/settings.md hack/demo/manifests
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
 # one job after the other under `make -j`, too: `generate` rewrites what types and tests read
@@ -153,6 +153,7 @@ generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the 
 	PATH=$(GENERATE_VENV)/bin:$$PATH $(GENERATE_VENV)/bin/python -m grpc_tools.protoc -I $(PROTO_ROOT) \
 	  --python_out=$(PROTO_ROOT) --mypy_out=$(PROTO_ROOT) --grpc_python_out=$(PROTO_ROOT) --mypy_grpc_out=$(PROTO_ROOT) $(PROTOS)
 	$(BIN)/python -m charts.generate_config_schema
+	$(BIN)/python -m charts.generate_cli_schemas
 	$(BIN)/python charts/generate_crds.py
 	$(BIN)/python charts/generate_schema.py
 	$(BIN)/python -m charts.generate_defaults
@@ -182,6 +183,10 @@ docs: $(DOCS_VENV)/.ready ## The pages as a site in build/site, by MkDocs Materi
 .PHONY: transcripts
 transcripts: setup ## Regenerate the transcripts in docs/operations.md on a real control plane; two minutes
 	@$(BIN)/python -m docs.generate_transcripts
+
+.PHONY: pictures
+pictures: setup ## Draw the pictures that README begins with, from a real run, into docs/pictures; a minute
+	@$(BIN)/python -m hack.pictures
 
 .PHONY: workflows
 workflows: setup ## Check .github/workflows with actionlint, built once

@@ -17,6 +17,8 @@ from nodedevice_agent.devicemanager.pods import ClaimUse, PodClaims, UnhealthyDe
 # Of a pod.
 _MAX_USES: Final = 256
 _MAX_UNHEALTHY: Final = 256
+# as the CRD has it, of any resource's name
+_MAX_RESOURCE_NAME: Final = 308
 _READY: Final = "PodReadyToStartContainers"
 # of the names of what is no resource of a device plugin
 OF_CLAIM: Final = "claim:"

@@ -66,6 +66,11 @@ def extended(*mappings: tuple[str, str, str], claim: str = "p-extended-resources
         pytest.param(
             uses({"containers": [{"name": "c"}]}, **extended(("c", "r", "e.com/g"), claim="")), [], id="without a claim"
         ),
+        pytest.param(
+            uses({"containers": [{"name": "c"}]}, **extended(("c", "r", "e" * 308), ("c", "s", "e" * 309), claim="x")),
+            [ClaimUse("c", "x", "r", "e" * 308), ClaimUse("c", "x", "s")],
+            id="a name that no resource has",
+        ),
     ],
 )
 def test_uses(found: tuple[ClaimUse, ...], expected: list[ClaimUse]) -> None:

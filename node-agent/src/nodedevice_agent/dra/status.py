@@ -78,7 +78,7 @@ def snapshot(found: Offered) -> Snapshot:
         allocated=len(in_use),
         releasing=len(held) - len(in_use),
         reserved=0,
-        available=_available(pool, held, unhealthy) if pool is not None else 0,
+        available=_available(pool, held, unhealthy) if pool is not None and _gives_out(pool, found) else 0,
         state=found.state,
         options=PluginOptions(),
         is_live=found.state is EndpointState.RUNNING,
@@ -113,10 +113,13 @@ def _administered(row: AllocationStatus) -> set[str]:
     return {share.id for share in shares if share.admin_access}.difference(s.id for s in shares if not s.admin_access)
 
 
+def _gives_out(pool: Pool, found: Offered) -> bool:
+    """Whether the scheduler gives any of it out. That it does not for a moment, while a generation comes in parts, is not shown."""
+    return pool.is_whole and not pool.twice and (pool.is_complete or not found.is_late)
+
+
 def _available(pool: Pool, held: Collection[str], unhealthy: Collection[str]) -> int:
     """How many a pod could get that tolerates no taint."""
-    if not pool.is_complete or pool.twice:
-        return 0
     used: Counter[tuple[str, str]] = Counter()
     for name in held:
         if name in pool.devices:
@@ -243,7 +246,7 @@ def _incomplete(pool: Pool) -> str:
         if pool.is_whole
         else "only the devices of the others are shown"
     )
-    why = "the driver has not published all of them"
+    why = "the driver has not published all of them, or some for other nodes"
     if pool.undecodable:
         why = f"the devices of {', '.join(pool.undecodable)} are of a form that this release does not know"
     return (

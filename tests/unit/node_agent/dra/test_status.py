@@ -131,6 +131,14 @@ def test_a_pool_that_is_incomplete_or_has_a_device_twice_has_none_available() ->
     assert numbers(offered(found.get(KEY))) == (2, 2, 0, 0)
 
 
+def test_while_a_generation_comes_slice_by_slice_the_numbers_stay() -> None:
+    found = Pools()
+    found.put(a_slice("s", ["a", "b"]))
+    found.put(a_slice("s", ["a", "b", "c"], generation=2, count=2))
+    assert numbers(offered(found.get(KEY))) == (2, 2, 0, 2)
+    assert numbers(offered(found.get(KEY), is_late=True)) == (2, 2, 0, 0)
+
+
 def part(name: str, amount: int) -> Json:
     consumes = [{"counterSet": "gpu-0", "counters": {"slices": {"value": amount}}}]
     return device(name, consumesCounters=consumes)

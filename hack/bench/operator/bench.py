@@ -1,7 +1,7 @@
 """`make bench-operator`: the operator beside fleets of growing size, as a table, build/bench-operator.json and plots.
 
 BENCH_NODES: the sizes, such as 500,1000. BENCH_SECONDS: how long changes are made. BENCH_RESOURCES: of a
-node, 2 or 3. What is measured how is in docs/performance.md;
+node, 1 to 3. BENCH_DRA: pools of DRA drivers of a node, besides. What is measured how is in docs/performance.md;
 with the sizes and the time that it speaks of, the plots there are drawn again.
 """
 

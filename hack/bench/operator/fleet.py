@@ -1,7 +1,7 @@
 """A fleet as it lies in the API: bodies of Nodes, what their agents report, and the pods that hold devices.
 
 Sends nothing. Sizes are those of a real cluster: a Node of 7 kB, as a kubelet with some images writes it; two NodeDevices a node
-with 8 devices each, and two pods that hold two of either.
+with 8 devices each, and two pods that hold two of either. With BENCH_DRA also pools of DRA drivers, of which they hold two each.
 """
 
 import os
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodedevice_api import names
-from nodedevice_api.nodedevice import AllocationStatus, DeviceStatus
+from nodedevice_api.nodedevice import AgentStatus, AllocationStatus, ClaimedDevice, ClaimStatus, DeviceStatus
 
 from hack.cluster import agent_objects
 from hack.cluster.agent_objects import SINCE
@@ -20,8 +20,11 @@ from hack.cluster.agent_objects import SINCE
 RESOURCES = ("bench.example.com/gpu", "bench.example.com/nic", "bench.example.com/observed")[
     : int(os.environ.get("BENCH_RESOURCES", "2"))
 ]
+# BENCH_DRA=3: so many pools of DRA drivers a node, besides, which are only shown
+POOLS = tuple(f"gpu-{number}.bench.example.com/devices" for number in range(int(os.environ.get("BENCH_DRA", "0"))))
 DEVICES = 8
 PODS = 2
+_ATTRIBUTES = 8
 NAMESPACE = "default"
 _DEVICES_PER_POD = 2
 _IMAGES = 32
@@ -120,6 +123,42 @@ def node_device_status(
         "kind": names.NODE_DEVICE,
         "metadata": {"name": names.node_device_name(node, resource)},
         "status": agent_objects.status(devices, allocations, runtime=names.RUNTIME_NRI),
+    }
+
+
+def pool_status(node: str, pool: str, pods: Mapping[str, Owner]) -> dict[str, Any]:
+    """The same of a pool: half of the devices are held, by a claim of each pod, of which the claim says more than its name."""
+    ids = [f"gpu-{number}" for number in range(DEVICES)]
+    attributes = {f"attribute{number}": f"value of the attribute {number}" for number in range(_ATTRIBUTES)}
+    devices = [
+        DeviceStatus(id=i, health="Healthy", since=SINCE, numa_nodes=[2 * place // DEVICES], attributes=attributes)
+        for place, i in enumerate(ids)
+    ]
+    allocations = []
+    for place in range(PODS):
+        holder = pods[pod_name(node, place)]
+        held = ids[_DEVICES_PER_POD * place :][:_DEVICES_PER_POD]
+        claim = ClaimStatus(
+            name=f"{holder.name}-claim-{pool.partition('.')[0]}",
+            uid=holder.uid,
+            devices=[ClaimedDevice(id=i, extended_resource="bench.example.com/by-name") for i in held],
+        )
+        row = AllocationStatus(
+            namespace=NAMESPACE,
+            name=holder.name,
+            pod_uid=holder.uid,
+            container="main",
+            device_ids=held,
+            since=SINCE,
+            claim=claim,
+        )
+        allocations.append(row)
+    agent = AgentStatus(version="0.1.0", runtime=names.RUNTIME_NRI, served_by=names.SERVED_BY_DRA)
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.NODE_DEVICE,
+        "metadata": {"name": names.node_device_name(node, pool)},
+        "status": agent_objects.status(devices, allocations, agent=agent, driver=pool.partition("/")[0], pool=node),
     }
 
 

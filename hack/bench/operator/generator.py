@@ -170,6 +170,13 @@ class Generator:
             await self._maker.apply(path, body, names.AGENT_FIELD_MANAGER)
             self._broken[owner.name, resource] = False
             await self._publish(self._maker, owner.name, resource)
+        for pool in fleet.POOLS:
+            # nothing of a Node changes with it, so that no change of it is measured
+            body = node_device(owner.name, pool, owner.uid)
+            path = f"{NODE_DEVICES}/{body['metadata']['name']}"
+            await self._maker.apply(path, body, names.AGENT_FIELD_MANAGER)
+            status = fleet.pool_status(owner.name, pool, self._pods)
+            await self._maker.apply(f"{path}/status", status, names.AGENT_FIELD_MANAGER)
         return msgspec.json.decode(made, type=_Object).metadata.resource_version
 
     async def _publish(self, api: Api, node: str, resource: str) -> None:

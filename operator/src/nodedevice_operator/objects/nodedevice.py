@@ -3,7 +3,7 @@
 Two records are equal when they mean the same, whatever their resource versions.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -253,6 +253,8 @@ def is_real(record: NodeDeviceRecord) -> bool:
 
 _device_record = shared(DeviceRecord)
 _stored_condition = shared(StoredCondition)
+_claimed_share = shared(ClaimedShare)
+_same_ids: Callable[..., tuple[str, ...]] = shared(lambda *ids: ids)
 
 
 def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
@@ -260,8 +262,10 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
     meta, status = obj.metadata, obj.status
     held = {device_id for allocation in status.allocations for device_id in allocation.device_ids}
     held |= {parts.parent for allocation in status.allocations for parts in allocation.parts}
-    # an ID occurs several times in one object, and in no other object
-    ids = {device.id: device.id for device in status.devices}
+    served_by = intern(status.agent.served_by) if status.agent else names.SERVED_BY_NODEDEVICE
+    # an ID occurs several times in one object; in others only where a driver names its devices alike on each node
+    is_dra = served_by == names.SERVED_BY_DRA
+    ids = {d.id: intern(d.id) if is_dra else d.id for d in status.devices}
     return NodeDeviceRecord(
         name=meta.name,
         uid=meta.uid,
@@ -284,7 +288,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         endpoint_since=intern(status.endpoint.since) if status.endpoint else "",
         runtime=intern(status.agent.runtime) if status.agent else "",
         devices={ids[d.id]: _device(d) for d in status.devices if d.id in held or d.health != "Healthy"},
-        listed=tuple(ids),
+        listed=_same_ids(*ids.values()) if is_dra else tuple(ids),
         devices_omitted=status.devices_omitted,
         allocations=tuple(_allocation(a, ids) for a in status.allocations),
         allocations_omitted=status.allocations_omitted,
@@ -295,7 +299,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         weight=_weight(obj),
         parts={ids[d.id]: d.parts for d in status.devices if d.parts is not None},
         largest_available=_largest_available(status),
-        served_by=intern(status.agent.served_by) if status.agent else names.SERVED_BY_NODEDEVICE,
+        served_by=served_by,
         driver=intern(status.driver[:_LONGEST_DRIVER]),
         pool=intern(status.pool[:_LONGEST_POOL]),
         cordoned_ids=_cordoned_ids(obj, ids),
@@ -394,8 +398,9 @@ def _conditions(fields: msgspec.Raw) -> Mapping[str, msgspec.Raw]:
 
 
 def _device(obj: DeviceStatus) -> DeviceRecord:
-    is_missing, numa_nodes, taints = obj.presence == "Missing", tuple(obj.numa_nodes), tuple(obj.taints)
-    return _device_record(intern(obj.health), intern(obj.reason), is_missing, numa_nodes, taints)
+    values = intern(obj.health), intern(obj.reason), obj.presence == "Missing", tuple(obj.numa_nodes)
+    # taints may be long, and few devices have any: one with them is not shared
+    return DeviceRecord(*values, tuple(obj.taints)) if obj.taints else _device_record(*values)
 
 
 def _allocation(obj: AllocationStatus, ids: Mapping[str, str]) -> AllocationRecord:
@@ -417,7 +422,7 @@ def _allocation(obj: AllocationStatus, ids: Mapping[str, str]) -> AllocationReco
 def _shares(claim: ClaimStatus, ids: Mapping[str, str]) -> Iterator[ClaimedShare]:
     for each in claim.devices:
         if each.share_id or each.extended_resource:
-            yield ClaimedShare(ids.get(each.id, each.id), each.share_id, intern(each.extended_resource))
+            yield _claimed_share(ids.get(each.id, each.id), each.share_id, intern(each.extended_resource))
 
 
 def _condition(obj: ConditionStatus) -> StoredCondition:

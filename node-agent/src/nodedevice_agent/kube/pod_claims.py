@@ -106,7 +106,8 @@ def _uses(
                 yield ClaimUse(container, names[claim.name], _base(claim.request or ""))
     if extended is not None and extended.resourceClaimName:
         for mapping in extended.requestMappings or ():
-            yield ClaimUse(mapping.containerName, extended.resourceClaimName, mapping.requestName, mapping.resourceName)
+            name = mapping.resourceName if len(mapping.resourceName) <= _MAX_RESOURCE_NAME else ""
+            yield ClaimUse(mapping.containerName, extended.resourceClaimName, mapping.requestName, name)
 
 
 def _base(request: str) -> str:

@@ -104,8 +104,10 @@ class TestWithoutTheLead:
         name = "nodedevice_operator_waiting_nodes"
         queue.enqueue("a")
         assert metrics.registry.get_sample_value(name) == 0
+        queue._defer("b")
+        queue._defer("c")
         fence.open_for_good()
-        assert metrics.registry.get_sample_value(name) == 1
+        assert metrics.registry.get_sample_value(name) == 3
 
     async def test_what_is_discarded_is_in_no_queue(
         self, reconciles: Reconciles, queue: WorkQueue, fence: WriteFence

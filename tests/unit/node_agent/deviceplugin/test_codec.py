@@ -223,6 +223,14 @@ def test_the_highest_numa_node_counts() -> None:
     assert listed.devices["a"].numa_nodes == (0, MAX_NUMA_NODE)
 
 
+def test_of_many_numa_nodes_the_first_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "_MAX_READ", 3)
+    nodes = [api_pb2.NUMANode(ID=node) for node in (9, 8, 7, 1)]
+    device = api_pb2.Device(ID="a", health="Healthy", topology=api_pb2.TopologyInfo(nodes=nodes))
+    listed = device_list(api_pb2.ListAndWatchResponse(devices=[device]).SerializeToString())
+    assert listed.devices["a"].numa_nodes == (7, 8, 9)
+
+
 def test_a_list_with_more_devices_than_may_be_is_read_as_far_as_that_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "MAX_DEVICES", 2)
     empty = b"\x0a\x00"

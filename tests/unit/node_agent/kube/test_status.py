@@ -284,6 +284,11 @@ def test_a_list_is_cut_at_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         assert statuses._truncated(entries, 3) == (entries[:kept], 3 - kept)
 
 
+def test_what_is_not_ascii_counts_as_it_is_sent() -> None:
+    """The API server's own encoding escapes it: `{"id":"\\u00e9","reason":"a"}`."""
+    assert statuses._size(CordonedDevice(id="é", reason="a")) == len(r'{"id":"\u00e9","reason":"a"}')
+
+
 @pytest.mark.parametrize(("more", "end"), [(0, "x"), (1, "…")])
 def test_a_message_is_cut_at_its_bound(more: int, end: str) -> None:
     message = "x" * (statuses.MAX_MESSAGE + more)

@@ -275,6 +275,7 @@ def test_what_a_resource_has_may_change_the_numbers_of_its_files(tmp_path: Path)
     node = Node(tmp_path)
     node.backend.resource_changed(GPU)
     assert node.backend._numbers._is_due.is_set()
+    assert not node.backend._may_be_kubelets.is_set(), "nobody waits"
 
 
 async def test_the_configuration_of_the_runtime_that_is_connected_counts(

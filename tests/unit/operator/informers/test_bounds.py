@@ -208,6 +208,16 @@ def test_only_these_go_through_all_there_are() -> None:
     assert found == THROUGH_ALL.keys(), "use counting(): one node's token may write any number"
 
 
+def test_a_dictionary_is_only_where_there_are_many() -> None:
+    """Of nodes with few objects, which most are, it would be half of the memory."""
+    store: Store[str, NodeDeviceRecord] = Store()
+    for number in range(33):
+        assert type(store._by_node.get("node-a", ())) is tuple
+        store.put(record(number))
+    assert type(store._by_node["node-a"]) is dict
+    assert len(store._by_node["node-a"]) == 33
+
+
 def test_how_many_a_node_has(store: Store[str, NodeDeviceRecord]) -> None:
     for number in range(50):
         store.put(record(number))

@@ -103,6 +103,12 @@ def test_what_is_skipped_is_logged_once_with_what_to_do(caplog: pytest.LogCaptur
     assert "kubectl delete pods odd -n default" in line["remedy"]
 
 
+def test_a_list_leaves_out_an_object_whose_status_cannot_be_decoded() -> None:
+    odd = {"metadata": {"name": "odd"}, "status": {"capacity": 1}}
+    found = decode_list("nodes", a_list({"metadata": {"name": "a"}}, odd), NodeSchema)
+    assert [node.metadata.name for node in found.items] == ["a"]
+
+
 @pytest.mark.parametrize("kind", [NODES, NODE_DEVICES, POD_DEVICES], ids=lambda kind: kind.name)
 def test_a_deep_object_costs_no_other(kind: Kind[Any], caplog: pytest.LogCaptureFixture) -> None:
     """Nor itself, where the deep part is nothing that is needed."""

@@ -215,3 +215,16 @@ async def test_the_message_of_a_long_list_is_made_in_a_thread(monkeypatch: pytes
         source.devices.publish(PluginDevice(f"d{index}") for index in range(5000))
         assert len((await anext(lists)).devices) == 5000
     assert in_loop == [True, False]
+
+
+async def test_streams_are_counted() -> None:
+    """One that has ended must not hide one that has not."""
+    service = service_of(Source())
+    streams: list[Any] = [service.ListAndWatch(cast(Any, None), cast(Any, None)) for _ in range(3)]
+    for stream in streams:
+        await anext(stream)
+    counts = [service.streams]
+    for stream in streams:
+        await stream.aclose()
+        counts.append(service.streams)
+    assert counts == [3, 2, 1, 0]

@@ -268,6 +268,8 @@ def test_what_a_process_needs_to_open_it(host: FakeSysfs) -> None:
         return one.supplemental_groups, one.only_root
 
     assert with_mode(0o20660, 20) == ([20], False)
+    assert with_mode(0o20661, 20) == ([20], False)
+    assert with_mode(0o20640, 20) == ([], True)
     assert with_mode(0o20660, 0) == ([], True)
     assert with_mode(0o20600, 20) == ([], True)
     assert with_mode(0o20666, 0) == ([], False)

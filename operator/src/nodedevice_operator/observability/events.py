@@ -62,6 +62,11 @@ _ENDPOINTS: Final = {
     ),
     "Gone": (WARNING, names.Reason.ENDPOINT_GONE, "the device plugin did not come back in time"),
 }
+# The same of what a DRA driver offers.
+_POOLS: Final = {
+    "Running": (NORMAL, names.Reason.ENDPOINT_RUNNING, "its DRA driver has ResourceSlices of this node again"),
+    "Gone": (WARNING, names.Reason.ENDPOINT_GONE, "its DRA driver has no ResourceSlice of this node any more"),
+}
 _ENDED: Final = {
     names.Reason.NOT_CONFIGURED: (
         NORMAL,
@@ -266,8 +271,9 @@ def of_too_many(type_: str, reason: str, events: int) -> Event:
 
 def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
     is_other = (old.endpoint, old.ended) != (new.endpoint, new.ended)
-    if new.endpoint in _ENDPOINTS and old.endpoint is not None and is_other:
-        kind, reason, sentence = _ENDED.get(new.ended) or _ENDPOINTS[new.endpoint]
+    sentences = _POOLS if new.served_by == names.SERVED_BY_DRA else _ENDPOINTS
+    if new.endpoint in sentences and old.endpoint is not None and is_other:
+        kind, reason, sentence = _ENDED.get(new.ended) or sentences[new.endpoint]
         yield Event(about_node_device(new), kind, reason, f"{new.resource} on {new.node}: {sentence}")
 
 

@@ -39,6 +39,7 @@ GONE_SECONDS: Final = 3600.0
 # What an agent has ended, where the kubelet counts it: it does so for five minutes more, and the agent would show that.
 BY_KUBELET_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 30.0
+_NO_SLICES: Final = "its DRA driver has no ResourceSlice of the node any more"
 _WHY: Final = {
     names.Reason.NOT_CONFIGURED: "nothing configures it any more",
     names.Reason.PLACE_TAKEN: "another resource name has its place",
@@ -132,7 +133,8 @@ class GoneNodeDevices:
                     # such as a webhook's denial: it is about this one
                     problem = problem or error
                     continue
-                why = _WHY.get(record.ended, "its device plugin is gone")
+                is_dra = record.served_by == names.SERVED_BY_DRA
+                why = _WHY.get(record.ended, _NO_SLICES if is_dra else "its device plugin is gone")
                 extra = {"nodedevice": record.name, "since": record.endpoint_since, "reason": why}
                 log.info("NodeDevice deleted: nobody uses it", extra=extra)
         if problem is not None:

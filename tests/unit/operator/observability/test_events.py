@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from nodedevice_api import names
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, StoredCondition
 from nodedevice_operator.observability.aggregates import some
@@ -47,6 +48,22 @@ def test_one_event_for_many_nodes_has_their_number(nodes: int, where: str) -> No
     found = of_many_nodes("CapacityAdvertised", GPU, nodes)
     kind = About("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "nodedevices.nodedevice.io", "")
     assert found == Event(kind, "Normal", "CapacityAdvertised", f"{GPU}: {ROUTINE['CapacityAdvertised']} on {where}")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kind", "message"),
+    [
+        ("Running", "Gone", "Warning", f"{GPU} on node-a: its DRA driver has no ResourceSlice of this node any more"),
+        ("Gone", "Running", "Normal", f"{GPU} on node-a: its DRA driver has ResourceSlices of this node again"),
+    ],
+)
+def test_what_a_dra_driver_offers_comes_and_goes_without_a_plugin(
+    before: str, now: str, kind: str, message: str
+) -> None:
+    dra = names.SERVED_BY_DRA
+    (event,) = transitions(record(endpoint=before, served_by=dra), record(endpoint=now, served_by=dra))
+    assert (event.type, event.message) == (kind, message)
+    assert reported(record(endpoint=now, served_by=dra), record(endpoint=now, served_by=dra)) == []
 
 
 NOT_CONFIGURED = ("NotConfigured", f"{GPU} on node-a: its built-in plugin was taken out of the configuration")

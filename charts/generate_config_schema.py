@@ -83,10 +83,7 @@ def _type_of(kind: shapes.Type) -> Schema:
             return {"type": "boolean"}
         case shapes.IntType() | shapes.FloatType():
             name = "integer" if isinstance(kind, shapes.IntType) else "number"
-            if kind.gt is not None or kind.lt is not None:
-                raise ValueError(f"no schema for bounds of {kind} that are not in the range; use ge and le")
-            bounds = {"minimum": kind.ge, "maximum": kind.le}
-            return {"type": name} | {key: value for key, value in bounds.items() if value is not None}
+            return {"type": name} | _bounds(kind)
         case shapes.StrType():
             return {"type": "string", "maxLength": _LONGEST if kind.max_length is None else kind.max_length}
         case shapes.DictType(value_type=value, max_length=most):
@@ -97,6 +94,14 @@ def _type_of(kind: shapes.Type) -> Schema:
         case shapes.StructType(cls=inner):
             return object_of(inner)
     raise ValueError(f"no schema for {kind}")
+
+
+def _bounds(kind: shapes.IntType | shapes.FloatType) -> Schema:
+    """As OpenAPI has them."""
+    bounds = {"minimum": kind.ge if kind.gt is None else kind.gt, "maximum": kind.le if kind.lt is None else kind.lt}
+    outside = {"exclusiveMinimum": kind.gt is not None, "exclusiveMaximum": kind.lt is not None}
+    found = {key: value for key, value in bounds.items() if value is not None}
+    return found | {key: value for key, value in outside.items() if value}
 
 
 def _list_of(kind: shapes.ListType) -> Schema:

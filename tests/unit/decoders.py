@@ -16,7 +16,7 @@ SOURCES: Final = ("proto/src", "common/src", "operator/src", "node-agent/src", "
 ENTRANCE: Final[dict[str, dict[str, int | None]]] = {
     "nodedevice_common.decoding": {"decode": 1, "convert": 1, "decode_unique": None, "shallow": None},
     "nodedevice_common.yaml_decoding": {"decode_yaml": None},
-    "kubectl_nodedevice.decoding": {"decode_json": None, "decode_yaml": None},
+    "kubectl_nodedevice.decoding": {"decode_json": None, "decode_yaml": None, "decode_documents": None},
 }
 # What of the operator goes through it, and raises ApiError instead.
 OF_OPERATOR: Final = {"decode": 3, "decode_record": 3, "decode_list": 2}

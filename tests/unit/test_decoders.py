@@ -26,6 +26,7 @@ LIBRARIES: Final = {
     "common/src/nodedevice_common/decoding.py::*": "the entrance",
     "common/src/nodedevice_common/yaml_decoding.py::*": "the entrance for YAML",
     "cli/src/kubectl_nodedevice/decoding.py::*": "the entrance of the command for people, which imports nothing of ours",
+    "cli/src/kubectl_nodedevice/commands/config.py::_schemas": "a file of this package",
     "proto/src/nodedevice_api/assigned_parts.py::decode": "imports nothing of ours; at most 16 KiB, and takes RecursionError",
     "node-agent/src/nodedevice_agent/runtime/runtime_config.py::_parsed": "TOML, of the node's runtime; takes RecursionError",
     "operator/src/nodedevice_operator/kopf_storage.py::store": "kopf's values come from ShallowResponse",

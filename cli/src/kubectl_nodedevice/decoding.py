@@ -10,8 +10,8 @@ from typing import Any, Final
 
 # as the API server has it; ours has nothing of more than a dozen levels
 DEEPEST: Final = 64
-# values, with what aliases repeat
-_MOST_VALUES: Final = 1_000_000
+# of a text; each of a few aliases may repeat it once
+_MOST_VALUES: Final = 200_000
 
 
 class Undecodable(Exception):
@@ -34,12 +34,20 @@ def decode_yaml(text: str) -> Any:
         except Undecodable:
             # flow style, which is YAML
             pass
+    found = decode_documents(text)
+    if len(found) > 1:
+        raise Undecodable("it has several documents")
+    return found[0] if found else None
+
+
+def decode_documents(text: str) -> list[Any]:
+    """The values of all documents but empty ones. Raises Undecodable."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         _check_size(text, loader)
-        return yaml.load(text, Loader=loader)
+        return [each for each in yaml.load_all(text, Loader=loader) if each is not None]
     except yaml.MarkedYAMLError as exc:
         place = f" in line {exc.problem_mark.line + 1}" if exc.problem_mark else ""
         raise Undecodable(f"it is not YAML: {exc.problem}{place}") from exc
@@ -71,20 +79,25 @@ class _TooMuch(ValueError):
 
 
 def _check_size(text: str, loader: type[Any]) -> None:
-    """Raises _TooMuch for what aliases make bigger, or levels deeper, than anything that people write."""
+    """Raises _TooMuch for what is deeper, or by its aliases more, than anything that people write."""
     import yaml
 
-    depth, aliases = 0, 0
+    is_open: list[str | None] = []
+    # anchors of what has aliases in it: an alias of it would be more than it seems, or hold itself
+    with_aliases: set[str | None] = set()
+    aliases = 0
     for values, event in enumerate(_events(text, loader)):
         if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
+            is_open.append(event.anchor)
         elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+            is_open.pop()
         elif isinstance(event, yaml.AliasEvent):
             aliases += 1
-        if depth > DEEPEST:
+            with_aliases.update(each for each in is_open if each)
+            if event.anchor in with_aliases:
+                raise _TooMuch("it has an alias of what has aliases")
+        if len(is_open) > DEEPEST:
             raise _TooMuch(f"it is nested deeper than {DEEPEST} levels")
-        # aliases of aliases repeat at most so often what the text has; nobody writes more than a few
         if values > _MOST_VALUES or aliases > DEEPEST:
             raise _TooMuch("it has too many values, or aliases")
 

@@ -24,6 +24,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "uncordon": "kubectl_nodedevice.commands.cordon:uncordon",
     "discover": "kubectl_nodedevice.commands.discover:discover",
     "check": "kubectl_nodedevice.commands.check:check",
+    "config": "kubectl_nodedevice.commands.config:config",
     "completion": "kubectl_nodedevice.commands.completion:completion",
     "__complete": "kubectl_nodedevice.commands.completion:complete",
 }

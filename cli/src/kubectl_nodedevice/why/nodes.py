@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from kubectl_nodedevice.cluster import BY_DRA, Meta, Node, NodeDevice
+from kubectl_nodedevice.cluster import BY_DRA, Meta, Node, NodeDevice, Pod
 from kubectl_nodedevice.text import counted, some
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
-from kubectl_nodedevice.why.facts import NODE_DEVICES, NODES, Facts
-from kubectl_nodedevice.why.links import devices, supply
+from kubectl_nodedevice.why.facts import NODE_DEVICES, Facts
+from kubectl_nodedevice.why.links import devices, placement, supply
 from kubectl_nodedevice.why.links.devices import Wanted
 from kubectl_nodedevice.why.links.quantities import count, is_extended
 
@@ -19,21 +19,18 @@ def explain(facts: Facts) -> Explanation:
     findings = findings_of(found, 1, {"namespace": facts.namespace})
     return Explanation(
         f"node {name}",
-        _state(facts, node),
+        _state(facts),
         is_stopped=bool(findings),
         findings=findings,
-        notes=tuple(_notes(facts, node)),
+        notes=tuple(_notes(facts)),
         unread=facts.unread,
     )
 
 
 def _own(facts: Facts, node: Node) -> Iterator[Obstacle]:
-    if node.unschedulable:
-        yield Obstacle("NodeCordoned", node.meta.name)
-    for taint in node.taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and taint.key != "node.kubernetes.io/unschedulable":
-            text = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
-            yield Obstacle("NodeTaint", node.meta.name, detail=text, fields={"taint": f"{taint.key}:{taint.effect}"})
+    """For a pod that asks for nothing of the node but devices."""
+    yield from supply.kubelet_obstacles(node)
+    yield from placement.obstacles(Pod(Meta("")), node)
     yield from supply.agent_obstacles(facts, node.meta.name)
 
 
@@ -51,18 +48,17 @@ def _of(facts: Facts, node: Node, resource: str) -> tuple[Obstacle, ...]:
     return supply.obstacles(facts, node, wanted)
 
 
-def _state(facts: Facts, node: Node) -> str:
+def _state(facts: Facts) -> str:
     if not facts.has_read(NODE_DEVICES):
         return "has devices that you may not see, if it has any."
     served = counted(len(facts.node_devices), "resource")
     if not facts.node_devices:
         return "has no devices: no plugin has registered there, or no agent runs."
     ready = len([each for each in facts.node_devices if each.condition("Ready").status == "True"])
-    kubelet = "" if node.is_ready or not facts.has_read(NODES) else " Its kubelet is not Ready."
-    return f"has {served}, of which {ready} {'is' if ready == 1 else 'are'} Ready.{kubelet}"
+    return f"has {served}, of which {ready} {'is' if ready == 1 else 'are'} Ready."
 
 
-def _notes(facts: Facts, node: Node) -> Iterator[str]:
+def _notes(facts: Facts) -> Iterator[str]:
     for found in facts.node_devices:
         yield f"{found.resource}: {_numbers(facts, found)}."
 

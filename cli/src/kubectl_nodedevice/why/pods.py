@@ -154,23 +154,11 @@ def _candidates(facts: Facts, pod: Pod) -> tuple[Node, ...]:
 
 def _on_node(facts: Facts, pod: Pod, node: Node) -> Iterator[Obstacle]:
     if facts.has_read(NODES):
-        yield from _placement(pod, node)
+        yield from placement.obstacles(pod, node)
     yield from pod_claims.on_node(facts, pod, node)
     for resource, number in requests(pod).items():
         if supply.serves(facts, node, resource):
             yield from supply.obstacles(facts, node, Wanted(resource, number, largest(pod, resource)))
-
-
-def _placement(pod: Pod, node: Node) -> Iterator[Obstacle]:
-    lacking = placement.unmatched(pod, node)
-    if lacking:
-        yield Obstacle("NodeSelector", node.meta.name, detail=f"it lacks {lacking}")
-    if placement.is_cordoned_for(pod, node):
-        yield Obstacle("NodeCordoned", node.meta.name)
-    for taint in placement.repelling_taints(pod, node)[:1]:
-        text = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
-        fields = {"taint": f"{taint.key}:{taint.effect}"}
-        yield Obstacle("NodeTaint", node.meta.name, detail=text, fields=fields)
 
 
 def _scheduler(facts: Facts, pod: Pod) -> tuple[str, str]:
@@ -186,6 +174,8 @@ def _notes(facts: Facts, pod: Pod, nodes: tuple[Node, ...], on_nodes: dict[str, 
     others = len(_nodes(facts)) - len(nodes)
     if others and nodes:
         yield f"{counted(others, 'further node')} {'has' if others == 1 else 'have'} nothing of what it asks for."
+    if pod.nominated_node:
+        yield f"The scheduler has ended pods on {pod.nominated_node} to make room for it."
     fitting = [name for name, found in on_nodes.items() if not found]
     if fitting and (requests(pod) or pod.claims) and facts.has_read(NODE_DEVICES):
         yield f"Of what is known here, {some(fitting)} could take it."

@@ -221,6 +221,16 @@ def _runs_by_stray(facts: Facts) -> Facts:
     return pod_with(facts, phase="Running", containers=(running,), claims=())
 
 
+def _pressed(facts: Facts) -> Facts:
+    pressure = Taint("node.kubernetes.io/memory-pressure", "", "NoSchedule")
+    return each_node(facts, lambda node: replace(node, taints=(*node.taints, pressure)))
+
+
+def _not_ready(facts: Facts) -> Facts:
+    ready = Condition("Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
+    return each_node(facts, lambda node: replace(node, conditions={"Ready": ready}))
+
+
 def _few(facts: Facts) -> Facts:
     return asking(facts, GPU, 9)
 
@@ -272,7 +282,8 @@ UNBOUND = (
     Change("NodeSelector", lambda f: pod_with(f, node_selector={"zone": "z2"})),
     Change("ClaimElsewhere", _elsewhere, "claim"),
     Change("NodeCordoned", lambda f: each_node(f, lambda n: replace(n, unschedulable=True))),
-    Change("NodeTaint", lambda f: each_node(f, lambda n: replace(n, taints=(_TAINT,)))),
+    Change("NodeNotReady", _pressed),
+    Change("NodeTaint", lambda f: each_node(f, lambda n: replace(n, taints=(*n.taints, _TAINT)))),
     Change("NoAgent", lambda f: replace(f, leases=()), "agent"),
     Change("AgentSilent", _silent, "agent"),
     Change("NotConfigured", _stopped("NotConfigured", "Gone"), "plugin"),
@@ -323,6 +334,7 @@ def _unprepared(facts: Facts) -> Facts:
 _MISSING = 'required plugin "nodedevice" not present'
 _POISONED = "endpoint not found in cache for a registered resource: x"
 BOUND = (
+    Change("NodeNotReady", _not_ready, name="kubelet"),
     Change("WaitsOnNode", _waits(False), "agent's"),
     Change("WaitsForGood", _waits(True), "agent's"),
     Change(

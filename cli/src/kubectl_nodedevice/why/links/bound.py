@@ -41,7 +41,9 @@ def obstacles(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
     without = [*_not_injected(facts, pod), *_by_stray(facts, pod)]
     agent = _agent(facts, pod) if not is_served(facts, pod) else ()
     containers = _containers(pod, bool(at_agent), bool(held(facts, pod)) or _has_devices(facts, pod))
-    return (*agent, *at_agent, *_claims(facts, pod), *containers, *without)
+    node = facts.node(pod.node)
+    kubelet = supply.kubelet_obstacles(node) if node else ()
+    return (*kubelet, *agent, *at_agent, *_claims(facts, pod), *containers, *without)
 
 
 def held(facts: Facts, pod: Pod) -> tuple[tuple[NodeDevice, Allocation], ...]:

@@ -3,19 +3,39 @@
 Source: kube-scheduler's plugins NodeAffinity, NodeUnschedulable and TaintToleration.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kubectl_nodedevice.cluster import Node, Pod, Taint
 from kubectl_nodedevice.objects import list_of, map_of, text_of
+from kubectl_nodedevice.why.explanation import Obstacle
 
 # which the node controller sets beside spec.unschedulable
 UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+# such as not-ready, unreachable and memory-pressure
+_CONTROL_PLANES: Final = "node.kubernetes.io/"
 _REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 def tolerates(pod: Pod, taint: Taint) -> bool:
     return any(each.tolerates(taint) for each in pod.tolerations)
+
+
+def obstacles(pod: Pod, node: Node) -> Iterator[Obstacle]:
+    """What keeps the pod off the node, whatever devices that has."""
+    lacking = unmatched(pod, node)
+    if lacking:
+        yield Obstacle("NodeSelector", node.meta.name, detail=f"it lacks {lacking}")
+    if is_cordoned_for(pod, node):
+        yield Obstacle("NodeCordoned", node.meta.name)
+    codes = set()
+    for taint in repelling_taints(pod, node):
+        # these follow the state of the node: to take them off is no help
+        code = "NodeNotReady" if taint.key.startswith(_CONTROL_PLANES) else "NodeTaint"
+        if code not in codes:
+            text = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+            yield Obstacle(code, node.meta.name, detail=text, fields={"taint": f"{taint.key}:{taint.effect}"})
+        codes.add(code)
 
 
 def is_cordoned_for(pod: Pod, node: Node) -> bool:

@@ -106,6 +106,14 @@ def _placed(wanted: Wanted, found: NodeDevice) -> Wanted:
     return Wanted(wanted.resource, wanted.count, wanted.most, placement)
 
 
+def kubelet_obstacles(node: Node) -> tuple[Obstacle, ...]:
+    """Whether the node's kubelet reports that it is Ready; where nobody has said anything, nothing is known."""
+    ready = node.conditions.get("Ready")
+    if ready is None or ready.status == "True":
+        return ()
+    return (Obstacle("NodeNotReady", node.meta.name, detail=ready.message or ready.reason),)
+
+
 def agent_obstacles(facts: Facts, node: str, found: NodeDevice | None = None) -> tuple[Obstacle, ...]:
     """Whether the node's agent is alive: by the operator's condition, and by its Lease where that one may be old itself."""
     lease, ready = facts.lease(node), found.condition("AgentReady") if found else None

@@ -1,0 +1,120 @@
+"""`kubectl nodedevice config`: what a NodeDeviceConfig and the agent's settings file may have, and whether a file is one."""
+
+import itertools
+import json
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from kubectl_nodedevice import schema
+from kubectl_nodedevice.decoding import Undecodable, decode_documents, read_text
+from kubectl_nodedevice.errors import FINE, NEEDS_YOU, UsageProblem
+from kubectl_nodedevice.objects import list_of, map_of, text_of
+from kubectl_nodedevice.output import BAD, BOLD, FAINT, GOOD, Table
+from kubectl_nodedevice.session import Command, current, shared_options
+
+_KIND: Final = "NodeDeviceConfig"
+_SETTINGS: Final = "agent"
+_API_VERSION: Final = "nodedevice.io/v1alpha1"
+_LEFT: Final = "an agent alone knows the rest: files of its host, and conflicts between configurations"
+_MOST_FILES: Final = 1000
+
+
+@click.group()
+def config() -> None:
+    """What NodeDeviceConfigs and the agent's settings may have: explain a field, validate a file. Asks no cluster."""
+
+
+config.params += shared_options()
+
+
+@config.command(cls=Command)
+@click.argument("field", default="", required=False)
+@click.option("--agent", "is_settings", is_flag=True, help="Of the agent's settings file, not of a NodeDeviceConfig.")
+@click.pass_context
+def explain(context: click.Context, field: str, is_settings: bool) -> int:
+    """Explain FIELD, such as spec.plugins.generic.groups, and what is below it."""
+    screen = current(context).screen
+    root = _schemas()[_SETTINGS if is_settings else _KIND]
+    words = [word for word in field.split(".") if word]
+    found = schema.at(root, words)
+    if found is None:
+        known = schema.at(root, words[:-1]) or root
+        names = ", ".join(sorted(schema.inner(known).get("properties", {}))) or "nothing below it"
+        raise UsageProblem(f"there is no field {field}", f"there is {names}", code="NoSuchField")
+    below = schema.inner(found).get("properties", {})
+    if screen.is_for_machines:
+        screen.data("Explanation", {"field": field, "schema": found})
+        return FINE
+    screen.line(f"{field or (_SETTINGS if is_settings else _KIND)}: {schema.type_of(found)}", BOLD)
+    if text_of(found, "description"):
+        screen.line(text_of(found, "description"))
+    table = Table(("FIELD", "TYPE", "MEANING"))
+    required = list_of(schema.inner(found), "required")
+    for name, each in below.items():
+        needed = " (required)" if name in required else ""
+        table.add(name, f"{schema.type_of(each)}{needed}", text_of(each, "description"))
+    screen.table(table)
+    return FINE
+
+
+@config.command(cls=Command)
+@click.argument("names", metavar="FILE...", nargs=-1, required=True)
+@click.pass_context
+def validate(context: click.Context, names: tuple[str, ...]) -> int:
+    """Check files: NodeDeviceConfigs, or settings of the agent; - is standard input. What only an agent knows is left to it."""
+    screen = current(context).screen
+    found = [(name, *each) for name in names[:_MOST_FILES] for each in _checked(name)]
+    bad = [each for each in found if each[2]]
+    if screen.is_for_machines:
+        items = [{"file": name, "document": what, "problems": problems} for name, what, problems in found]
+        screen.data("ValidationReport", {"items": items})
+        return NEEDS_YOU if bad else FINE
+    for name, what, problems in found:
+        for each in problems:
+            screen.line(f"{name}: {what}: {each}", BAD)
+        if not problems:
+            screen.line(f"{name}: {what} is valid", GOOD)
+    if not bad:
+        screen.line(f"What a schema can say is right; {_LEFT}.", FAINT)
+    return NEEDS_YOU if bad else FINE
+
+
+def _schemas() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(files("kubectl_nodedevice").joinpath("schemas.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _checked(name: str) -> list[tuple[str, list[str]]]:
+    """Each document of a file: what it is, and its problems. Raises UsageProblem for a file that cannot be read."""
+    try:
+        text = sys.stdin.read() if name == "-" else read_text(Path(name))
+        documents = decode_documents(text)
+    except (Undecodable, UnicodeDecodeError) as exc:
+        raise UsageProblem(f"{name}: {exc}", "correct the file", code="BadFile") from exc
+    if not documents:
+        raise UsageProblem(
+            f"{name}: it is empty", "it has a NodeDeviceConfig, or settings of the agent", code="BadFile"
+        )
+    return [_of_document(each) for each in documents]
+
+
+def _of_document(document: Any) -> tuple[str, list[str]]:
+    kind = text_of(document, "kind")
+    if not kind:
+        return _of_settings(document)
+    what = f"{kind} {text_of(document, 'metadata', 'name') or '(no name)'}"
+    if kind != _KIND or text_of(document, "apiVersion") != _API_VERSION:
+        return what, [f"apiVersion, kind: only {_API_VERSION}, {_KIND} can be checked here"]
+    found = schema.problems(document, _schemas()[_KIND])
+    return what, list(itertools.islice(found, schema.MOST))
+
+
+def _of_settings(document: Any) -> tuple[str, list[str]]:
+    """Of the agent, or of the chart, which has them in agents.config."""
+    values = map_of(document, "agents", "config")
+    what, settings = ("agents.config", values) if values else ("settings of the agent", document)
+    return what, list(itertools.islice(schema.problems(settings, _schemas()[_SETTINGS]), schema.MOST))

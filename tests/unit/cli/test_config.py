@@ -1,0 +1,164 @@
+"""`config explain` and `config validate`: by the schemas that `make generate` puts into the package."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from kubectl_nodedevice import schema
+
+from charts import generate_cli_schemas
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.test_bad_input import STEERING, check_answer
+
+_GROUP: Final = {"paths": [{"path": "/dev/x"}]}
+
+
+def _config(plugins: Any, **more: Any) -> dict[str, Any]:
+    made = {"apiVersion": "nodedevice.io/v1alpha1", "kind": "NodeDeviceConfig", "metadata": {"name": "x"}}
+    return {**made, "spec": {"plugins": plugins}, **more}
+
+
+def _generic(**group: Any) -> dict[str, Any]:
+    return _config({"generic": [{"resourceName": "a.io/b", "groups": [{**_GROUP, **group}]}]})
+
+
+def _file(folder: Path, *documents: Any) -> str:
+    file = folder / "file.yaml"
+    file.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+    return str(file)
+
+
+def test_the_schemas_are_generated() -> None:
+    assert generate_cli_schemas.TARGET.read_text(encoding="utf-8") == generate_cli_schemas.text(), "run make generate"
+
+
+def test_no_schema_has_what_is_not_checked() -> None:
+    """A bound of another kind would pass unseen."""
+    known = {
+        *("type", "properties", "required", "additionalProperties", "items", "enum", "nullable", "pattern"),
+        *(
+            "minimum",
+            "maximum",
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "minLength",
+            "maxLength",
+            "minItems",
+            "maxItems",
+            "maxProperties",
+        ),
+        *(
+            "x-kubernetes-list-map-keys",
+            "x-kubernetes-list-type",
+            "x-kubernetes-preserve-unknown-fields",
+            "description",
+            "format",
+            "default",
+        ),
+        # of the status, and of a selector's meaning to an API server
+        *("x-kubernetes-map-type", "x-kubernetes-validations"),
+    }
+
+    def words(found: Any) -> set[str]:
+        if not isinstance(found, dict):
+            return set()
+        inner = [*found.get("properties", {}).values(), found.get("items"), found.get("additionalProperties")]
+        return {*found, *(word for each in inner for word in words(each))}
+
+    for found in generate_cli_schemas.schemas().values():
+        assert words(found) <= known
+
+
+def test_what_is_right(run: Run, tmp_path: Path) -> None:
+    ran = run("config", "validate", _file(tmp_path, _generic(count=3), {"runtime": "nri", "plugins": {}}))
+    assert ran.status == 0, ran
+    assert "NodeDeviceConfig x is valid" in ran.out
+    assert "settings of the agent is valid" in ran.out
+    assert "an agent alone knows the rest" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (_generic(path=[]), "spec.plugins.generic[0].groups[0].path: there is no such key; did you mean paths?"),
+        (_generic(count="3"), 'spec.plugins.generic[0].groups[0].count: "3" is no whole number'),
+        (_generic(count=0), "count: 0 is not possible; 1, to 1000 is"),
+        (_generic(count=True), "count: true is no whole number"),
+        (_generic(paths={}), "paths: {} is no list"),
+        (_config({"generic": [{"groups": []}]}), "spec.plugins.generic[0].resourceName: is missing"),
+        (_config({"generic": [{"resourceName": "no", "groups": [_GROUP]}]}), '"no" is not of the form'),
+        (_config({"generic": [{"resourceName": "a/b", "groups": [_GROUP]}] * 2}), "there are several of a/b"),
+        (_config(None), "spec.plugins: null is no object with keys"),
+        ({**_config({}), "kind": "Pod"}, "only nodedevice.io/v1alpha1, NodeDeviceConfig can be checked here"),
+        ({"runtime": "docker"}, '"docker" is none of auto, kubelet, none, nri'),
+        ({"flappingWindowSeconds": float("nan")}, "is not possible"),
+        ({"agents": {"config": {"runtim": 1}}}, "agents.config: runtim: there is no such key; did you mean runtime?"),
+        ([1], "the document: [1] is no object with keys"),
+        ("x", 'the document: "x" is no object with keys'),
+    ],
+)
+def test_what_is_wrong(run: Run, tmp_path: Path, document: Any, problem: str) -> None:
+    ran = run("config", "validate", _file(tmp_path, document))
+    assert ran.status == 1
+    assert problem in ran.out
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"---\n---\n",
+        b"a: [",
+        b"\xff",
+        b"[" * 10_000,
+        b"a: !!python/object:os.system {}\n",
+        b"a: &a [*a]\n",
+        b"plugins: &a {generic: *a}",
+        b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b]\n",
+    ],
+)
+def test_a_file_that_is_none(run: Run, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "odd"
+    file.write_bytes(content)
+    for name in (str(file), str(tmp_path), str(tmp_path / "nowhere")):
+        ran = run("config", "validate", name)
+        check_answer(ran)
+        assert ran.status == 2, ran
+
+
+def test_what_is_in_a_file_cannot_steer(run: Run, tmp_path: Path) -> None:
+    ran = run(
+        "config",
+        "validate",
+        _file(
+            tmp_path, {"a\x1b[31m\x9b": "b", "runtime": "\x1b\x07"}, {"kind": "\x1b[1m", "metadata": {"name": "\x07"}}
+        ),
+    )
+    assert ran.status == 1
+    assert not STEERING.search(ran.out + ran.err)
+
+
+def test_many_problems_are_cut(run: Run, tmp_path: Path) -> None:
+    ran = run("config", "validate", _file(tmp_path, {f"k{number}": 1 for number in range(200)}))
+    assert len(ran.out.splitlines()) == schema.MOST
+
+
+def test_json(run: Run, tmp_path: Path) -> None:
+    [item] = json.loads(run("config", "validate", _file(tmp_path, {"runtim": 1}), "-o", "json").out)["items"]
+    assert item["document"] == "settings of the agent"
+    assert len(item["problems"]) == 1
+
+
+def test_explain(run: Run) -> None:
+    assert "groups" in run("config", "explain", "spec.plugins.generic").out
+    out = run("config", "explain", "spec.plugins.generic.groups.count").out
+    assert out.startswith("spec.plugins.generic.groups.count: whole number, 1, to 1000\n")
+    assert "text, one of auto" in run("config", "explain", "--agent", "runtime").out
+    assert run("config", "explain").status == 0
+    ran = run("config", "explain", "spec.plugin")
+    assert (ran.status, ran.err) == (
+        2,
+        "error: there is no field spec.plugin; there is nodeSelector, plugins, priority\n",
+    )

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from nodedevice_operator.objects.nodedevice import node_device_record
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 
-from hack.bench.operator import bench
+from hack.bench.operator import bench, fleet
 from hack.bench.operator.api import Refused
 from hack.bench.operator.measured import Changes, Idle, Measured, Settled, Start, facts, results
 from hack.bench.operator.settle import MOST_SECONDS, QUIET_SECONDS, settled
@@ -143,3 +146,17 @@ def test_what_never_ends_is_named(writes: Counter[str], text: str) -> None:
     with pytest.raises(TimeoutError, match=text):
         _settle(lambda: writes, lambda: False)
     assert MOST_SECONDS > QUIET_SECONDS
+
+
+def test_a_pool_of_the_fleet_is_only_shown_and_has_all_that_one_can_have() -> None:
+    pods = {fleet.pod_name("n", number): fleet.Owner(f"pod-{number}", f"uid-{number}") for number in range(fleet.PODS)}
+    body = fleet.pool_status("n", "gpu-0.bench.example.com/devices", pods)
+    meta = {"name": "x", "uid": "u", "resourceVersion": "1"}
+    spec = {"nodeName": "n", "resourceName": "gpu-0.bench.example.com/devices"}
+    made = node_device_record(msgspec.convert({**body, "metadata": meta, "spec": spec}, NodeDeviceSchema))
+    assert made.is_only_shown
+    assert (made.total, made.allocated, made.driver) == (fleet.DEVICES, 4, "gpu-0.bench.example.com")
+    assert [(each.claim, len(each.shares)) for each in made.allocations] == [
+        ("pod-0-claim-gpu-0", 2),
+        ("pod-1-claim-gpu-0", 2),
+    ]

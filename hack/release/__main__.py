@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from hack.cluster.build.binaries import find
 from hack.cluster.errors import ClusterError
-from hack.release import chart, distributions, images, manifest, provenance, sbom, sources, sums, version, zipapp
+from hack.release import chart, distributions, images, krew, manifest, provenance, sbom, sources, sums, version, zipapp
 from hack.release.errors import ReleaseError
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def release(root: Path, name: str, registry: str, target: Path, *, source: str =
         made = Path(scratch) / "made"
         made.mkdir()
         epoch = sources.commit_time(root)
-        _distributions(tree, made, wanted, epoch)
+        _distributions(tree, made, wanted, source, epoch)
         digests = {}
         if with_images:
             _say("images for amd64 and arm64, a few minutes")
@@ -50,7 +50,7 @@ def release(root: Path, name: str, registry: str, target: Path, *, source: str =
         made.rename(target)
 
 
-def _distributions(tree: Path, made: Path, wanted: Version, epoch: int) -> None:
+def _distributions(tree: Path, made: Path, wanted: Version, source: str, epoch: int) -> None:
     pyprojects = [f"{name}/pyproject.toml" for name in distributions.DISTRIBUTIONS]
     chart_yaml = (tree / "charts/nodedevice/Chart.yaml").read_text()
     version.check_sources(wanted, {path: (tree / path).read_text() for path in pyprojects}, chart_yaml)
@@ -63,6 +63,7 @@ def _distributions(tree: Path, made: Path, wanted: Version, epoch: int) -> None:
     zipapp.write(tree, made / zipapp.NAME)
     bill = sbom.of_zipapp(zipapp.LIBRARY, str(wanted), zipapp.libraries(tree), epoch)
     (made / f"{zipapp.NAME}.cdx.json").write_text(bill)
+    krew.write(made / zipapp.NAME, tree / "LICENSE", str(wanted), source, made)
 
 
 def _chart(tree: Path, made: Path, registry: str, digests: Mapping[str, str], source: str, epoch: int) -> None:

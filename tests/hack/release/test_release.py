@@ -35,6 +35,7 @@ def test_has_wheels_sdists_chart_notes_and_sums_that_verify(dist: Path) -> None:
         name = f"nodedevice_{distribution}-0.1.0"
         assert {f"{name}-py3-none-any.whl", f"{name}.tar.gz"} <= names
     assert {"nodedevice-0.1.0.tgz", "install.yaml", "uninstall.yaml", "NOTES.md"} <= names
+    assert {"kubectl-nodedevice.pyz", "kubectl-nodedevice-0.1.0.zip", "nodedevice.krew.yaml"} <= names
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=dist, check=True)
     assert len((dist / "SHA256SUMS").read_text().splitlines()) == len(names) - 1
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from nodedevice_agent.offered_twice.identities import are_different
+from nodedevice_agent.offered_twice.identities import Kind, are_different, kind_of
 from nodedevice_agent.offered_twice.sources import Source
 
 # of which it is one, where a container holds several devices and their files are known together
@@ -23,6 +23,7 @@ _NOBODYS: Final[DeviceIDs] = ()
 # more sources of one device than this are compared with the first ones alone
 _MOST_COMPARED: Final = 8
 _MOST_CANDIDATES: Final = 64
+_MOST_SHARED: Final = 1024
 # Of two sources; more are not counted. A NodeDevice lists as many.
 MOST_DEVICES: Final = 4096
 
@@ -59,13 +60,18 @@ class Finding(Struct, frozen=True):
     held_twice: int
 
 
+# by scope: files that two devices of it had at the same time
+Shared = dict[str, set[str]]
 # by resource name
 Findings = dict[str, tuple[Finding, ...]]
 _Entry = tuple[int, DeviceIDs]
 
 
-def find(offers: Sequence[Offer]) -> Generator[None, None, Findings]:
-    """Yields now and then, after about the same amount of work."""
+def find(offers: Sequence[Offer], shared: Shared) -> Generator[None, None, Findings]:
+    """Yields now and then, after about the same amount of work.
+
+    shared: kept for the next time. A file that two shares of a device had is nobody's when one pod has ended, either.
+    """
     if len({offer.program for offer in offers}) < 2:
         return {}
     by_scope: dict[str, dict[str, _Entry]] = {}
@@ -75,6 +81,10 @@ def find(offers: Sequence[Offer]) -> Generator[None, None, Findings]:
             for identity in identities:
                 _note(known, identity, (number, ids))
             yield
+    for scope, known in by_scope.items():
+        yield from _without_shared(known, shared.setdefault(scope, set()))
+    for scope in shared.keys() - by_scope.keys():
+        del shared[scope]
     pairs: dict[tuple[int, int], dict[tuple[DeviceIDs, DeviceIDs], None]] = {}
     for entries in _in_common(by_scope):
         if entries is not None:
@@ -101,6 +111,16 @@ def _note(known: dict[str, _Entry], identity: str, entry: _Entry) -> None:
         known[identity] = entry[0], _NOBODYS
     elif before[1] != entry[1]:
         known[identity] = entry[0], tuple(device_id for device_id in before[1] if device_id in entry[1])
+
+
+def _without_shared(known: dict[str, _Entry], shared: set[str]) -> Iterator[None]:
+    for identity, (number, ids) in known.items():
+        if kind_of(identity) == Kind.FILE:
+            if not ids and len(shared) < _MOST_SHARED:
+                shared.add(identity)
+            elif identity in shared:
+                known[identity] = number, _NOBODYS
+        yield
 
 
 def _in_common(by_scope: Mapping[str, Mapping[str, _Entry]]) -> Iterator[list[_Entry] | None]:

@@ -20,7 +20,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.deviceplugin.codec import with_edits_of
-from nodedevice_agent.offered_twice.compare import Findings, find
+from nodedevice_agent.offered_twice.compare import Findings, Shared, find
 from nodedevice_agent.offered_twice.host import HostReader
 from nodedevice_agent.offered_twice.identities import Node
 from nodedevice_agent.offered_twice.messages import message
@@ -82,6 +82,7 @@ class OfferedTwice:
         self._conditions: dict[str, Condition] = {}
         # until then what was published before stays
         self.is_known = False
+        self._shared: Shared = {}
         # by resource, of lists that are the same still
         self._lists: dict[tuple[str, bool], _List] = {}
         self._pools: dict[str, tuple[object, Mapping[str, tuple[str, ...]]]] = {}
@@ -142,7 +143,7 @@ class OfferedTwice:
             of_resource = held.get((manager, each.resource.name), ())
             offers.append(offer_of(each.resource, each.source, host, known, of_resource))
         offers += [offer_of_pool(each, host, self._pools[each.resource_name][1]) for each in pools]
-        return await in_steps(find(offers))
+        return await in_steps(find(offers, self._shared))
 
     async def _list(self, resource: Resource, is_kubelets: bool) -> "_List":
         source = source_of(resource, is_kubelets=is_kubelets)

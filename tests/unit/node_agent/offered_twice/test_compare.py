@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.offered_twice.compare import Offer, find
+from nodedevice_agent.offered_twice.compare import Offer, Shared, find
 from nodedevice_agent.offered_twice.identities import Node
 from nodedevice_agent.offered_twice.sources import Raw, Source
 
@@ -14,6 +14,7 @@ from tests.unit.node_agent.offered_twice.offered import NUMBER, PATH, PCI, UUID,
 BUS = "resource.kubernetes.io/pciBusID"
 MIG = "MIG-11111111-2222-3333-4444-55555555555{}"
 NVIDIA0, CONTROL = Node("/dev/nvidia0", "c195:0"), Node("/dev/nvidiactl", "c195:255")
+ADAPTER = Node("/dev/infiniband/uverbs0", "c231:192", "/dev/infiniband/uverbs0", True)
 FUSE, TTY = Node("/dev/fuse", "c10:229", "/dev/fuse"), Node(PATH, NUMBER, PATH, True)
 
 NOT_ONE: dict[str, Sequence[Offer]] = {
@@ -103,6 +104,10 @@ NOT_ONE: dict[str, Sequence[Offer]] = {
         offer(Source.KUBELET, [Raw(UUID)], files=[((UUID,), [NVIDIA0])]),
         offer(Source.BUILT_IN, [Raw(MIG.format(2), tokens=(UUID, "c195:0", MIG.format(2)), is_shared=True)]),
     ),
+    "an adapter, and a GPU with its files": (
+        offer(Source.KUBELET, [Raw(UUID)], files=[((UUID,), [NVIDIA0, ADAPTER])]),
+        offer(Source.DRA, [Raw("nic", {BUS: PCI})], files=[(("nic",), [ADAPTER])]),
+    ),
     "two GPUs, and a file of both": (
         offer(Source.KUBELET, [Raw(UUID)], files=[((UUID,), [NVIDIA0])]),
         offer(Source.DRA, [Raw("g", {"g/uuid": UUID.replace("0", "1")})], files=[(("g",), [NVIDIA0])]),
@@ -153,6 +158,10 @@ ONE: dict[str, Sequence[Offer]] = {
         offer(Source.KUBELET, [Raw(PCI)]),
         offer(Source.DRA, [Raw("a", {"x/pciAddress": PCI, "x/upstreamPciAddress": "0000:00:01.0"})]),
     ),
+    "an adapter by its files": (
+        offer(Source.KUBELET, files=[(("a",), [ADAPTER, Node("/dev/infiniband/rdma_cm")])]),
+        offer(Source.DRA, [Raw("nic", {BUS: PCI})], files=[(("nic",), [ADAPTER])]),
+    ),
     "one of two that a container holds": (
         offer(Source.KUBELET, files=[(("a", "b"), [TTY, CONTROL])]),
         offer(Source.DRA, files=[(("c",), [TTY])]),
@@ -191,6 +200,29 @@ def test_a_file_in_two_containers_is_that_of_the_device_that_both_have() -> None
     }
 
 
+def test_a_file_that_was_shared_is_nobodys_while_one_pod_is_left() -> None:
+    """Else the condition would come and go with the second pod on a device."""
+    driver = offer(Source.DRA, files=[(("c",), [TTY])])
+    one, both = (offer(Source.KUBELET, files=[((each,), [TTY]) for each in ids]) for ids in ("a", "ab"))
+    shared: Shared = {}
+    assert findings(one, driver, shared=shared)
+    assert not findings(both, driver, shared=shared)
+    assert not findings(one, driver, shared=shared)
+    other = offer(Source.KUBELET, [Raw(UUID)], name="other.example.com/gpu")
+    assert not findings(other, driver, shared=shared)
+    assert findings(one, driver, shared=shared), "its source was away"
+
+
+def test_what_is_no_file_is_shared_only_as_long_as_it_is() -> None:
+    driver, shared = offer(Source.DRA, [Raw("g", {"x/uuid": UUID})]), Shared()
+    twice = offer(Source.KUBELET, [Raw(f"0000:1b:00.{n}", nodes=(TTY,)) for n in (0, 1)])
+    assert not findings(twice, driver, shared=shared)
+    two = [Raw(name, {"x/uuid": UUID}) for name in ("g", "h")]
+    plugin = offer(Source.KUBELET, [Raw(UUID)])
+    assert not findings(plugin, offer(Source.DRA, two), shared=shared)
+    assert findings(plugin, driver, shared=shared)
+
+
 def _uuid(number: int) -> str:
     return f"GPU-{number:08x}-0000-4000-8000-{number:012x}"
 
@@ -224,7 +256,7 @@ def test_steps_and_work_grow_with_the_devices_alone() -> None:
             offer(Source.KUBELET, [Raw(_uuid(n)) for n in range(1, devices + 1)], name=f"v{s}.example.com/gpu")
             for s in range(sources)
         ]
-        return sum(1 for _ in find(offers))
+        return sum(1 for _ in find(offers, {}))
 
     assert steps(2, 1000) <= 2.2 * steps(2, 500)
     assert steps(64, 50) <= 2.2 * steps(32, 50)
@@ -235,4 +267,4 @@ def test_steps_and_work_grow_with_the_devices_alone() -> None:
 
 
 def test_one_source_costs_nothing() -> None:
-    assert not list(find([offer(Source.KUBELET, [Raw(UUID)])]))
+    assert not list(find([offer(Source.KUBELET, [Raw(UUID)])], {}))

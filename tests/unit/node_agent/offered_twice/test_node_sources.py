@@ -1,0 +1,80 @@
+"""Who offers what on a node: each name by whom it is published, and no pool that is not shown."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.kube.served import ServedStatus
+from nodedevice_agent.kubelet.attribution import KubeletState
+from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
+from nodedevice_agent.offered_twice.node_sources import NodeSources
+from nodedevice_api.names import RUNTIME_KUBELET
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
+
+POOL = "gpu.vendor.example/devices"
+
+
+class Kubelet:
+    """An observer, as far as it is asked here."""
+
+    def __init__(self) -> None:
+        self.is_known = True
+        self.served = ServedByKubelet(0.0)
+
+    def has(self, *names: str) -> None:
+        self.served.read(KubeletDevices({name: {"a": ()} for name in names}), KubeletState((), ()), 0.0)
+
+
+class Drivers:
+    """What is observed of DRA, with one pool."""
+
+    def __init__(self, state: EndpointState = EndpointState.RUNNING, pool: object = "pool") -> None:
+        offered = SimpleNamespace(pool=pool, state=state, key=("gpu.vendor.example", "node"))
+        resource = SimpleNamespace(holders={"gpu-0": ""})
+        self.served: Any = SimpleNamespace(
+            is_synced=True, resources={POOL: resource}, has=lambda name: True, offered=lambda name, now: offered
+        )
+        self.holders: Any = SimpleNamespace(is_known=True, cdi_ids=lambda driver, pool: {"gpu-0": (driver, pool)})
+
+
+def sources(scenario: Scenario, kubelet: Kubelet | None = None, drivers: Drivers | None = None) -> NodeSources:
+    shown = ServedStatus(kubelet.served, scenario.manager, RUNTIME_KUBELET) if kubelet is not None else None
+    observer: Any = kubelet
+    observation: Any = drivers
+    return NodeSources(scenario.manager, observer, shown, observation, lambda: 0.0)
+
+
+def offered(found: NodeSources) -> set[tuple[str, bool]]:
+    return {(resource.name, is_kubelets) for _, resource, is_kubelets in found.managed()}
+
+
+def test_what_the_kubelet_has_of_ours_is_ours() -> None:
+    """A kubelet whose plugin the agent is lists all that the agent advertises there."""
+    scenario, kubelet = Scenario.with_plugin(["a"]), Kubelet()
+    kubelet.has(GPU, NIC)
+    assert offered(sources(scenario, kubelet)) == {(GPU, False), (NIC, True)}
+    assert offered(sources(scenario)) == {(GPU, False)}
+
+
+def test_a_pool_that_is_shown_is_offered_with_its_holders() -> None:
+    [found] = sources(Scenario(), None, Drivers()).pools()
+    assert (found.resource_name, str(found.pool), {*found.held}) == (POOL, "pool", {"gpu-0"})
+    assert found.cdi == {"gpu-0": ("gpu.vendor.example", "node")}
+    assert not [*sources(Scenario(), None, Drivers(EndpointState.GONE)).pools()]
+    assert not [*sources(Scenario(), None, Drivers(pool=None)).pools()]
+    assert not [*sources(Scenario()).pools()]
+
+
+@pytest.mark.parametrize("late", ["none", "ours", "kubelet", "slices", "holders"])
+def test_all_is_known_once_each_source_has_said_what_it_has(late: str) -> None:
+    scenario = Scenario.with_plugin(["a"])
+    if late == "ours":
+        scenario = scenario.restarted()
+    kubelet, drivers = Kubelet(), Drivers()
+    kubelet.is_known = late != "kubelet"
+    drivers.served.is_synced = late != "slices"
+    drivers.holders.is_known = late != "holders"
+    assert sources(scenario, kubelet, drivers).are_known is (late == "none")
+    assert sources(Scenario()).are_known

@@ -65,6 +65,7 @@ MEASURED: Final[dict[str, dict[str, tuple[str, ...] | str]]] = {
         "kube/lists.py NODES": ("events_of_watches", "pages_of_lists", "a_node_of_many_objects"),
         "kube/lists.py NODE_DEVICES": ("events_of_watches", "pages_of_lists", "a_node_of_many_objects"),
         "kube/lists.py POD_DEVICES": ("events_of_watches", "pages_of_lists"),
+        "shared_slices.py SHARED_SLICES": ("slices_of_no_node",),
     },
     "extender": {
         "extender/verbs.py bind": "one pod and one node: a plan of those that filter makes",

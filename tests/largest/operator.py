@@ -8,10 +8,12 @@ from typing import Any, Final, cast
 from nodedevice_api import names
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
-from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.informers.store import Cache, Stores
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Cluster, Kind
 from nodedevice_operator.kube.requests import _MOST_PAGE_BYTES, PAGE
+from nodedevice_operator.objects.shared_slice import MOST_DRIVERS, SharedSlice, by_driver
+from nodedevice_operator.shared_slices import MOST_SLICES, SHARED_SLICES, SliceStore
 
 from tests.fakes.operator.operator_model import node_device
 from tests.largest.node import beat
@@ -21,6 +23,8 @@ Scenario = Callable[[Path], AsyncIterator[None]]
 
 # What the API server stores of one object.
 _MOST_OBJECT_BYTES: Final = 1_500_000
+# Of a slice; its attributes are more.
+_MOST_DEVICES: Final = 128
 _VERSION: Final = {"resourceVersion": "5", "uid": "u", "generation": 1}
 
 
@@ -59,6 +63,25 @@ class _Answering(Client):
 
     async def request(self, *args: Any, **options: Any) -> bytes:
         return self._data
+
+
+async def slices_of_no_node(folder: Path) -> AsyncIterator[None]:
+    """Slices: a page that is as long as one may be, one slice that is as long as they get, and as many as are kept."""
+    data, line = _page(SHARED_SLICES, _slice(13)), _event(_slice(_MOST_DEVICES))
+    store = SliceStore()
+    stores = Stores({SHARED_SLICES.name: store}, ("slices",))
+    many = [SharedSlice(f"s{n}", f"uid-{n}", 1, f"d{n % 100}.example.com", 1) for n in range(MOST_SLICES)]
+    nobody = cast(Any, None)
+    yield
+    async for page in Cluster(_Answering(data)).pages(SHARED_SLICES):
+        await beat()
+        store.replace(page.records, 5)
+    await beat()
+    await Informer(SHARED_SLICES, stores, nobody, nobody)._take(line)
+    await beat()
+    store.replace(many, 6)
+    await beat()
+    assert len(by_driver(store.values())) == MOST_DRIVERS + 1
 
 
 async def a_node_of_many_objects(folder: Path) -> AsyncIterator[None]:
@@ -108,6 +131,13 @@ def _devices(octets: int = _MOST_OBJECT_BYTES) -> dict[str, Any]:
     return body
 
 
+def _slice(devices: int) -> dict[str, Any]:
+    attributes = {f"attribute-{n}": {"string": "v" * 64} for n in range(12)}
+    spec = {"driver": "net.example.com", "allNodes": True}
+    spec |= {"devices": [{"name": f"nic-{n}", "attributes": attributes} for n in range(devices)]}
+    return {"metadata": {"name": "s", **_VERSION}, "spec": spec}
+
+
 def _small() -> dict[str, Any]:
     return {
         "metadata": {"name": names.node_device_name("n", "example.com/r"), **_VERSION},
@@ -133,4 +163,9 @@ def _pod() -> dict[str, Any]:
     }
 
 
-SCENARIOS: Final[tuple[Scenario, ...]] = (events_of_watches, pages_of_lists, a_node_of_many_objects)
+SCENARIOS: Final[tuple[Scenario, ...]] = (
+    events_of_watches,
+    pages_of_lists,
+    slices_of_no_node,
+    a_node_of_many_objects,
+)

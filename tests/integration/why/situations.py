@@ -76,11 +76,10 @@ class Situation:
         self.spec: dict[str, Any] = {"terminationGracePeriodSeconds": 0}
         self.status: dict[str, Any] = {}
 
-    def make_nodes(self) -> None:
-        """Played by KWOK, or by nobody: a pod that is bound there stays as it is."""
+    def make_nodes(self, played_by: str = "") -> None:
+        """played_by: who reports them Ready, and runs pods there."""
         for node in self.nodes:
-            played_by = "nobody" if self.is_bound else self.cluster.played_by
-            create_node(self.client, node, self.cluster.version, played_by)
+            create_node(self.client, node, self.cluster.version, played_by or self.cluster.played_by)
 
     def make_agents(self) -> None:
         for node in self.nodes:
@@ -140,17 +139,27 @@ class Situation:
         self.cluster.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
 
     def make_pod(self) -> None:
-        """Bound, if it is to be, as a scheduler would; then with the status that a kubelet would write."""
+        """Bound, if it is to be, as by a scheduler; then with the status that its kubelet would write."""
         container = {"name": "main", "image": "none", "resources": {"limits": self.requests}}
         spec = {**self.spec, "containers": [container], **({"nodeName": self.nodes[0]} if self.is_bound else {})}
         body = {"metadata": {"name": self.name, "namespace": self.namespace}, "spec": spec}
         pod: Any = Pod.from_dict(body)
         made: Any = self.client.create(pod)
         self.uid = str(made.metadata.uid)
-        if self.status:
-            self.client.patch(
-                Pod.Status, self.name, {"status": self.status}, namespace=self.namespace, patch_type=PatchType.MERGE
-            )
+        if self.is_bound:
+            # what plays its kubelet has done with it then
+            wait_until(lambda: self._phase() == "Running", f"{self.name} runs")
+            starting = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
+            found = {**starting, "state": {"waiting": {"reason": "ContainerCreating"}}}
+            self._patch_status({"phase": "Pending", "containerStatuses": [found], **self.status})
+
+    def _phase(self) -> str:
+        found: Any = self.client.get(Pod, self.name, namespace=self.namespace)
+        return str(found.status.phase)
+
+    def _patch_status(self, status: dict[str, Any]) -> None:
+        merge = PatchType.MERGE
+        self.client.patch(Pod.Status, self.name, {"status": status}, namespace=self.namespace, patch_type=merge)
 
     def make_other(self, name: str, spec: dict[str, Any], limits: dict[str, str] | None = None) -> str:
         """Another pod of the situation; its UID."""

@@ -6,9 +6,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from lightkube.resources.core_v1 import Pod
+from lightkube.resources.core_v1 import Node, Pod
 from lightkube.types import PatchType
 
+from hack.cluster.agent_objects import now_text
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import apply_status
@@ -25,9 +26,9 @@ def make(installed: ControlPlane, namespace: str) -> Iterator[Make]:
     numbers = iter(range(_FIRST, _FIRST + 99))
     with ExitStack() as undo:
 
-        def make_one(*, is_bound: bool = False, has_agents: bool = True) -> Situation:
+        def make_one(*, is_bound: bool = False, has_agents: bool = True, played_by: str = "") -> Situation:
             at = Situation(installed, namespace, next(numbers), is_bound=is_bound)
-            at.make_nodes()
+            at.make_nodes(played_by)
             undo.callback(at.remove)
             if has_agents:
                 at.make_agents()
@@ -200,3 +201,24 @@ def test_a_node_and_a_device(make: Make) -> None:
     wait_until(is_so, "the node's devices are broken")
     assert codes(ask(admin, "device", node, "gpu-3")) == ["DevicesBroken"]
     assert codes(ask(admin, "node", at.nodes[1])) == []
+
+
+@pytest.mark.usefixtures("operator")
+def test_nodes_whose_kubelet_is_not_ready(make: Make) -> None:
+    """As their kubelet reports; the control plane taints the nodes then."""
+    at = make(played_by="nobody")
+    now = now_text()
+    ready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "no network"}
+    for node in at.nodes:
+        status = {"conditions": [{**ready, "lastHeartbeatTime": now, "lastTransitionTime": now}]}
+        at.client.patch(Node.Status, node, {"status": status}, field_manager="kubelet")
+    for node in at.nodes:
+        wait_until(lambda node=node: bool(_taints(at, node)), f"{node} is tainted")  # type: ignore[misc]
+    at.make_pod()
+    found = wait_codes(at, "NodeNotReady")
+    assert "node.kubernetes.io/not-ready" in found["causes"][0]["where"][0]["detail"]
+
+
+def _taints(at: Situation, node: str) -> list[Any]:
+    found: Any = at.client.get(Node, node)
+    return found.spec.taints or []

@@ -96,18 +96,20 @@ def _node_files(raw: Raw) -> Iterator[str]:
 
 
 def _attribute_uuid(raw: Raw) -> Iterator[str | None]:
-    yield from map(named_uuid, _plainest(raw.attributes, _UUID_NAMES))
+    yield from map(named_uuid, _plainest(raw.attributes, _UUID_NAMES, named_uuid))
 
 
 def _attribute_pci(raw: Raw) -> Iterator[str | None]:
     standard = raw.attributes.get(_PCI_BUS_ID)
-    named = [standard] if isinstance(standard, str) and pci_of(standard) else _plainest(raw.attributes, _PCI_NAMES)
+    named = (
+        [standard] if isinstance(standard, str) and pci_of(standard) else _plainest(raw.attributes, _PCI_NAMES, pci_of)
+    )
     yield from map(pci_of, named)
 
 
 def _attribute_serial(raw: Raw) -> Iterator[str | None]:
-    for serial in _plainest(raw.attributes, _SERIAL_NAMES):
-        for vendor in _plainest(raw.attributes, _VENDOR_NAMES):
+    for serial in _plainest(raw.attributes, _SERIAL_NAMES, bool):
+        for vendor in _plainest(raw.attributes, _VENDOR_NAMES, bool):
             yield serial_of(vendor, serial)
 
 
@@ -185,7 +187,9 @@ def identities_of(source: Source, raw: Raw, *, is_of_all: bool = True) -> tuple[
     return own(found for row in rows for found in row.read(raw) if found is not None and kind_of(found) == row.kind)
 
 
-def _plainest(attributes: Mapping[str, AttributeValue], endings: tuple[str, ...]) -> list[str]:
+def _plainest(
+    attributes: Mapping[str, AttributeValue], endings: tuple[str, ...], is_one: Callable[[str], object]
+) -> list[str]:
     """Values of the attributes whose names end so: of several, those with the shortest. A longer one names something else."""
     found: dict[str, list[str]] = {}
     for qualified, value in attributes.items():
@@ -193,6 +197,7 @@ def _plainest(attributes: Mapping[str, AttributeValue], endings: tuple[str, ...]
         if not name.endswith(endings) or isinstance(value, bool):
             continue
         before = min((name.removesuffix(ending) for ending in endings if name.endswith(ending)), key=len)
-        if not _ANOTHERS.search(before):
-            found.setdefault(before, []).append(value if isinstance(value, str) else f"{value:04x}")
+        text = value if isinstance(value, str) else f"{value:04x}"
+        if is_one(text) and not _ANOTHERS.search(before):
+            found.setdefault(before, []).append(text)
     return found[min(found, key=lambda before: (len(before), before))] if found else []

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 from nodedevice_common import launcher
 
-from hack.release import dockerfile
+from hack.release import debian_root, dockerfile, images
 from hack.release.images import DOCKERFILES
 from tests.unit.sources import ROOT, parsed
 
@@ -49,6 +49,25 @@ def test_each_starts_by_its_name(program: str, tmp_path: Path) -> None:
     subprocess.run(made, check=True, capture_output=True, timeout=120)
     shown = subprocess.run([tmp_path / program, "--version"], check=True, capture_output=True, text=True, timeout=120)
     assert re.search(r"\d+\.\d+", shown.stdout)
+
+
+@pytest.mark.parametrize("image", DOCKERFILES)
+def test_the_release_makes_the_same_for_debians_python(
+    image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which executes no Dockerfile, and whose images have Python elsewhere."""
+
+    def install(command: list[str], remedy: str) -> str:
+        (tmp_path / "root/opt/nodedevice").mkdir(parents=True)
+        return ""
+
+    monkeypatch.setattr(debian_root, "run", install)
+    monkeypatch.setattr(images, "compile_folder", lambda *_: None)
+    stage = dockerfile.read((ROOT / DOCKERFILES[image]).read_text())
+    images._install(ROOT, stage, tmp_path / "root", "amd64")
+    made = {file.name: file.read_text() for file in (tmp_path / "root/usr/local/bin").iterdir()}
+    assert made == {program: launcher.text(program, "/usr/bin/python3") for program in PROGRAMS[image]}
+    assert all(file.stat().st_mode & 0o777 == 0o755 for file in (tmp_path / "root/usr/local/bin").iterdir())
 
 
 def executed() -> list[tuple[str, str, str]]:

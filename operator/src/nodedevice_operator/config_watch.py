@@ -34,7 +34,8 @@ _END_SECONDS: Final = 0.2
 _PEER: Final[Any] = "nodedevice-operator"
 _MISSING: Final = frozenset({403, 404})
 _REMEDY: Final = {
-    NotFound: "the kind NodeDeviceConfig is not there: install the CRDs of this release (nodedevice-operator crds apply)",
+    NotFound: "the kind NodeDeviceConfig is not there: install the CRDs of this release (helm upgrade, or as an administrator "
+    "nodedevice-operator crds apply)",
     Forbidden: "NodeDeviceConfigs may not be read: install the roles of this release",
 }
 

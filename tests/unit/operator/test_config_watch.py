@@ -53,7 +53,8 @@ async def test_why_configurations_have_no_status_is_logged_when_it_changes(caplo
     assert found == [True, False, False, False, False, False, False, True, True, True]
     without = "configurations of nodes have no status"
     missing = (
-        "the kind NodeDeviceConfig is not there: install the CRDs of this release (nodedevice-operator crds apply)"
+        "the kind NodeDeviceConfig is not there: install the CRDs of this release "
+        "(helm upgrade, or as an administrator nodedevice-operator crds apply)"
     )
     assert log_lines(caplog.records) == [
         ("WARNING", without, {"error": missing}),

@@ -165,7 +165,9 @@ class _Checks:
     async def _kind(self, name: str) -> CheckResult:
         found = await self._crds.read(name)
         if found is None:
-            details = "is missing: install it with nodedevice-operator crds apply, or helm upgrade"
+            details = (
+                "is missing: install it with helm upgrade, or as an administrator with nodedevice-operator crds apply"
+            )
             return CheckResult("kind", name, False, details)
         if not found.is_established:
             return CheckResult("kind", name, False, f"is not served: {found.rejected_names or 'not established yet'}")

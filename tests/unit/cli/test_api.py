@@ -86,14 +86,6 @@ def test_a_server_that_has_no_room_is_asked_again(
     assert pauses == [3.0, 3.0]
 
 
-def test_a_silent_server_has_its_time_and_no_more(server: FakeApiServer, tmp_path: Path) -> None:
-    server.fault = lambda _: Answer(hold=True)
-    api = Api(kubeconfig.load(str(written(tmp_path, server.address)), ""), timeout_seconds=0.05)
-    with pytest.raises(Unreachable, match=r"did not answer within 0.05 s"):
-        api.get("nodes", "/api/v1/nodes")
-    api.close()
-
-
 def test_as_somebody_else(run: Run, server: FakeApiServer) -> None:
     run("--as", "eve", "--as-group", "a", "--as-group", "b", "--as-uid", "7")
     seen = server.requests[0].headers

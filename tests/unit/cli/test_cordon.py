@@ -258,4 +258,4 @@ def test_an_id_that_cannot_be_known_now(status: dict[str, Any]) -> None:
 def test_a_device_that_is_free_again_is_said_with_what_keeps_it() -> None:
     found = _found(allocated=1, allocations=[allocation()])
     done = cordons.Done("gpu-0", cordons.UNCORDONED, "")
-    assert cordons.effect(found, done, datetime.now(UTC)) == "held by default/try now"
+    assert cordons.effect(found, done, datetime(2026, 11, 28, tzinfo=UTC)) == "held by default/try now"

@@ -128,6 +128,23 @@ def of_summaries(summaries: Sequence[Summary], messages: Mapping[str, str]) -> l
     return [Result("NodeDevices", "", not bad, f"{ready} of {len(results)} are Ready"), *bad[:MOST_LISTED]]
 
 
+def of_shared_slices(slices: Iterable[tuple[str, int]]) -> list[Result]:
+    """What DRA drivers offer that is not of one node, a line for each driver. slices: driver, and number of devices, of each."""
+    counts: dict[str, list[int]] = {}
+    for driver, number in slices:
+        counts.setdefault(driver, []).append(number)
+    found = []
+    for driver, numbers in sorted(counts.items())[:MOST_LISTED]:
+        devices, is_ = _number(sum(numbers), "device"), "is" if len(numbers) == 1 else "are"
+        in_slices = f"{_number(len(numbers), 'ResourceSlice')} that {is_} not of one node: no NodeDevice shows them"
+        found.append(Result("DRA driver", driver, True, f"offers {devices} in {in_slices}"))
+    return found
+
+
+def _number(number: int, of: str) -> str:
+    return f"{number} {of}" if number == 1 else f"{number} {of}s"
+
+
 def _of_summary(found: Summary, message: str) -> Result:
     numbers = f"{found.available} of {found.total} available"
     if found.ready == "True":

@@ -12,7 +12,7 @@ from kubectl_nodedevice.checks import Result
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, ApiError, Forbidden, NotFound
 from kubectl_nodedevice.needs import Summary
-from kubectl_nodedevice.objects import conditions_of, lease_of, map_of, number_of, pod_of, text_of
+from kubectl_nodedevice.objects import conditions_of, lease_of, list_of, map_of, number_of, pod_of, text_of
 from kubectl_nodedevice.output import BAD, GOOD, WARN, Cell, Table
 from kubectl_nodedevice.reading import AGENTS_NAMESPACE, OPERATOR_LEASE, SYSTEM_NAMESPACE, Reader
 from kubectl_nodedevice.session import Command, Session, current
@@ -21,6 +21,7 @@ from kubectl_nodedevice.survey import summary_of
 T = TypeVar("T")
 _KINDS: Final = tuple(f"{plural}.nodedevice.io" for plural in (CONFIGS, NODE_DEVICES, POD_DEVICES))
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 _OURS: Final = "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component in (agent,operator,scheduler,extender)"
 _RELEASE: Final = "nodedevice.io/release"
 _POLL_SECONDS: Final = 1.0
@@ -115,7 +116,7 @@ class _Checks:
             found += self._pods()
         if not any(each.is_good is False for one in kinds for each in one):
             found += self._seen("NodeDevices", "", self._node_devices)
-        return found
+        return found + self._shared_slices()
 
     def _seen(self, what: str, name: str, read: Callable[[], list[Result]]) -> list[Result]:
         """What a person may not see is named, and the rest is checked."""
@@ -128,7 +129,9 @@ class _Checks:
         try:
             found = self._api.get(f"customresourcedefinitions {name}", f"{_CRDS}/{name}")
         except NotFound:
-            details = "is missing: install it with nodedevice-operator crds apply, or helm upgrade"
+            details = (
+                "is missing: install it with helm upgrade, or as an administrator with nodedevice-operator crds apply"
+            )
             return Result("kind", name, False, details)
         conditions = {each.type: each.status for each in conditions_of(found).values()}
         release = text_of(map_of(found, "metadata", "annotations"), _RELEASE)
@@ -170,6 +173,16 @@ class _Checks:
         whole = self._whole(rows)
         messages = {name: each.condition("Ready").message for name, each in whole.items()}
         return [*checks.of_summaries(rows, messages), *checks.of_delivery(whole.values())]
+
+    def _shared_slices(self) -> list[Result]:
+        """What no NodeDevice shows; it decides nothing."""
+        try:
+            slices = self._api.objects("resourceslices", _SLICES, {"fieldSelector": "spec.nodeName="})
+            return checks.of_shared_slices(
+                (text_of(each, "spec", "driver"), len(list_of(each, "spec", "devices"))) for each in slices
+            )
+        except (Forbidden, NotFound):
+            return []
 
     def _whole(self, rows: Sequence[Summary]) -> dict[str, NodeDevice]:
         """Those that are not Ready, and some of the others: how devices reach containers is the same on most nodes."""

@@ -1,0 +1,123 @@
+"""`check`: each part that an installation needs, and what is said of one that is missing, silent or not to be seen."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+from kubectl_nodedevice import checks
+from kubectl_nodedevice.cluster import Lease, Meta
+from kubectl_nodedevice.objects import pod_of
+
+from tests.unit.cli.api_server import CRDS, DAEMON_SETS, LEASES, OURS, PODS, FakeApiServer, status
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.objects import condition, node_device, pod
+
+_NOW: Final = datetime(2026, 11, 28, 10, 0, 30, tzinfo=UTC)
+
+
+def _check(run: Run, *more: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    ran = run("check", "--wait-seconds", "0", "-o", "json", *more)
+    items = json.loads(ran.out)["items"]
+    return ran.status, {f"{each['what']} {each['name']}".strip(): (each["state"], each["message"]) for each in items}
+
+
+def test_all_is_good(run: Run, server: FakeApiServer) -> None:
+    status, found = _check(run)
+    assert status == 0, found
+    assert found["operator nodedevice-operator_1"] == ("Good", "leads")
+    assert found["agents"] == ("Good", "2 renew their Leases")
+    assert found["NodeDevice node-b.example.com.gpu"] == ("Good", "2 of 2 available, Ready")
+    assert run("check", "--wait-seconds", "0").out.splitlines()[0].split() == ["WHAT", "NAME", "DETAILS"]
+
+
+def test_a_kind_that_is_missing(run: Run, server: FakeApiServer) -> None:
+    del server.objects[CRDS][0]
+    status, found = _check(run)
+    assert status == 1
+    assert found["kind nodedevices.nodedevice.io"][0] == "Bad"
+    assert "helm upgrade" in found["kind nodedevices.nodedevice.io"][1]
+    assert not any(name.startswith("NodeDevice ") for name in found)
+
+
+@pytest.mark.parametrize(
+    ("release", "words"),
+    [("0.2.0", "newer than this program (0.1.0)"), ("0.0.9", "older than this program"), ("", "of release unknown")],
+)
+def test_another_release(run: Run, server: FakeApiServer, release: str, words: str) -> None:
+    server.objects[CRDS][0]["metadata"]["annotations"] = {"nodedevice.io/release": release}
+    assert words in _check(run)[1]["kind nodedevices.nodedevice.io"][1]
+
+
+def test_nobody_leads_and_its_pod_says_why(run: Run, server: FakeApiServer) -> None:
+    server.objects[LEASES] = [
+        each for each in server.objects[LEASES] if each["metadata"]["name"] != "nodedevice-operator"
+    ]
+    starting = pod("nodedevice-operator-x", "node-a", "Pending", **{"app.kubernetes.io/name": "nodedevice"})
+    starting["metadata"]["namespace"] = "nodedevice-system"
+    starting["status"]["containerStatuses"] = [{"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+    server.objects[PODS].append(starting)
+    status, found = _check(run)
+    assert status == 1
+    assert "none leads" in found["operator"][1]
+    assert "docs/install.md" in found["pod nodedevice-operator-x"][1]
+
+
+def test_fewer_agents_than_wanted(run: Run, server: FakeApiServer) -> None:
+    daemon_set = {"metadata": {"name": "nodedevice-agent", "namespace": "nodedevice-system"}}
+    server.objects[DAEMON_SETS] = [{**daemon_set, "status": {"desiredNumberScheduled": 5}}]
+    assert _check(run)[1]["agents"] == (
+        "Bad",
+        "2 renew their Leases, of 5 that the DaemonSet wants; check the agents' pods and logs",
+    )
+
+
+def test_what_is_not_ready(run: Run, server: FakeApiServer) -> None:
+    conditions = [condition("AgentReady"), condition("Ready", "False", "ForeignOwner", "another owns it")]
+    server.objects[f"{OURS}/nodedevices"] = [node_device("n", conditions=conditions)]
+    status, found = _check(run)
+    assert (status, found["NodeDevice n.example.com.gpu"]) == (
+        1,
+        ("Bad", "2 of 2 available; ForeignOwner: another owns it"),
+    )
+
+
+def test_many_are_counted(run: Run, server: FakeApiServer) -> None:
+    bad = [condition("AgentReady"), condition("Ready", "False", "ForeignOwner", "another owns it")]
+    found = [node_device(f"n{each}") for each in range(60)]
+    found[7]["status"]["conditions"] = bad
+    server.objects[f"{OURS}/nodedevices"] = found
+    _, lines = _check(run)
+    assert lines["NodeDevices"] == ("Bad", "59 of 60 are Ready")
+    assert [name for name in lines if name.startswith("NodeDevice ")] == ["NodeDevice n7.example.com.gpu"]
+
+
+@pytest.mark.parametrize("kind", ["customresourcedefinitions", "leases", "nodedevices"])
+def test_what_may_not_be_seen_is_no_success(run: Run, server: FakeApiServer, kind: str) -> None:
+    server.fault = lambda request: status(403, "no") if request.path.partition("?")[0].count(f"/{kind}") else None
+    ended, found = _check(run)
+    assert ended == 1
+    assert "NotSeen" in {state for state, _ in found.values()}
+
+
+def _lease(renewed: str) -> Lease:
+    return Lease(Meta("node-a"), "x", renewed, 60)
+
+
+@pytest.mark.parametrize(
+    ("renewed", "first", "expected"),
+    [
+        ("2026-11-28T10:00:00Z", None, True),
+        ("2026-11-28T09:00:00Z", None, False),
+        ("2026-11-28T09:00:00Z", "2026-11-28T08:59:50Z", True),
+        ("none", None, False),
+    ],
+)
+def test_a_lease(renewed: str, first: str | None, expected: bool) -> None:
+    assert checks.is_renewed(_lease(renewed), _lease(first) if first else None, _NOW) is expected
+
+
+@pytest.mark.parametrize(("phase", "expected"), [("Pending", "Pending on no node"), ("Running", "")])
+def test_a_pod(phase: str, expected: str) -> None:
+    written: dict[str, Any] = pod("p", "", phase)
+    assert "".join(each.details for each in checks.of_pods([pod_of(written)])).startswith(expected)

@@ -23,7 +23,6 @@ CONFIG_REFUSED: Final = "ConfigRefused"
 CONFIG_CONFLICT: Final = "ConfigConflict"
 POD_WAITING: Final = "PodWaiting"
 POD_UNSCHEDULABLE: Final = "PodUnschedulable"
-UNSERVED: Final = "NotRead"
 ORDER: Final = (
     OPERATOR_SILENT,
     WITHOUT_DEVICES,
@@ -36,7 +35,6 @@ ORDER: Final = (
     CONFIG_CONFLICT,
     POD_WAITING,
     POD_UNSCHEDULABLE,
-    UNSERVED,
 )
 # reasons of Ready with which nothing is wrong: no hardware, cordoned whole, configured by nobody
 _INTENDED: Final = frozenset({"NoDevices", "AllCordoned", "NotConfigured"})

@@ -127,6 +127,10 @@ class FakeApiServer:
 
     def _list(self, request: Request, kind: str, namespace: str) -> Answer:
         found = [each for each in self.objects[kind] if namespace in ("", each["metadata"].get("namespace", ""))]
+        for wanted in filter(None, request.query.get("labelSelector", "").split(",")):
+            name, _, value = wanted.partition("=")
+            # of `in (…)` nothing is compared
+            found = [each for each in found if not value or each["metadata"].get("labels", {}).get(name) == value]
         selector = request.query.get("fieldSelector", "")
         if selector and kind.startswith(OURS) and not self.has_selectors:
             return status(400, f"field label not supported: {selector}")

@@ -11,6 +11,7 @@ import pytest
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.metrics import MOST_CONTAINERS, AgentHealth, AllocationCollector
+from nodedevice_api.nodedevice import AllocationStatus
 from nodedevice_common.http_server import HANG_SECONDS
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, device_ids, pod
@@ -35,6 +36,18 @@ def test_by_pod_and_container_and_resource() -> None:
         ("default", "a", "one", NIC): 1,
         ("default", "b", "main", NIC): 1,
     }
+
+
+def test_what_containers_have_by_claims_is_counted_for_each_container() -> None:
+    rows = [
+        AllocationStatus(namespace="n", name="p", pod_uid="u", container="c", device_ids=["a", "b"]),
+        AllocationStatus(namespace="n", name="p", pod_uid="u", container="c", device_ids=["e"]),
+        AllocationStatus(pod_uid="u2", container="c", device_ids=["a"]),
+        AllocationStatus(namespace="n", name="q", pod_uid="u3", container="c", device_ids=["f"], releasing=True),
+    ]
+    collector = AllocationCollector()
+    collector.update(Scenario.with_plugin(1).snapshot(), rows)
+    assert held(collector) == {("n", "p", "c", GPU): 3, ("", "u2", "c", GPU): 1}
 
 
 def test_allocations_of_a_deleted_pod_are_removed() -> None:

@@ -323,3 +323,22 @@ def test_of_a_long_list_that_is_gone_what_is_left_out_is_counted(monkeypatch: py
     again = first.of_gone({"d0"})
     assert (again.ids, again.omitted) == (("d0", "d2", "d4"), 3)
     assert first.of_gone(()).omitted == 6
+
+
+def test_places_of_several_sources_count_the_names_of_all_and_the_first_may_take_any() -> None:
+    one, two, three = node(f"{MANY}/a"), node(f"{MANY}/a", f"{FEW}/b"), node(f"{FEW}/c")
+    two.manager.resources[f"{MANY}/a"].holders["d0"] = "uid"
+    given_up: list[tuple[str, list[str], str]] = []
+
+    def displace(who: str) -> places.Displace:
+        return lambda names, by: given_up.append((who, [*names], by))
+
+    all_places = [each.manager.places for each in (one, two, three)]
+    places.share(all_places, [displace("two"), displace("three")])
+    # needed is what one of them needs
+    needed = {f"{MANY}/a": True, f"{FEW}/b": False, f"{FEW}/c": False}
+    assert [each.taken() for each in all_places] == [needed] * 3
+    all_places[0].displace_others([f"{FEW}/c"], "x.com/y")
+    assert given_up == [("two", [f"{FEW}/c"], "x.com/y"), ("three", [f"{FEW}/c"], "x.com/y")]
+    all_places[1].displace_others([f"{FEW}/c"], "x.com/y")
+    assert len(given_up) == 2

@@ -45,6 +45,8 @@ def discover(settings: AgentSettings, output: str) -> None:
         found.pci_devices,
         gpus,
         found.serials.is_own,
+        found.usb_drivers,
+        found.consoles,
         already.by_file | _offered_gpus(plugins, [gpu.uuid for gpu in gpus]),
     )
     notes = [*found.notes, *_not_readable(state_dir)]

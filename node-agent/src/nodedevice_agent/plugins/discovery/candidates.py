@@ -23,13 +23,20 @@ NVIDIA: Final = "10de"
 _SOFTWARE: Final = ("/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/vhost-net", "/dev/vhost-vsock")
 _SHARES: Final = 4
 # of the machine itself, or a second way to what another file gives
-_NOBODYS: Final = frozenset({"bsg", "cpuid", "mem", "msr", "rtc", "vc"})
+_NOBODYS: Final = frozenset({"bsg", "cpuid", "mem", "msr", "rtc", "vc", "watchdog"})
+_OF_GPUS: Final = frozenset({"accel", "drm"})
 _AMD_COMPUTE: Final = "/dev/kfd"
 _AMD_DRIVER: Final = "amdgpu"
-_SUBSYSTEMS: Final[tuple[tuple[str, Kind], ...]] = (("tty", "serial"), ("video4linux", "video"), ("drm", "gpu"))
+_SUBSYSTEMS: Final[tuple[tuple[str, Kind], ...]] = (
+    ("tty", "serial"),
+    ("video4linux", "video"),
+    ("drm", "gpu"),
+    ("accel", "gpu"),
+)
 _NO_FILE: Final = "it has no device file: no driver of the kernel serves it, or /dev of the host is not mounted here"
 _MAX_SLUG: Final = 40
 _DISK: Final = "it has a disk, which the node itself may have mounted"
+_CONSOLE: Final = "it is a console of the node: what the kernel and its log-in write goes there"
 
 
 class FileFacts(Struct, frozen=True):
@@ -56,7 +63,9 @@ class Facts(Struct, frozen=True):
     """What was read of a node.
 
     files: by path, those that are in /dev. labels: by place in sysfs, what a USB device calls itself. has_own_serial: whether no
-    other USB device has its serial. offered: resources that have a file already, by the kernel's path, or a GPU, by UUID.
+    other USB device has its serial. usb_drivers: by place, what the kernel serves a USB device's interfaces with. consoles: serial
+    ports and terminals of the kernel's console, such as ttyS0. offered: resources that have a file already, by the kernel's path,
+    or a GPU, by UUID.
     """
 
     functions: tuple[Function, ...] = ()
@@ -65,6 +74,8 @@ class Facts(Struct, frozen=True):
     pci_devices: tuple[PciDevice, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     has_own_serial: Callable[[UsbDevice], bool] = lambda usb: bool(usb.serial)
+    usb_drivers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    consoles: frozenset[str] = frozenset()
     offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -127,7 +138,8 @@ def _of_function(facts: Facts, function: Function) -> Candidate | None:
         return None
     paths = [{"path": _pattern(_lasting(file))} for file in real]
     made = _made(facts, _kind(real, "other"), real[0].node.path.removeprefix("/dev/"), real)
-    return replace(made, plugins=_generic({"paths": paths}))
+    is_console = any(file.node.path.rpartition("/")[2] in facts.consoles for file in real)
+    return replace(made, plugins=_generic({"paths": paths}), notes=[_CONSOLE] if is_console else [])
 
 
 def _usb(facts: Facts, function: Function, usb: UsbDevice) -> Candidate:
@@ -144,6 +156,9 @@ def _usb(facts: Facts, function: Function, usb: UsbDevice) -> Candidate:
     kind = _kind(files, "usb")
     made = _made(facts, kind, facts.labels.get(usb.sysfs, "") or identity["usb"], files)
     notes = [_DISK] if any(file.node.number.startswith("b") for file in useful) else []
+    drivers = facts.usb_drivers.get(usb.sysfs, ())
+    if drivers and not useful:
+        notes.append(f"the kernel's {', '.join(drivers)} serves it: a program with raw access takes it from the node")
     if usb.serial and not own:
         notes.append("another USB device has the same serial, so its port is named")
     return replace(
@@ -191,7 +206,9 @@ def _gpu(facts: Facts, pci: PciDevice | None, gpu: Gpu | None, files: list[FileF
     if is_nvidia:
         notes = [] if gpu is not None else ["NVIDIA's driver does not report it here"]
         return replace(made, plugins={"nvml": {}}, notes=notes)
-    paths: list[dict[str, Any]] = [{"path": _pattern(_lasting(file))} for file in files if file.node.subsystem == "drm"]
+    paths: list[dict[str, Any]] = [
+        {"path": _pattern(_lasting(file))} for file in files if file.node.subsystem in _OF_GPUS
+    ]
     if not paths:
         return replace(made, notes=[_NO_FILE])
     if pci is not None and pci.driver == _AMD_DRIVER:

@@ -30,6 +30,8 @@ _PCI_CLASSES = ("0x03", "0x12")
 # of one resource; who configures more needs no hint
 _MAX_DEVICES = 1024
 _MAX_PCI_DEVICES = 4096
+# as many as USB has room for in a configuration
+_MAX_INTERFACES = 32
 _SILENCE_SECONDS = 20.0
 _USB_DRIVER = "usb"
 # the hub of a controller has no hyphen
@@ -37,12 +39,14 @@ _USB_TEXTS = ("manufacturer", "product")
 
 
 class Hardware(Struct):
-    """What the kernel has. labels: by place in sysfs, what a USB device calls itself. notes: what cannot be seen from here."""
+    """What the kernel has. notes: what cannot be seen from here. The others: see Facts."""
 
     functions: tuple[Function, ...]
     files: dict[str, FileFacts]
     labels: dict[str, str]
     pci_devices: tuple[PciDevice, ...]
+    usb_drivers: dict[str, tuple[str, ...]]
+    consoles: frozenset[str]
     serials: Serials
     notes: list[str]
 
@@ -61,9 +65,12 @@ def hardware(root: str) -> Hardware:
         bare = [usb for place, usb in usb_devices.items() if place not in {function.sysfs for function in found}]
         every = (*found, *(Function(usb.sysfs, usb, ()) for usb in bare))
         labels = {usb.sysfs: _label(sysfs, usb) for usb in usb_devices.values()}
+        usb_drivers = {place: drivers for place in usb_devices if (drivers := _usb_drivers(sysfs, place))}
         pci_devices = tuple(_pci_devices(sysfs))
+        consoles = frozenset(sysfs.text("/class/tty/console", "active").split())
     notes = [f"{path} cannot be read: {error}" for path, error in [*errors.items()][:3]]
-    return Hardware(every, files, labels, pci_devices, serials, [*_not_visible(root), *notes])
+    notes = [*_not_visible(root), *notes]
+    return Hardware(every, files, labels, pci_devices, usb_drivers, consoles, serials, notes)
 
 
 def _not_visible(root: str) -> Iterator[str]:
@@ -90,6 +97,13 @@ def _driver(sysfs: Sysfs, node: Node) -> str:
     places = [node.parent, *(place for place in upwards(node.sysfs) if place.startswith(f"{node.parent}/"))]
     found = (sysfs.link(place, "driver").rpartition("/")[2] for place in reversed(places))
     return next((driver for driver in found if driver and driver != _USB_DRIVER), "")
+
+
+def _usb_drivers(sysfs: Sysfs, place: str) -> tuple[str, ...]:
+    """Of a USB device's interfaces."""
+    interfaces = [name for name in sysfs.names(place) if ":" in name][:_MAX_INTERFACES]
+    found = (sysfs.link(f"{place}/{name}", "driver").rpartition("/")[2] for name in interfaces)
+    return tuple(dict.fromkeys(driver for driver in found if driver))
 
 
 def _links_by_file(root: str) -> dict[str, list[str]]:

@@ -116,6 +116,32 @@ def bus_device(host: FakeSysfs) -> None:
     drive(host, place, "spidev")
 
 
+def accelerator(host: FakeSysfs) -> None:
+    pci(host, GPU, "1da3", "1020", "habanalabs", "0x120000")
+    host.node(f"{GPU}/accel/accel0", "accel", "261:0", name="accel/accel0", parent=GPU)
+
+
+def gpu_of_a_board(host: FakeSysfs) -> None:
+    place = "/devices/platform/soc/fec00000.gpu"
+    host.node(f"{place}/drm/renderD128", "drm", "226:128", name="dri/renderD128", parent=place)
+    (host.sys(place) / "of_node").mkdir()
+
+
+def modem(host: FakeSysfs) -> None:
+    sysfs = host.usb("1-1", "2c7c", "0125", "LTE")
+    host.node(sysfs, "usb", "189:3", name="bus/usb/001/004")
+    for number in range(4):
+        tty = f"{sysfs}/1-1:1.{number}/ttyUSB{number}"
+        host.node(f"{tty}/tty/ttyUSB{number}", "tty", f"188:{number}", parent=tty)
+
+
+def network_adapter(host: FakeSysfs) -> None:
+    sysfs = host.usb("1-1", "0bda", "8153", "NIC")
+    host.node(sysfs, "usb", "189:2", name="bus/usb/001/003")
+    host.sys(f"{sysfs}/1-1:1.0").mkdir(parents=True)
+    drive(host, f"{sysfs}/1-1:1.0", "r8152")
+
+
 HOSTS: dict[str, tuple[Callable[[FakeSysfs], None], list[str]]] = {
     "a stick": (stick, ["serial"]),
     "two sticks of one serial": (two_of_one_serial, ["serial", "serial"]),
@@ -127,6 +153,10 @@ HOSTS: dict[str, tuple[Callable[[FakeSysfs], None], list[str]]] = {
     "a serial port of the board": (board_serial, ["serial"]),
     "an AMD GPU": (amd_gpu, ["gpu"]),
     "a USB disk": (usb_disk, ["usb"]),
+    "an accelerator": (accelerator, ["gpu"]),
+    "a GPU of a board": (gpu_of_a_board, ["gpu"]),
+    "a modem with four ports": (modem, ["serial"]),
+    "a network adapter": (network_adapter, ["usb"]),
     "files without hardware": (software, ["other", "other"]),
     "a device on a bus": (bus_device, ["other"]),
 }
@@ -218,6 +248,18 @@ def test_hubs_and_disks_of_the_machine_are_none(host: FakeSysfs) -> None:
     host.node(f"{place}/nvme/nvme0", "nvme", "240:1", parent=place)
     host.node(f"{place}/nvme/nvme0/nvme0n1", "block", "259:0", parent=f"{place}/nvme/nvme0", kind="block")
     assert [each["identity"]["port"] for each in found(host)] == ["1-1.2"]
+
+
+def test_what_the_node_itself_uses_says_so(host: FakeSysfs) -> None:
+    network_adapter(host)
+    board_serial(host)
+    (host.sys("/class/tty/console")).mkdir(parents=True)
+    (host.sys("/class/tty/console") / "active").write_text("tty0 ttyAMA0\n")
+    host.node("/devices/platform/wdt/watchdog/watchdog0", "watchdog", "248:0", parent="/devices/platform/wdt")
+    (host.sys("/devices/platform/wdt") / "of_node").mkdir()
+    serial, usb = found(host)
+    assert serial["notes"] == ["it is a console of the node: what the kernel and its log-in write goes there"]
+    assert usb["notes"] == ["the kernel's r8152 serves it: a program with raw access takes it from the node"]
 
 
 def test_a_device_without_a_file_says_why(host: FakeSysfs) -> None:

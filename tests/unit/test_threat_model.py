@@ -14,7 +14,8 @@ from nodedevice_agent.dra import claim, claims, observer, pools, slices
 from nodedevice_agent.kube import informer, responses, turns, write_budget
 from nodedevice_agent.kube.status import MAX_LIST_BYTES
 from nodedevice_agent.kubelet import codec
-from nodedevice_agent.lib import grpc_server
+from nodedevice_agent.lib import cdi_files, grpc_server
+from nodedevice_agent.offered_twice import compare
 from nodedevice_agent.plugins import patterns
 from nodedevice_agent.plugins.generic import source
 from nodedevice_common import http_server, part_plan
@@ -73,6 +74,8 @@ BOUNDS = {
     f"{pools.MAX_SLICES} slices of a node, or {pools.MAX_SLICES_IN_ALL} with {pools.MIN_SLICES_OF_DRIVER} of a driver",
     f"{MAX_NAMED_DEVICES:,} devices of a NodeDevice in {MAX_LIST_BYTES // _KIB} KiB",
     f"{observer.DECODED_AT_ONCE} readings of a slice at once, then {observer.DECODED_PER_SECOND:g} a second",
+    f"{compare.MOST_DEVICES:,} devices of two resources",
+    f"{cdi_files.MAX_FILES} files and {cdi_files.MAX_BYTES_OF_ALL // _MIB} MiB of CDI specifications",
     f"{http_server.MAX_CONNECTIONS} connections of {http_server.CONNECTION_SECONDS:g} s",
     f"{http_server._REQUEST_BYTES // _KIB} KiB a request",
     f"{connections.MOST} connections",

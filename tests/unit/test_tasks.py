@@ -89,7 +89,11 @@ AWAITED: Final = {
         "call": "itself; the rest is the device manager's, and ends the agent",
     },
     "agent/deviceplugin/plugin_watcher.py": {"self._run(path, self._sockets[path])": "the task registry socket in it"},
-    "agent/dra/observer.py": {"self._work()": "the task dra slices", "self._follow()": "the task dra slices"},
+    "agent/dra/observer.py": {
+        "self._work()": "the task dra slices",
+        "self._keep_names()": "the task dra slices",
+        "self._follow()": "the task dra slices",
+    },
     "agent/kube/informer.py": {"self._catch_up()": "nobody: it only asks for a bookmark"},
     "agent/kube/nodedevice.py": {"watch": "the task nodedevice", "self._write()": "the task nodedevice"},
     "agent/kube/parked.py": {"self._visited(name)": "itself, apart; the rest is the task parked nodedevices"},

@@ -7,6 +7,7 @@ again, rarely.
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -19,6 +20,7 @@ from nodedevice_api import extended_resources
 from nodedevice_common.decoding import Undecodable, decode
 from nodedevice_common.log_once import LogOnce
 from nodedevice_common.pacing import TokenBucket, jittered
+from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.dra import slices
 from nodedevice_agent.dra.devices import PoolKey
@@ -43,6 +45,8 @@ _SPREAD: Final = 0.2
 DECODED_PER_SECOND: Final = 1.0
 DECODED_AT_ONCE: Final = 5
 _MOST_KNOWN: Final = 256
+# between two writes of the file
+STORE_SECONDS: Final = 5.0
 
 
 class _StoredPool(msgspec.Struct, rename="camel"):
@@ -76,31 +80,37 @@ class DriverObserver:
         self._listed: frozenset[str] | None = None
         self._is_changed = asyncio.Event()
         self._stored = dict(served.names)
+        self._may_store = asyncio.Event()
         self._problems = LogOnce(log)
-        # the file is written by the task
-        served.on_forgotten = self._is_changed.set
+        served.on_forgotten = self._may_store.set
 
     async def run(self) -> None:
         """Follow the slices while the API server has them; none where drivers are not observed any more."""
-        if self.served.is_off:
-            self.synced([], 0)
-            await self._work()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work())
+            tasks.create_task(self._keep_names())
+            if self.served.is_off:
+                self.synced([], 0)
+                return
             following: asyncio.Task[None] | None = None
             while True:
-                kinds = await until_done(partial(self._watches.cluster.served, f"{slices.GROUP}/{slices.VERSION}"))
-                self.served.has_rules = TAINT_RULES in kinds
-                is_served = slices.PLURAL in kinds
-                may_follow = is_served and await until_done(self._may_follow)
-                if may_follow and following is None:
-                    following = tasks.create_task(self._follow())
-                elif not may_follow and following is not None:
-                    following.cancel()
-                    following = None
-                if not is_served:
-                    self.synced([], 0)
-                await self._until_asked_again(ASK_STALE_SECONDS if is_served and not may_follow else ASK_SECONDS)
+                following = await self._asked(tasks, following)
+
+    async def _asked(self, tasks: asyncio.TaskGroup, following: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
+        """Ask the API server, begin or end to follow the slices, and wait until it is to be asked again."""
+        kinds = await until_done(partial(self._watches.cluster.served, f"{slices.GROUP}/{slices.VERSION}"))
+        self.served.has_rules = TAINT_RULES in kinds
+        is_served = slices.PLURAL in kinds
+        may_follow = is_served and await until_done(self._may_follow)
+        if may_follow and following is None:
+            following = tasks.create_task(self._follow())
+        elif not may_follow and following is not None:
+            following.cancel()
+            following = None
+        if not is_served:
+            self.synced([], 0)
+        await self._until_asked_again(ASK_STALE_SECONDS if is_served and not may_follow else ASK_SECONDS)
+        return following
 
     async def _may_follow(self) -> bool:
         """Whether the agent has the right to: a watch without it would count as stale. Raises ApiRequestError."""
@@ -162,16 +172,15 @@ class DriverObserver:
         while True:
             wait_until = await self._decode()
             self._published(self.served.tick(self._now()))
-            self._store()
             wait_until = min(wait_until, self.served.next_deadline(self._now()))
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(wait_until if wait_until < float("inf") else None):
+                async with asyncio.timeout_at(wait_until if wait_until < math.inf else None):
                     await self._is_changed.wait()
             self._is_changed.clear()
 
     async def _decode(self) -> float:
         """Those that may be decoded now, with a turn for others after each. Returns when the next may be."""
-        next_due = float("inf")
+        next_due = math.inf
         for name in [*self._waiting]:
             now = self._now()
             pace = self._pace.setdefault(name, TokenBucket(DECODED_PER_SECOND, DECODED_AT_ONCE, now))
@@ -233,6 +242,8 @@ class DriverObserver:
     def _published(self, resource_names: Collection[str]) -> None:
         for name in sorted(resource_names):
             self._publish(name)
+        if resource_names:
+            self._may_store.set()
         count = len(self.served.without_place)
         self._problems.report(
             "pools of DRA drivers are not shown: this node has too many names", f"{count}" if count else ""
@@ -256,21 +267,27 @@ class DriverObserver:
 
     # -- the file ---------------------------------------------------------------------------------------------------------------
 
-    def _store(self) -> None:
-        if self.served.names == self._stored:
-            return
-        self._stored = dict(self.served.names)
+    async def _keep_names(self) -> None:
+        """In a thread, for a disk that is slow, and not all the time: pools may be invented."""
+        while True:
+            await self._may_store.wait()
+            self._may_store.clear()
+            if self.served.names != self._stored:
+                self._stored = dict(self.served.names)
+                await self._store()
+                await asyncio.sleep(STORE_SECONDS)
+
+    async def _store(self) -> None:
         pools = [_StoredPool(*key, name) for key, name in sorted(self._stored.items())]
+        text, error = msgspec.json.encode(pools).decode(), ""
         try:
             if pools:
-                replace_durably(self._file, msgspec.json.encode(pools).decode())
+                await in_thread(partial(replace_durably, self._file, text))
             else:
                 self._file.unlink(missing_ok=True)
         except OSError as exc:
-            error = f"{exc.strerror or exc}"
-            self._problems.report("cannot keep the names of pools", error, logging.ERROR, path=str(self._file))
-        else:
-            self._problems.report("cannot keep the names of pools", "")
+            error = exc.strerror or str(exc)
+        self._problems.report("cannot keep the names of pools", error, logging.ERROR, path=str(self._file))
 
 
 def known_names(file: Path) -> dict[PoolKey, str]:

@@ -322,7 +322,7 @@ async def test_names_are_kept_in_a_file(node: Node, tmp_path: Path) -> None:
     await node.put("s", "a")
     await node.put("t", "b", pool="a/b")
     async with node.running():
-        await later(1)
+        await later(observer.STORE_SECONDS + 1)
     found = known_names(node.file)
     assert found == node.served.names
     assert found[KEY] == NAME
@@ -333,7 +333,7 @@ async def test_names_are_kept_in_a_file(node: Node, tmp_path: Path) -> None:
         # what nobody needs leaves the file
         for name in found.values():
             assert again.served.forget(name)
-        await later(1)
+        await later(observer.STORE_SECONDS)
     assert not node.file.exists()
 
 
@@ -350,6 +350,18 @@ async def test_pools_end_where_drivers_are_not_observed_any_more(tmp_path: Path)
         assert node.served.forget(NAME)
         await later(1)
         assert not node.file.exists()
+
+
+async def test_pools_that_are_invented_do_not_wear_the_disk_out(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(observer, "replace_durably", lambda path, text: written.append(text))
+    async with node.running():
+        for n in range(100):
+            await node.put(f"s{n}", "a", pool=f"p{n}")
+            await later(0.1)
+        await later(observer.STORE_SECONDS)
+    assert 2 <= len(written) <= 4
+    assert "p99" in written[-1]
 
 
 async def test_a_disk_without_room_is_logged_once(

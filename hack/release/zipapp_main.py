@@ -4,9 +4,13 @@ A folder counts only where it is the user's own and nobody else can write it; wh
 program runs from the zip. Its own lines are for Python 3.6 on, so that an old one gets a sentence.
 """
 
+# as `signal` takes its time, in which Python would answer with a traceback
+import _signal
 import os
 import sys
 
+# Ctrl-C ends it at once, as it ends every small program
+_signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 # in the place of the digits stands a hash of what is in the zip
 CONTENT = "@CONTENT@"
 OLDEST = (3, 11)
@@ -20,10 +24,6 @@ def main() -> None:
         sys.exit(
             f"error: kubectl nodedevice needs Python 3.11 or newer, and this is {version}; start it by a newer one"
         )
-    import signal
-
-    # Ctrl-C ends it at once, as it ends every small program
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     folder = unpacked(sys.path[0])
     if folder:
         sys.path[0] = folder

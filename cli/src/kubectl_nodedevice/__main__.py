@@ -1,13 +1,18 @@
-"""`kubectl nodedevice`: what a cluster's devices do, for people. `program` has the commands."""
+"""`kubectl nodedevice`: what a cluster's devices do, for people. `program` has the commands.
 
-import signal
+Imported by nothing but its start.
+"""
+
+# as `signal` takes its time, in which Python would answer with a traceback
+import _signal
 import sys
+
+# Ctrl-C ends it at once, as it ends every small program; nothing is half done then, as each change is one request
+_signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 
 def main() -> None:
     """Run the command line; ends the process."""
-    # Ctrl-C ends it at once, as it ends every small program; nothing is half done then, as each change is one request
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     from kubectl_nodedevice.program import run
 
     sys.exit(run(sys.argv[1:]))

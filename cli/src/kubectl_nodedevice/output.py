@@ -20,8 +20,8 @@ API_VERSION: Final = "kubectl.nodedevice.io/v1alpha1"
 GOOD, BAD, HELD, WARN, FAINT, BOLD = "green", "red", "cyan", "yellow", "bright_black", "bold"
 # more rows than fit a few screens are not wrapped, which would take longer than reading them
 _MOST_WRAPPED: Final = 300
-# characters; of a wider column the cells may be broken
-_NARROW: Final = 8
+# characters that a column keeps; of a wider one the cells are broken where the terminal has no room
+_LEAST: Final = 12
 # nothing is shown of what is done sooner
 _PATIENCE_SECONDS: Final = 1.0
 
@@ -70,6 +70,14 @@ class Screen:
         text = plain(text)
         if self.is_terminal and (style or width(text) > self._columns()):
             self._rich_print(text, style)
+        else:
+            print(text, file=self.out)
+
+    def command(self, text: str) -> None:
+        """A line to type, below what it explains: never wrapped, so that it can be copied."""
+        text = f"   {plain(text)}"
+        if self.is_terminal:
+            self._console().print(text, style=FAINT, soft_wrap=True)
         else:
             print(text, file=self.out)
 
@@ -142,18 +150,35 @@ class Screen:
         self._console().print(text, style=style or None, soft_wrap=False)
 
     def _rich_table(self, columns: Sequence[str], rows: list[list[Cell]]) -> None:
+        widths = _widths([[Cell(name) for name in columns], *rows])
+        gaps = len(widths) - 1
+        if sum(min(size, _LEAST) for size in widths) + gaps > self._columns():
+            self._rich_records(columns, rows)
+            return
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        widths = _widths([[Cell(name) for name in columns], *rows])
-        fits = sum(widths) + 2 * (len(widths) - 1) <= self._columns()
+        fits = sum(widths) + 2 * gaps <= self._columns()
         table = RichTable(box=None, pad_edge=False, padding=(0, 2 if fits else 1, 0, 0), header_style=BOLD)
         for name, size in zip(columns, widths, strict=True):
             # narrow columns are not broken for the sake of wide ones
-            table.add_column(name, overflow="fold", min_width=size if size <= _NARROW else None)
+            table.add_column(name, overflow="fold", min_width=min(size, _LEAST))
         for row in rows:
             table.add_row(*(Text(cell.text, cell.style) for cell in row))
         self._console().print(table)
+
+    def _rich_records(self, columns: Sequence[str], rows: list[list[Cell]]) -> None:
+        """Where columns do not fit: each row as words, its first cell before the others and their names."""
+        from rich.text import Text
+
+        console = self._console()
+        for first, *rest in rows:
+            words = [
+                part
+                for name, cell in zip(columns[1:], rest, strict=True)
+                for part in ((f"  {name} ", FAINT), (cell.text, cell.style))
+            ]
+            console.print(Text.assemble((first.text, BOLD), *words), overflow="fold")
 
 
 def _widths(rows: Sequence[Sequence[Cell]]) -> list[int]:

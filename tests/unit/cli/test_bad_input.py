@@ -258,7 +258,9 @@ def test_a_terminal_of_any_width(
     # colours are what this program sends itself
     shown = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
     assert not STEERING.search(shown)
-    assert columns < 40 or all(len(line.rstrip()) <= columns for line in shown.splitlines())
+    # commands are not broken, so that they can be copied
+    wrapped = [line.rstrip() for line in shown.splitlines() if not line.lstrip().startswith("kubectl ")]
+    assert columns < 40 or all(len(line) <= columns for line in wrapped)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

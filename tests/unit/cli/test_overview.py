@@ -1,6 +1,8 @@
 """The first screen: what is counted, what needs you and in which order, and how little is read for it."""
 
 import json
+import re
+import sys
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -10,7 +12,7 @@ from kubectl_nodedevice.cluster import Lease, Meta
 from kubectl_nodedevice.objects import node_device_of, pod_of
 
 from tests.unit.cli.api_server import FakeApiServer, status
-from tests.unit.cli.conftest import Run
+from tests.unit.cli.conftest import Run, Terminal
 from tests.unit.cli.objects import GPU, allocation, condition, device, node_device, pod
 
 _OURS: Final = "/apis/nodedevice.io/v1alpha1"
@@ -214,3 +216,15 @@ def test_a_pod_that_waits(more: dict[str, Any], words: str) -> None:
 
 def test_what_is_to_be_typed_is_quoted() -> None:
     assert needs.command("why", "device", "n", "a b; rm") == "kubectl nodedevice why device n 'a b; rm'"
+
+
+def test_a_narrow_terminal_loses_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where columns do not fit, each line has its names; and what is to be typed stays in one line."""
+    monkeypatch.setenv("COLUMNS", "40")
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    run()
+    monkeypatch.undo()
+    shown = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).split())
+    assert "example.com/gpu GIVEN BY nodedevice NODES 2 DEVICES 5 FREE 2 HELD 1 BROKEN 1 CORDONED 1 WAITING 1" in shown
+    assert "   kubectl nodedevice why device node-a gpu-2" in re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()

@@ -87,7 +87,7 @@ def _show_needs(screen: Screen, needs: list[Need]) -> None:
     for number, need in enumerate(shown, 1):
         screen.line(f"{number}. {need.text}")
         if need.command:
-            screen.line(f"   {need.command}", FAINT)
+            screen.command(need.command)
     if len(needs) > len(shown):
         screen.line(f"… and {len(needs) - len(shown):,} more: kubectl nodedevice -o wide")
 

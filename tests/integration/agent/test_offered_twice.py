@@ -20,6 +20,7 @@ from tests.fakes.sysfs import FakeSysfs
 from tests.integration.agent_process import GPU, AgentNode, condition
 from tests.integration.operator_process import OperatorProcess
 from tests.integration.product_process import Json
+from tests.oracle.kubelet import Kubelet
 
 DRIVER = "gpu.vendor.example"
 OF_DRIVER, OURS = f"{DRIVER}/devices", "other.example.com/gpu"
@@ -219,3 +220,18 @@ async def test_the_operator_reports_its_beginning_and_its_end(
     await asyncio.to_thread(wait_until, lambda: reported("OfferedTwice", "Warning"), "both have an Event of it")
     await publish(slices, node.name, OTHER, generation=2)
     await asyncio.to_thread(wait_until, lambda: reported("OfferedOnce", "Normal"), "both have an Event of its end")
+
+
+async def test_what_the_kubelet_has_of_ours_is_not_offered_twice(
+    agent_node: AgentNode, pod_resources: PodResources, kubelet: Kubelet, slices: Slices
+) -> None:
+    """With --runtime kubelet it lists all that the agent advertises there."""
+    node = agent_node
+    node.start_agent({"--runtime": "kubelet"})
+    await node.plugin({UUID: FakeDevice(), OTHER: FakeDevice()}, OURS)
+    await kubelet.until_numbers(OURS, 2, 2)
+    pod_resources.allocatable = {OURS: {UUID: (), OTHER: ()}}
+    await node.until_numbers(total=2, allocated=0, available=2, resource_name=OURS)
+    await publish(slices, node.name, OTHER)
+    seen = await until_twice(node, OURS, OF_DRIVER, "1 device is")
+    assert "served by the kubelet" not in twice(seen)

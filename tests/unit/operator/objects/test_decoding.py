@@ -275,7 +275,29 @@ def test_what_claims_and_taints_take_is_weighed(devices: list[dict[str, Any]], c
         return node_device_record(of_json(body, NodeDeviceSchema)).weight
 
     texts = sum(len(text) for text in re.findall(r'"([^"]*)"', json.dumps([devices, claim])))
-    assert weight(is_with=True) - weight(is_with=False) > texts / 3
+    entries = sum(len(device["taints"]) for device in devices) + len(claim.get("devices", ()))
+    assert weight(is_with=True) - weight(is_with=False) > texts / 3 + 400 * entries
+
+
+def test_of_equal_devices_on_many_nodes_there_is_one_object_unless_it_has_taints() -> None:
+    def made(node: str, **more: Any) -> NodeDeviceRecord:
+        row = {"podUID": "u", "container": "c", "deviceIDs": ["gpu-0"], "claim": claim}
+        device = {"id": "gpu-0", "health": "Healthy", "numaNodes": [1], **more}
+        body = node_device_body(agent={"servedBy": names.SERVED_BY_DRA}, devices=[device], allocations=[row])
+        body["spec"]["nodeName"] = node
+        return node_device_record(of_json(body, NodeDeviceSchema))
+
+    claim = {"name": "claim-a", "devices": [{"id": "gpu-0", "extendedResource": "example.com/gpu"}]}
+    one, other = made("node-a"), made("node-b")
+    assert one.listed is other.listed
+    assert one.listed[0] is other.listed[0]
+    assert one.devices["gpu-0"] is other.devices["gpu-0"]
+    assert one.allocations[0].shares[0] is other.allocations[0].shares[0]
+    # whoever may write objects could fill the memory with long ones that are long gone
+    taints = [{"key": "k" * 300, "effect": "NoSchedule"}]
+    one, other = made("node-a", taints=taints), made("node-b", taints=taints)
+    assert one.devices["gpu-0"] == other.devices["gpu-0"]
+    assert one.devices["gpu-0"] is not other.devices["gpu-0"]
 
 
 def test_of_an_object_without_a_status_nothing_is_known() -> None:

@@ -44,6 +44,7 @@ _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _PIECE: Final = re.compile(r'<text class="[^"]*-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>')
 # how wide one is in rich's drawing
 _CHARACTER: Final = 12.2
+_FRAME: Final = "rgba(255,255,255,0.35)"
 _FAMILY: Final = "Fira Code, monospace"
 _FAMILIES: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, Liberation Mono, monospace"
 
@@ -53,6 +54,8 @@ def drawn(text: str, title: str, name: str, theme: str, columns: int) -> str:
     console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text.from_ansi(text), soft_wrap=False, no_wrap=False, overflow="fold", crop=False)
     svg = console.export_svg(title=title, theme=THEMES[theme], unique_id=f"{name}-{theme}")
+    # the frame, which is white on white else
+    svg = svg.replace(_FRAME, "rgba(127,127,127,0.5)")
     svg = _COMMENT.sub("", _FONT.sub("", svg)).replace(_FAMILY, _FAMILIES).replace("Fira Code", "monospace")
     return "\n".join(line.strip() for line in svg.splitlines() if line.strip()) + "\n"
 

@@ -231,7 +231,7 @@ class ServedByDrivers:
             return ()
         pool, rows = self.pools.get(key), self._held.of(*key)
         self._follow_times(key, pool, now)
-        is_known = key in self._shown or key in self._gone_at or bool(rows) or key in self.names
+        is_known = key in self._shown or bool(rows) or key in self.names
         resource = self._resource(key) if is_known else None
         if resource is None:
             return ()

@@ -1,5 +1,6 @@
 """By which resource name a pool of a DRA driver has a NodeDevice: readable where that is unambiguous, and never another's."""
 
+import hashlib
 import re
 from itertools import permutations
 
@@ -13,6 +14,8 @@ from tests.examples import examples
 from tests.unit.node_agent.dra.published import DRIVER
 from tests.unit.node_agent.kube import crd_rules
 
+# of the driver and the pool a//☃b
+HASH = hashlib.sha256(f"{DRIVER}\0a//☃b".encode()).hexdigest()[:8]
 NODE = "node-a.example.com"
 NAME = re.compile(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -47,6 +50,11 @@ def test_what_does_not_fit_has_a_hash(pool: str) -> None:
     assert re.fullmatch(rf"{DRIVER}/([-A-Za-z0-9_.]+-)?[0-9a-f]{{8}}", name)
     assert NAME.fullmatch(name)
     assert resource_name(NODE, DRIVER, pool, free) == name
+
+
+def test_a_hash_is_the_same_in_each_release() -> None:
+    assert resource_name(NODE, DRIVER, "a/b", free) == f"{DRIVER}/a-b-27426f57"
+    assert resource_name(NODE, DRIVER, "a//☃b", free) == f"{DRIVER}/a---b-{HASH}"
 
 
 def test_a_name_that_is_taken_is_no_pools() -> None:
@@ -117,6 +125,8 @@ def test_pools_keep_apart_whichever_came_first() -> None:
         (("Gpu.example.com", NODE), False),
         (("", NODE), False),
         ((DRIVER, ""), False),
+        ((DRIVER, "p"), True),
+        ((DRIVER, "x" * 253), True),
         ((DRIVER, "x" * 254), False),
     ],
 )

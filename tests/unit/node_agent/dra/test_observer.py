@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.dra import observer, pools, slices
 from nodedevice_agent.dra.observer import ASK_SECONDS, DriverObserver, known_names
 from nodedevice_agent.dra.served import GONE_SECONDS, WATCH, ServedByDrivers
@@ -249,6 +250,21 @@ async def test_too_many_slices_of_a_driver_are_logged_once_and_the_rest_is_shown
         assert len([r for r in caplog.records if "has too many" in r.getMessage()]) == 1
 
 
+async def test_pools_without_a_place_are_logged_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    node.served.places.others = lambda: {f"example.com/r{n}": True for n in range(MAX_NAMES - 1)}
+    await node.put("s", "a")
+    await node.put("t", "b", pool="other")
+    async with node.running():
+        await node.put("u", "c", pool="third")
+        assert len(node.served.resources) == 1
+        [warning] = [record for record in caplog.records if "too many names" in record.getMessage()]
+        assert warning.__dict__["error"] == "1"
+        node.served.places.others = dict
+        await later(60)
+        assert len(node.served.resources) == 3
+    assert len([record for record in caplog.records if "too many names" in record.getMessage()]) == 1
+
+
 # -- clusters -------------------------------------------------------------------------------------------------------------------
 
 
@@ -337,7 +353,9 @@ async def test_names_are_kept_in_a_file(node: Node, tmp_path: Path) -> None:
     assert not node.file.exists()
 
 
-async def test_pools_end_where_drivers_are_not_observed_any_more(tmp_path: Path) -> None:
+async def test_pools_end_where_drivers_are_not_observed_any_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     node = Node(tmp_path, {KEY: NAME}, is_off=True)
     node.file.write_text(f'[{{"driver":"{DRIVER}","pool":"{NODE}","resourceName":"{NAME}"}}]')
     await node.put("s", "a")
@@ -347,9 +365,11 @@ async def test_pools_end_where_drivers_are_not_observed_any_more(tmp_path: Path)
         assert status is not None
         assert (status.total, status.conditions[0].status) == (0, "False")
         assert status.conditions[0].reason == Reason.NOT_CONFIGURED
+        # somebody has removed it already
+        node.file.unlink()
         assert node.served.forget(NAME)
         await later(1)
-        assert not node.file.exists()
+    assert not caplog.records
 
 
 async def test_pools_that_are_invented_do_not_wear_the_disk_out(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

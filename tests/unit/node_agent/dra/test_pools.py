@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from msgspec import structs
 from nodedevice_agent.dra import pools
 from nodedevice_agent.dra.pools import Pool, Pools
 
@@ -172,6 +173,18 @@ def test_attributes_are_kept_as_long_as_there_is_room() -> None:
     assert found.has_room_for_attributes("s0")
     found.remove("s0")
     assert found.has_room_for_attributes("another")
+
+
+def test_which_slices_are_without_attributes_is_known() -> None:
+    found = Pools()
+    whole = a_slice("s", [device("d", attributes={"a": 1})])
+    found.put(structs.replace(whole, has_attributes=False))
+    assert found.bare == {"s"}
+    found.put(whole)
+    assert found.bare == set()
+    found.put(structs.replace(whole, has_attributes=False))
+    found.remove("s")
+    assert found.bare == set()
 
 
 def test_what_has_no_room_is_remembered_until_it_is_gone() -> None:

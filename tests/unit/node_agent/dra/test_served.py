@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
+from nodedevice_agent import __version__
 from nodedevice_agent.devicemanager.places import MAX_NAMES, Places, share
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
 from nodedevice_agent.dra.devices import PoolKey
@@ -67,7 +68,8 @@ def test_a_pool_has_a_nodedevice_once_all_slices_and_holders_are_known() -> None
     assert found is not None
     assert (found.total, found.allocated, found.available, found.driver, found.pool) == (2, 1, 1, DRIVER, NODE)
     assert found.agent is not None
-    assert found.agent.served_by == names.SERVED_BY_DRA
+    assert (found.agent.served_by, found.agent.runtime) == (names.SERVED_BY_DRA, names.RUNTIME_KUBELET)
+    assert found.agent.version == __version__
     assert found.allocations[0].since == MONDAY
     assert {*node.served.resources} == {NAME}
     assert node.served.has(NAME)
@@ -138,7 +140,8 @@ def test_pools_of_before_the_start_are_gone_once_that_is_sure() -> None:
     names_ = {NAME, f"{DRIVER}/other", "nic.example.com/nics"}
     node.put("s", ["a"])
     assert node.begin("s") == names_
-    # slices of the others may come yet
+    # slices of the others may come yet, also after the kubelet has answered
+    assert node.served.held_known(node.now) == names_
     assert [node.status(name) is None for name in sorted(names_)] == [False, True, True]
     node.put("o", ["b"], pool="other")
     assert node.state(f"{DRIVER}/other") == "Running"
@@ -161,6 +164,9 @@ def test_a_pool_that_only_pods_know_is_shown_as_gone() -> None:
     assert node.served.held_changed(KEY, node.now) == {NAME}
     assert node.state() == "Gone"
     assert node.served.held_changed((names.DRA_DRIVER, NODE), node.now) == set()
+    # and one that nobody knows is not
+    assert node.served.held_changed((DRIVER, "unknown"), node.now) == set()
+    assert {*node.served.resources} == {NAME}
 
 
 def test_slices_that_a_list_lacks_are_gone() -> None:

@@ -66,11 +66,13 @@ def test_taints_and_the_numa_node() -> None:
         {"key": "a.com/hot", "value": "90C", "effect": "NoExecute", "timeAdded": SINCE},
         {"key": "k" * 400, "value": "v" * 100, "effect": "NoSchedule", "timeAdded": "yesterday"},
         {"effect": "NoSchedule"},
+        {"key": "a.com/cold", "effect": "None"},
     ]
     found = only(device("d", attributes={"resource.kubernetes.io/numaNode": 1}, taints=taints))
     assert found.taints == (
         DeviceTaint(key="a.com/hot", value="90C", effect="NoExecute", since=SINCE),
         DeviceTaint(key="k" * 317, value="v" * 63, effect="NoSchedule"),
+        DeviceTaint(key="a.com/cold", effect="None"),
     )
     assert found.numa_nodes == (1,)
     for other in (-1, 4096, "1"):

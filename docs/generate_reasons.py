@@ -18,8 +18,8 @@ from nodedevice_operator.observability.events import OF_CONDITIONS, EventReason
 PAGE = Path(__file__).parent / "reasons.md"
 _INTRO = """# Reasons
 
-[Why a pod waits](#why-a-pod-waits), and [every reason](#of-conditions-and-events) that agents and operator report, from A to Z. Made
-from the code by `make generate`; [troubleshooting](troubleshooting.md) has causes and remedies.
+[Why a pod waits](#why-a-pod-waits), and [every reason](#of-conditions-and-events) that agents and operator report, from A to Z.
+Made from the code by `make generate`; [troubleshooting](troubleshooting.md) has causes and remedies.
 
 ## Why a pod waits
 

@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Final
 
 REPOSITORY: Final = Path(__file__).parents[2]
-_SOURCES: Final = {"agent": "node-agent/src", "operator": "operator/src", "common": "common/src", "api": "proto/src", "cli": "cli/src"}
+_SOURCES: Final = {
+    "agent": "node-agent/src",
+    "operator": "operator/src",
+    "common": "common/src",
+    "api": "proto/src",
+    "cli": "cli/src",
+}
 # rows for these together
 _PROGRAMS: Final = ("agent", "operator", "common")
 _GENERATED: Final = re.compile(r"_pb2(_grpc)?\.pyi?$")

@@ -200,13 +200,14 @@ class DriverObserver:
 
     def _take(self, name: str, found: ResourceSliceObject | None, now: float) -> None:
         if found is None:
-            self._versions.pop(name, None)
             self._pace.pop(name, None)
-        elif not found.is_left_out:
-            self._versions[name] = found.metadata.resourceVersion or ""
+        self._versions.pop(name, None)
         if found is None or not self._is_ours(name, found):
             self._published(self.served.removed(name, now))
             return
+        if not found.is_left_out:
+            # else the next list brings it again, and there may be room
+            self._versions[name] = found.metadata.resourceVersion or ""
         pools = self.served.pools
         made = slice_of(found, with_attributes=pools.has_room_for_attributes(name))
         self._published(self.served.put(made, now))
@@ -229,7 +230,6 @@ class DriverObserver:
             return False
         has_room = self.served.pools.has_room(name, spec.driver)
         if not has_room:
-            self.served.pools.refused.add(name)
             error = f"the slice {name} of the driver {spec.driver}"
             self._problems.report("ResourceSlices ignored: this node or one of its drivers has too many", error)
         return has_room

@@ -63,8 +63,7 @@ class Pools:
         self._pools: dict[PoolKey, Pool] = {}
         # by slice: how many attributes its devices have
         self._attributes: dict[str, int] = {}
-        # names of slices that there is no room for, and of those without attributes for that reason
-        self.refused: set[str] = set()
+        # names of slices without the attributes of their devices, as there is no room for them
         self.bare: set[str] = set()
 
     def __contains__(self, key: PoolKey) -> bool:
@@ -98,7 +97,6 @@ class Pools:
 
     def remove(self, name: str) -> set[PoolKey]:
         """The slice is gone. Returns the pools that are others now, or gone."""
-        self.refused.discard(name)
         self.bare.discard(name)
         self._attributes.pop(name, None)
         found = self._slices.pop(name, None)
@@ -106,7 +104,7 @@ class Pools:
 
     def names(self) -> set[str]:
         """Of all slices that are known."""
-        return {*self._slices, *self.refused}
+        return {*self._slices}
 
     def _composed(self, keys: Iterable[PoolKey]) -> set[PoolKey]:
         changed: set[PoolKey] = set()

@@ -248,6 +248,14 @@ async def test_too_many_slices_of_a_driver_are_logged_once_and_the_rest_is_shown
         assert len(node.devices()) == 128
         assert node.devices(("nic.example.com", NODE)) == ["x"]
         assert len([r for r in caplog.records if "has too many" in r.getMessage()]) == 1
+        # where one leaves, the next list brings another
+        await node.remove("s000")
+        assert node.api.handler is not None
+        node.api.handler.synced([*node.api.slices.values()], 2)
+        await later(1)
+        pool = node.served.pools.get(KEY)
+        assert pool is not None
+        assert ("d128" in pool.devices, pool.count - pool.missing) == (True, 128)
 
 
 async def test_pools_without_a_place_are_logged_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:

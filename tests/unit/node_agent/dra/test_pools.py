@@ -187,14 +187,6 @@ def test_which_slices_are_without_attributes_is_known() -> None:
     assert found.bare == set()
 
 
-def test_what_has_no_room_is_remembered_until_it_is_gone() -> None:
-    found = Pools()
-    found.refused.add("s")
-    assert found.names() == {"s"}
-    found.remove("s")
-    assert found.names() == set()
-
-
 @pytest.mark.parametrize("count", [0, -3])
 def test_a_count_below_one_is_one(count: int) -> None:
     found = Pools()

@@ -26,7 +26,9 @@ _READ_SECONDS: Final = 1.0
 MOST_PATHS: Final = 16_384
 _TYPES: Final = {"c": "c", "u": "c", "b": "b"}
 _KINDS: Final = {"c": "char", "b": "block"}
-_DEVICES, _VIRTUAL = "/sys/devices/", "/sys/devices/virtual/"
+_VIRTUAL: Final = "/sys/devices/virtual/"
+_NAME: Final = "DEVNAME="
+_MAX_UEVENT: Final = 4096
 
 
 class HostReader:
@@ -107,6 +109,18 @@ def _node(path: str, root: str) -> Node:
     if kind is None:
         return Node("")
     number = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
-    place = os.path.realpath(f"{root}/sys/dev/{_KINDS[kind]}/{number}")
-    is_hardware = _DEVICES in place and _VIRTUAL not in place
-    return Node(path, f"{kind}{number}", dev_path(target), is_hardware)
+    shown, device = dev_path(target), f"{root}/sys/dev/{_KINDS[kind]}/{number}"
+    kernels = _kernels_name(device) if _VIRTUAL in os.path.realpath(device) else ""
+    is_invented = bool(kernels) and not kernels[-1].isdigit()
+    is_copy = is_invented and kernels != shown
+    return Node(path, f"{kind}{number}", shown, is_own=is_copy or not is_invented, is_copy=is_copy)
+
+
+def _kernels_name(device: str) -> str:
+    """Of the file that the kernel makes for a device; "" where it makes none. device: in sysfs."""
+    try:
+        with open(f"{device}/uevent", encoding="utf-8", errors="replace") as file:
+            lines = file.read(_MAX_UEVENT).splitlines()
+    except OSError:
+        return ""
+    return next((f"/dev/{line.removeprefix(_NAME)}" for line in lines if line.startswith(_NAME)), "")

@@ -28,19 +28,11 @@ _NUMBERED: Final = re.compile(r".*\d")
 # Files by which every device of a driver is used, and those of the kernel itself.
 _CONTROL: Final = frozenset(
     {
-        *(
-            "nvidiactl",
-            "nvidia-uvm",
-            "nvidia-uvm-tools",
-            "nvidia-modeset",
-            "nvidia-nvswitchctl",
-            "nvidia-nvlink",
-            "gdrdrv",
-        ),
-        *("kfd", "vfio", "rdma_cm", "davinci_manager", "devmm_svm", "hisi_hdc"),
+        *("kfd", "vfio", "rdma_cm", "gdrdrv", "davinci_manager", "devmm_svm", "hisi_hdc"),
         *("null", "zero", "full", "random", "urandom", "tty", "ptmx", "console", "mem", "kmsg"),
     }
 )
+_NVIDIA: Final = "nvidia"
 # capabilities of MIG instances and of IMEX channels
 _CAPABILITIES: Final = re.compile(r"/dev/nvidia-caps[^/]*/.*")
 # what makers write where they know none
@@ -57,13 +49,15 @@ class Kind(StrEnum):
 class Node(Struct, frozen=True):
     """A device file of the host. path: from /dev on. number: such as c195:0, "" where it is not known. target: where a link leads.
 
-    is_hardware: whether the kernel shows a device of its own behind it; a file of a driver's, such as /dev/fuse, has none.
+    is_own: whether there is a device behind it that is none of the kernel's inventions, such as that of /dev/fuse. is_copy: it has
+    the number of one of these, and another name than the kernel's: so only its path says anything.
     """
 
     path: str
     number: str = ""
     target: str = ""
-    is_hardware: bool = False
+    is_own: bool = False
+    is_copy: bool = False
 
 
 def kind_of(identity: str) -> str:
@@ -123,15 +117,16 @@ def dev_path(path: str) -> str:
 def node_identities(node: Node, *, is_only: bool = False) -> Iterator[str]:
     """None where the file is not the device's own: each device of a driver has it.
 
-    A file without hardware is one device's where its name has a number (/dev/nvidia0, /dev/vfio/12), or where its source offers
-    nothing else (is_only).
+    One that the kernel has invented, or of which nothing is known, is one device's where its name has a number (/dev/vfio/12), or
+    where its source offers nothing else (is_only).
     """
     path = node.target or node.path
     name = path.rpartition("/")[2]
-    if name in _CONTROL or _CAPABILITIES.fullmatch(path):
+    is_numbered = _NUMBERED.fullmatch(name) is not None
+    if name in _CONTROL or _CAPABILITIES.fullmatch(path) or (name.startswith(_NVIDIA) and not is_numbered):
         return
-    if node.is_hardware or is_only or _NUMBERED.fullmatch(name):
-        if node.number:
+    if node.is_own or is_only or is_numbered:
+        if node.number and not node.is_copy:
             yield number_of(node.number)
         if path:
             yield number_of(path)

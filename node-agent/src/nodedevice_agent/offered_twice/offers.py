@@ -8,6 +8,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.nodedevice import DeviceTaint
 
@@ -42,7 +43,7 @@ class Host(Struct, frozen=True):
     def _seen(self, node: Node) -> Node:
         """A specification may give the number itself."""
         seen = self.nodes.get(node.path, node)
-        return Node(seen.path, node.number, seen.target, seen.is_hardware) if node.number else seen
+        return replace(seen, number=node.number) if node.number else seen
 
 
 class Held(Struct, frozen=True):

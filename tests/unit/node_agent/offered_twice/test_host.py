@@ -46,7 +46,7 @@ def test_a_device_file_has_its_number_and_a_link_where_it_leads(tmp_path: Path) 
     paths = [f"/dev/{name}" for name in ("link", "plain", "directory", "around", "gone")]
     found, _, _ = read_host(paths, (), {}, str(tmp_path))
     assert found.named(paths) == (
-        Node("/dev/link", "c1:3", "/dev/null", is_hardware=False),
+        Node("/dev/link", "c1:3", "/dev/null", is_own=True),
         Node(""),
         Node(""),
         Node("/dev/around"),
@@ -55,11 +55,30 @@ def test_a_device_file_has_its_number_and_a_link_where_it_leads(tmp_path: Path) 
     assert not [*node_identities(Node(""), is_only=True)]
 
 
-def test_what_the_kernel_has_a_device_for_is_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = {"/sys/dev/char/1:3": "/sys/devices/pci0000:00/0000:00:02.0/x"}
-    monkeypatch.setattr(os.path, "realpath", lambda path: places.get(path, path))
-    found, _, _ = read_host(["/dev/null", "/dev/zero"], (), {})
-    assert [node.is_hardware for node in found.named(["/dev/null", "/dev/zero"])] == [True, False]
+@pytest.mark.parametrize(
+    ("place", "uevent", "is_own", "is_copy"),
+    [
+        pytest.param("pci0000:00/0000:00:02.0/x", "DEVNAME=x\n", True, False, id="hardware"),
+        pytest.param("virtual/misc/x", "MAJOR=1\nDEVNAME=x\n", False, False, id="of the kernel"),
+        pytest.param("virtual/misc/fuse", "DEVNAME=fuse\n", True, True, id="another name for one of the kernel"),
+        pytest.param("virtual/block/loop0", "DEVNAME=loop0\n", True, False, id="one of several"),
+        pytest.param("virtual/misc/y", "", True, False, id="the kernel makes no file"),
+        pytest.param("virtual/misc/y", None, True, False, id="nothing is said"),
+        pytest.param("", None, True, False, id="not in sysfs"),
+    ],
+)
+def test_what_is_behind_a_file(tmp_path: Path, place: str, uevent: str | None, is_own: bool, is_copy: bool) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/x").symlink_to("/dev/null")
+    if place:
+        device = tmp_path / "sys/devices" / place
+        device.mkdir(parents=True)
+        (tmp_path / "sys/dev/char").mkdir(parents=True)
+        (tmp_path / "sys/dev/char/1:3").symlink_to(device)
+        if uevent is not None:
+            (device / "uevent").write_text(uevent.replace("=x", "=null"))
+    found, _, _ = read_host(["/dev/x"], (), {}, str(tmp_path))
+    assert found.named(["/dev/x"]) == (Node("/dev/x", "c1:3", "/dev/null", is_own, is_copy),)
 
 
 @pytest.mark.parametrize(

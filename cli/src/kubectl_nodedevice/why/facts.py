@@ -94,7 +94,7 @@ class Facts:
 
     @cached_property
     def _node_devices(self) -> Mapping[tuple[str, str], NodeDevice]:
-        return {(each.node, each.resource): each for each in reversed(self.node_devices)}
+        return {(each.node, each.resource): each for each in self.node_devices}
 
     @cached_property
     def _leases(self) -> Mapping[str, Lease]:

@@ -1,6 +1,6 @@
 """`why pod`: from the request to the first broken link, and every other link that would stop the pod by itself. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -14,6 +14,8 @@ from kubectl_nodedevice.why.links.quantities import largest, requests
 
 # a scheduler that runs has tried a pod by then
 _PATIENCE: Final = timedelta(seconds=5)
+# beside names of resources, in words
+_CLAIMS: Final = "its claims"
 
 
 def explain(facts: Facts) -> Explanation:
@@ -82,8 +84,9 @@ def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str])
     # which the scheduler does not try before its claims are there
     is_tried = not any(each.code in ("ClaimMissing", "ClaimNotMade") for each in claims)
     own = [*_own(facts, pod, is_tried), *claims, *_resources(facts, pod)]
-    nodes = _candidates(facts, pod)
-    on_nodes = {node.meta.name: tuple(_on_node(facts, pod, node)) for node in nodes}
+    having = _having(facts, pod)
+    nodes, is_apart = _candidates(_nodes(facts), having)
+    on_nodes = {node.meta.name: tuple(_on_node(facts, pod, node, having if is_apart else {})) for node in nodes}
     # one node that nothing is known against is enough for the pod
     is_everywhere = bool(on_nodes) and all(on_nodes.values())
     shared = [each for found in on_nodes.values() for each in found] if is_everywhere else []
@@ -142,20 +145,35 @@ def _nodes(facts: Facts) -> tuple[Node, ...]:
     return tuple(Node(Meta(name)) for name in sorted({each.node for each in facts.node_devices}))
 
 
-def _candidates(facts: Facts, pod: Pod) -> tuple[Node, ...]:
-    """The nodes that have what it asks for in some way; of what no node has, all could have it."""
+def _having(facts: Facts, pod: Pod) -> Mapping[str, frozenset[str]]:
+    """By what it asks for, the nodes that have it in some way; without what no node has."""
     nodes = _nodes(facts)
-    for resource in requests(pod):
-        serving = tuple(node for node in nodes if supply.serves(facts, node, resource))
-        nodes = serving or nodes
-    serving = tuple(node for node in nodes if pod_claims.serves(facts, pod, node))
-    return serving or nodes
+    found = {
+        resource: frozenset(node.meta.name for node in nodes if supply.serves(facts, node, resource))
+        for resource in requests(pod)
+    }
+    found[_CLAIMS] = frozenset(node.meta.name for node in nodes if pod_claims.serves(facts, pod, node))
+    return {what: names for what, names in found.items() if names}
 
 
-def _on_node(facts: Facts, pod: Pod, node: Node) -> Iterator[Obstacle]:
+def _candidates(nodes: tuple[Node, ...], having: Mapping[str, frozenset[str]]) -> tuple[tuple[Node, ...], bool]:
+    """The nodes that have all of it; where none has all, those that have some, and True."""
+    if not having:
+        return nodes, False
+    every = frozenset.intersection(*having.values())
+    names = every or frozenset.union(*having.values())
+    return tuple(node for node in nodes if node.meta.name in names), not every
+
+
+def _on_node(facts: Facts, pod: Pod, node: Node, having: Mapping[str, frozenset[str]]) -> Iterator[Obstacle]:
+    """having: where each node lacks something, which have what."""
     if facts.has_read(NODES):
         yield from placement.obstacles(pod, node)
-    yield from pod_claims.on_node(facts, pod, node)
+    lacking = [what for what, names in having.items() if node.meta.name not in names]
+    if lacking:
+        yield Obstacle("NodeLacks", node.meta.name, detail=f"without {listed(lacking)}")
+    if _CLAIMS not in lacking:
+        yield from pod_claims.on_node(facts, pod, node)
     for resource, number in requests(pod).items():
         if supply.serves(facts, node, resource):
             yield from supply.obstacles(facts, node, Wanted(resource, number, largest(pod, resource)))
@@ -173,7 +191,7 @@ def _scheduler(facts: Facts, pod: Pod) -> tuple[str, str]:
 def _notes(facts: Facts, pod: Pod, nodes: tuple[Node, ...], on_nodes: dict[str, tuple[Obstacle, ...]]) -> Iterator[str]:
     others = len(_nodes(facts)) - len(nodes)
     if others and nodes:
-        yield f"{counted(others, 'further node')} {'has' if others == 1 else 'have'} nothing of what it asks for."
+        yield f"{counted(others, 'further node')} {'lacks' if others == 1 else 'lack'} what it asks for."
     if pod.nominated_node:
         yield f"The scheduler has ended pods on {pod.nominated_node} to make room for it."
     fitting = [name for name, found in on_nodes.items() if not found]

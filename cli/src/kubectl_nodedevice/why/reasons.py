@@ -221,6 +221,15 @@ TABLE: Final = (
     ),
     # who serves the resource there
     Row(
+        "NodeLacks",
+        "Each node lacks one of the resources or claims that the pod asks for together.",
+        "No node has all that it asks for; something is missing on {on}.",
+        "Have one pod ask for what one node has; what there is:",
+        "kubectl nodedevice devices",
+        Role.FLEET_VIEW,
+        _FLEET,
+    ),
+    Row(
         "NoAgent",
         "The node's agent has no Lease: it does not run, or has never reached the API server.",
         "No agent on {on}.",

@@ -364,6 +364,12 @@ def _behind(facts: Facts) -> Facts:
     return _shown(facts, "1")
 
 
+def _apart(facts: Facts) -> Facts:
+    """A third resource is on the one node that has none of the others."""
+    facts = asking(facts, FPGA, 1)
+    return each_node(facts, lambda node: node if node.meta.name in HOLDING else replace(node, allocatable={FPGA: "1"}))
+
+
 def _split(facts: Facts) -> Facts:
     """Two devices of 8 parts, of which 5 and 6 are held: 5 are free, at most 3 on one."""
     devices = tuple(Device(f"gpu-{n}", "Healthy", parts=PartCounts(8, 8, 5 + n, 3 - n)) for n in range(2))
@@ -380,6 +386,7 @@ ALONE = (
     Change("PodFailed", lambda f: pod_with(f, phase="Failed", reason="UnexpectedAdmissionError", message="no devices")),
     Change("PodDeleted", lambda f: pod_with(f, meta=replace(f.pod.meta, deleted=OLD) if f.pod else Meta())),
     Change("CapacityBehind", _behind),
+    Change("NodeLacks", _apart),
     Change("TooFewOnOneDevice", _split),
 )
 

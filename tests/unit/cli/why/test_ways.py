@@ -1,0 +1,199 @@
+"""The ways by which a node gives devices out, beside each other: ours, the kubelet's, a DRA driver's; and what is not certain."""
+
+from dataclasses import replace
+
+import pytest
+from kubectl_nodedevice.cluster import Agent, Allocation, Condition, Container, Cordon, Lease, Meta, Pod
+from kubectl_nodedevice.why import pods
+from kubectl_nodedevice.why.facts import CLAIMS, OWN_CLAIMS, Facts, Unread
+from kubectl_nodedevice.why.kinds import DeviceClass, ResourceClaim, Slice, SliceDevice
+
+from tests.unit.cli.why import situations
+from tests.unit.cli.why.situations import GPU, NIC, NOW, UNBOUND, each_found, each_node, pod_with
+from tests.unit.cli.why.test_pods import codes
+
+
+def change(code: str) -> situations.Change:
+    return next(each for each in UNBOUND if each.id == code)
+
+
+def by_kubelet(facts: Facts) -> Facts:
+    return each_found(facts, lambda found: replace(found, agent=Agent("0.1.0", "nri", "kubelet")))
+
+
+def test_of_what_the_kubelet_serves_neither_cordons_nor_silent_agents_matter() -> None:
+    facts = change("DevicesCordoned").do(change("AgentSilent").do(by_kubelet(situations.base())))
+    facts = each_found(facts, lambda found: replace(found, available=4))
+    assert codes(facts) == []
+
+
+def test_what_the_kubelet_serves_may_be_broken_held_or_not_counted() -> None:
+    facts = by_kubelet(situations.base())
+    assert codes(change("DevicesBroken").do(facts)) == ["DevicesBroken"]
+    assert codes(change("DevicesHeld").do(facts)) == ["DevicesHeld"]
+    assert codes(change("PluginAway").do(facts)) == ["PluginAway"]
+    few = each_node(
+        facts, lambda node: replace(node, allocatable={**node.allocatable, GPU: "1"}) if node.allocatable else node
+    )
+    assert codes(few) == ["NodeShowsFewer"]
+
+
+def test_a_node_that_shows_none_of_ours_has_the_drivers_devices_too() -> None:
+    facts = change("CapacityConflict").do(situations.base())
+    assert codes(facts) == ["CapacityConflict"]
+    offered = (DeviceClass("gpu.example.com", GPU, situations.DRIVER),)
+    assert codes(replace(facts, classes=facts.classes + offered)) == []
+
+
+def test_a_conflict_about_a_number_that_suffices_stops_nobody() -> None:
+    facts = change("CapacityConflict").do(situations.base())
+    enough = each_node(
+        facts, lambda node: replace(node, allocatable={**node.allocatable, GPU: "9"}) if node.allocatable else node
+    )
+    assert codes(enough) == []
+
+
+def test_an_agent_whose_lease_is_long_over_is_silent_though_no_operator_says_so() -> None:
+    def renewed(minutes: int) -> Facts:
+        moment = NOW.replace(hour=2, minute=60 - minutes).isoformat()
+        leases = tuple(Lease(Meta(name), name, moment, 60) for name in situations.HOLDING)
+        return replace(situations.base(), leases=leases)
+
+    # its clock may differ by minutes from the API server's
+    assert codes(renewed(1)) == []
+    assert codes(renewed(9)) == ["AgentSilent"]
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param(SliceDevice("port-0", is_shared=True), id="shared"),
+        pytest.param(SliceDevice("port-0"), id="whole"),
+    ],
+)
+def test_devices_that_the_scheduler_divides_are_not_counted(device: SliceDevice) -> None:
+    facts = situations.asking(situations.base(), NIC, 2)
+    facts = replace(facts, slices=tuple(replace(each, devices=(device,)) for each in facts.slices))
+    assert codes(facts) == ([] if device.is_shared else ["TooFewTogether"])
+
+
+def test_devices_of_no_node_are_the_schedulers_to_place() -> None:
+    facts = situations.base()
+    beyond = tuple(replace(each, node="") for each in facts.slices)
+    assert codes(replace(facts, slices=beyond)) == []
+
+
+def test_an_older_generation_of_a_pool_offers_nothing() -> None:
+    facts = situations.asking(situations.base(), NIC, 4)
+    newer = [Slice(each.driver, each.pool, 2, each.node, (SliceDevice("port-9"),)) for each in facts.slices]
+    assert codes(facts) == []
+    assert codes(replace(facts, slices=(*facts.slices, *newer))) == ["TooFewTogether"]
+
+
+def test_who_has_a_drivers_devices_is_known_by_claims() -> None:
+    facts = situations.base()
+    held = tuple((situations.DRIVER, name, f"port-{number}") for name in situations.HOLDING for number in range(4))
+    claim = ResourceClaim(Meta("theirs", "other", owner="Pod/big"), (), True, held)
+    found = pods.explain(replace(facts, claims=(*facts.claims, claim)))
+    assert {each.code for each in found.findings} == {"DevicesHeld"}
+    assert "by other/big" in found.findings[0].obstacles[0].detail
+
+
+def test_a_claim_that_may_not_be_read_is_not_missing() -> None:
+    facts = change("ClaimMissing").do(situations.base())
+    assert codes(facts) == ["ClaimMissing"]
+    unread = (Unread(CLAIMS, "you may not read them"), Unread(OWN_CLAIMS, "you may not read them"))
+    assert codes(replace(facts, claims=(), unread=unread)) == []
+
+
+def test_a_claim_with_a_choice_needs_one_of_its_classes() -> None:
+    facts = situations.base()
+    request = replace(facts.claims[0].requests[0], classes=("lost.example.com", "port.example.com"))
+    assert codes(replace(facts, claims=(replace(facts.claims[0], requests=(request,)),))) == []
+
+
+def test_a_claim_that_tolerates_taints_is_the_schedulers_to_compare() -> None:
+    facts = change("DevicesTainted").do(situations.base())
+    request = replace(facts.claims[0].requests[0], is_tolerant=True)
+    facts = replace(facts, claims=(replace(facts.claims[0], requests=(request,)),))
+    # the resource of that driver has no tolerations
+    assert [each.resource for each in pods.explain(facts).findings] == [NIC]
+
+
+def _started(facts: Facts, reason: str = "") -> Facts:
+    state = "waiting" if reason else "running"
+    return pod_with(
+        facts, containers=(Container("main", requests={GPU: "2"}, state=state, reason=reason, message="x"),)
+    )
+
+
+def test_what_the_agent_says_is_not_repeated_by_its_containers() -> None:
+    waits = next(each for each in situations.BOUND if each.code == "WaitsOnNode")
+    assert codes(_started(waits.do(situations.bound()), "CreateContainerError")) == ["WaitsOnNode"]
+    assert codes(_started(situations.bound(), "CreateContainerError")) == ["ContainerNotStarted"]
+
+
+def test_a_silent_agent_is_no_harm_to_a_pod_that_has_its_devices() -> None:
+    silent = change("AgentSilent").do(situations.bound())
+    assert codes(silent) == []
+    without = each_found(silent, lambda found: replace(found, allocations=()))
+    assert codes(without) == ["AgentSilent"]
+
+
+def test_a_claim_that_was_prepared_at_last_is_no_trouble() -> None:
+    unprepared = next(each for each in situations.BOUND if each.code == "ClaimNotPrepared")
+    assert codes(_started(unprepared.do(situations.bound()))) == []
+
+
+def test_pods_that_ask_for_nothing_are_explained_as_far_as_they_go() -> None:
+    plain = pod_with(situations.base(), containers=(Container("main"),), claims=())
+    found = pods.explain(plain)
+    assert (found.findings, found.state) == ((), "waits for a node and asks for no device.")
+    one = each_node(plain, lambda node: replace(node, unschedulable=node.meta.name == "node-a"))
+    assert codes(one) == []
+    every = each_node(plain, lambda node: replace(node, unschedulable=True))
+    assert codes(every) == ["NodeCordoned"]
+
+
+def test_two_resources_of_which_no_node_has_both() -> None:
+    apart = next(each for each in situations.ALONE if each.code == "NodeLacks")
+    found = pods.explain(apart.do(situations.base()))
+    (finding,) = found.findings
+    assert {each.node: each.detail for each in finding.obstacles} == {
+        "node-a": "without example.com/fpga",
+        "node-b": "without example.com/fpga",
+        "node-c": "without example.com/gpu, example.com/nic and its claims",
+    }
+
+
+def test_a_remembered_cordon_counts() -> None:
+    facts = each_found(
+        situations.base(), lambda found: replace(found, remembered_cordons=(Cordon("*", "ecc", "bob"),), available=0)
+    )
+    assert codes(facts) == ["DevicesCordoned"]
+
+
+def test_what_others_hold_is_named_by_pod() -> None:
+    found = pods.explain(change("DevicesHeld").do(situations.base()))
+    assert found.findings[0].obstacles[0].detail == "gpu-1, gpu-2, gpu-3 by other/big"
+
+
+def test_a_pod_with_a_nominated_node_says_so() -> None:
+    found = pods.explain(pod_with(situations.base(), nominated_node="node-a"))
+    assert "The scheduler has ended pods on node-a to make room for it." in found.notes
+
+
+def test_conditions_of_another_release_are_no_trouble() -> None:
+    odd = Condition("Quality", "Perhaps", "Unheard")
+    facts = each_found(situations.base(), lambda found: replace(found, conditions={**found.conditions, "Quality": odd}))
+    assert codes(facts) == []
+
+
+def test_an_allocation_of_an_unknown_device_is_no_trouble() -> None:
+    lost = Allocation("other", "big", "uid-9", "main", device_ids=("gpu-99",))
+    assert codes(each_found(situations.base(), lambda found: replace(found, allocations=(lost,)))) == []
+
+
+def test_a_pod_without_a_word() -> None:
+    found = pods.explain(Facts(NOW, pod=Pod(Meta(""))))
+    assert found.findings == ()

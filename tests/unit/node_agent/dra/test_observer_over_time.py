@@ -1,0 +1,175 @@
+"""An observer of DRA drivers as clusters change under it, and what it remembers of pools over its restarts."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.dra import observer
+from nodedevice_agent.dra.observer import ASK_SECONDS, known_names
+from nodedevice_agent.dra.served import GONE_SECONDS
+from nodedevice_agent.dra.slices import PLURAL
+from nodedevice_agent.errors import ApiForbidden, ApiUnreachable
+from nodedevice_api.names import Reason
+from nodedevice_api.nodedevice import NodeDeviceStatus
+
+from tests.fakes.virtual_time import later, virtual_time
+from tests.unit.node_agent.dra.observed import FILE_NAME, KEY, NAME, Node
+from tests.unit.node_agent.dra.published import DRIVER, NODE
+from tests.unit.node_agent.kube.shown_status import MONDAY
+
+pytestmark = virtual_time
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+# -- clusters -------------------------------------------------------------------------------------------------------------------
+
+
+async def test_without_the_kind_nothing_is_done_but_to_ask_rarely(node: Node) -> None:
+    node.api.kinds = frozenset()
+    async with node.running():
+        await later(3 * ASK_SECONDS)
+        assert 2 <= node.api.asked <= 5
+        assert (node.api.fields, node.published) == ([], [])
+        # the API server is another release by now
+        node.api.kinds = frozenset({PLURAL, "devicetaintrules"})
+        await node.put("s", "a")
+        await later(2 * ASK_SECONDS)
+        assert node.devices() == ["a"]
+        assert node.served.has_rules
+
+
+async def test_an_api_server_that_has_the_kind_no_more_has_no_slices(node: Node) -> None:
+    await node.put("s", "a")
+    async with node.running():
+        assert node.api.handler is not None
+        node.api.kinds, node.api.is_stale = frozenset(), True
+        await later(180)
+        assert node.api.handler is None
+        assert node.devices() == []
+
+
+async def test_without_the_right_it_is_asked_for_again_each_minute(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.api.fails = ApiForbidden("listing resourceslices", "no", 403)
+    async with node.running():
+        await later(600)
+        assert node.api.fields == []
+        warnings = [record for record in caplog.records if "may not list ResourceSlices" in record.getMessage()]
+        assert len(warnings) == 1
+        node.api.fails = None
+        await node.put("s", "a")
+        await later(200)
+        assert node.devices() == ["a"]
+
+
+async def test_an_api_server_that_does_not_answer_is_asked_again(node: Node) -> None:
+    node.api.fails = ApiUnreachable("listing resourceslices", "timeout")
+    async with node.running():
+        await later(60)
+        node.api.fails = None
+        await node.put("s", "a")
+        await later(60)
+        assert node.devices() == ["a"]
+
+
+# -- the file ----------------------------------------------------------------------------------------------------
+
+
+async def test_names_are_kept_in_a_file(node: Node, tmp_path: Path) -> None:
+    await node.put("s", "a")
+    await node.put("t", "b", pool="a/b")
+    async with node.running():
+        await later(observer.STORE_SECONDS + 1)
+    found = known_names(node.file)
+    assert found == node.served.names
+    assert found[KEY] == NAME
+    again = Node(tmp_path, found)
+    async with again.running():
+        await later(GONE_SECONDS + 1)
+        assert {*again.published} == {*found.values()}
+        # what nobody needs leaves the file
+        for name in found.values():
+            assert again.served.forget(name)
+        await later(observer.STORE_SECONDS)
+    assert not node.file.exists()
+
+
+async def test_pools_end_where_drivers_are_not_observed_any_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(tmp_path, {KEY: NAME}, is_off=True)
+    node.file.write_text(f'[{{"driver":"{DRIVER}","pool":"{NODE}","resourceName":"{NAME}"}}]')
+    await node.put("s", "a")
+    async with node.running():
+        assert (node.api.asked, node.api.fields, node.published) == (0, [], [NAME])
+        status = node.served.status(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
+        assert status is not None
+        assert (status.total, status.conditions[0].status) == (0, "False")
+        assert status.conditions[0].reason == Reason.NOT_CONFIGURED
+        # somebody has removed it already
+        node.file.unlink()
+        assert node.served.forget(NAME)
+        await later(1)
+    assert not caplog.records
+
+
+async def test_pools_that_are_invented_do_not_wear_the_disk_out(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(observer, "replace_durably", lambda path, text: written.append(text))
+    async with node.running():
+        for n in range(100):
+            await node.put(f"s{n}", "a", pool=f"p{n}")
+            await later(0.1)
+        await later(observer.STORE_SECONDS)
+    assert 2 <= len(written) <= 4
+    assert "p99" in written[-1]
+
+
+async def test_a_disk_without_room_is_logged_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(observer, "replace_durably", full)
+    await node.put("s", "a")
+    async with node.running():
+        await node.put("t", "b", pool="other")
+        await later(1)
+        assert node.devices((DRIVER, "other")) == ["b"]
+    assert len([r for r in caplog.records if r.levelno == logging.ERROR]) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "7",
+        "[7]",
+        '[{"driver":"d"}]',
+        '[{"driver":"nodedevice.io","pool":"p","resourceName":"nodedevice.io/p"}]',
+        '[{"driver":"a.com","pool":"p","resourceName":"b.com/p"}]',
+        '[{"driver":"a.com","pool":"p","resourceName":"a.com/"}]',
+        '[{"driver":"a.com","pool":"p","resourceName":"a.com/x y"}]',
+    ],
+)
+async def test_a_damaged_file_is_as_good_as_none(text: str, tmp_path: Path) -> None:
+    file = tmp_path / FILE_NAME
+    assert known_names(file) == {}
+    file.write_text(text)
+    assert known_names(file) == {}
+    file.unlink()
+    file.mkdir()
+    assert known_names(file) == {}
+
+
+async def test_of_two_pools_with_one_name_in_the_file_the_first_has_it(tmp_path: Path) -> None:
+    file = tmp_path / FILE_NAME
+    entry = '{{"driver":"a.com","pool":"{}","resourceName":"a.com/x"}}'
+    file.write_text(f"[{entry.format('p')},{entry.format('q')}]")
+    assert known_names(file) == {("a.com", "p"): "a.com/x"}

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -22,6 +22,7 @@ from nodedevice_agent.offered_twice.offers import MOST_NODES, Host
 log = logging.getLogger(__name__)
 
 _READ_SECONDS: Final = 1.0
+NONE: Final[Mapping[str, Node]] = {}
 # of all sources
 MOST_PATHS: Final = 16_384
 _TYPES: Final = {"c": "c", "u": "c", "b": "b"}
@@ -62,18 +63,18 @@ class HostReader:
         return self._host
 
     async def _read(self, paths: frozenset[str], cdi: frozenset[str]) -> None:
-        known = self._files
+        known, nodes = self._files, self._host.nodes
         with apart("files of devices"):
-            self._host, self._files, problems = await in_thread(lambda: read_host(paths, cdi, known, self._root))
+            self._host, self._files, problems = await in_thread(lambda: read_host(paths, cdi, known, self._root, nodes))
             for problem in sorted(problems - self._problems):
                 log.info("CDI specification cannot be read", extra={"error": problem})
             self._problems = problems
 
 
 def read_host(
-    paths: Collection[str], cdi: Collection[str], known: CdiFiles, root: str = ""
+    paths: Collection[str], cdi: Collection[str], known: CdiFiles, root: str = "", before: Mapping[str, Node] = NONE
 ) -> tuple[Host, CdiFiles, frozenset[str]]:
-    """Also the specifications as they were read, and what is wrong with some."""
+    """Also the specifications as they were read, and what is wrong with some. before: files as they were."""
     directories = directories_at(root)
     files, problems = (
         read_files(directories, known, {name.partition("/")[0] for name in cdi}) if cdi else ({}, frozenset())
@@ -85,7 +86,7 @@ def read_host(
         if (found := devices.get((kind, device_name))) is not None:
             of_cdi[name] = tuple(_nodes(found[0], found[1].container_edits.device_nodes))[:MOST_NODES]
     wanted = dict.fromkeys([*sorted(paths), *(node.path for nodes in of_cdi.values() for node in nodes)])
-    return Host({path: _node(path, root) for path in [*wanted][:MOST_PATHS]}, of_cdi), files, problems
+    return Host({path: _node(path, root, before.get(path)) for path in [*wanted][:MOST_PATHS]}, of_cdi), files, problems
 
 
 def _nodes(file: CdiFile, own: Collection[CdiNode]) -> Iterator[Node]:
@@ -98,11 +99,13 @@ def _nodes(file: CdiFile, own: Collection[CdiNode]) -> Iterator[Node]:
             yield Node(path, f"{kind}{node.major}:{node.minor}" if is_numbered else "")
 
 
-def _node(path: str, root: str) -> Node:
-    """As it is now; nothing known of it where nothing has that name, or it is no device file."""
+def _node(path: str, root: str, before: Node | None) -> Node:
+    """As it is now; nothing known of it where nothing has that name, or it is no device file. before: as it was."""
     try:
+        found = os.stat(root + path)
+        if before is not None and before.inode == (found.st_dev, found.st_ino, found.st_rdev):
+            return before
         target = os.path.realpath(root + path)
-        found = os.stat(target)
     except (OSError, ValueError):
         return Node(path)
     kind = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}.get(stat.S_IFMT(found.st_mode))
@@ -113,7 +116,8 @@ def _node(path: str, root: str) -> Node:
     kernels = _kernels_name(device) if _VIRTUAL in os.path.realpath(device) else ""
     is_invented = bool(kernels) and not kernels[-1].isdigit()
     is_copy = is_invented and kernels != shown
-    return Node(path, f"{kind}{number}", shown, is_own=is_copy or not is_invented, is_copy=is_copy)
+    inode = found.st_dev, found.st_ino, found.st_rdev
+    return Node(path, f"{kind}{number}", shown, is_own=is_copy or not is_invented, is_copy=is_copy, inode=inode)
 
 
 def _kernels_name(device: str) -> str:

@@ -50,7 +50,8 @@ class Node(Struct, frozen=True):
     """A device file of the host. path: from /dev on. number: such as c195:0, "" where it is not known. target: where a link leads.
 
     is_own: whether there is a device behind it that is none of the kernel's inventions, such as that of /dev/fuse. is_copy: it has
-    the number of one of these, and another name than the kernel's: so only its path says anything.
+    the number of one of these, and another name than the kernel's: so only its path says anything. inode: how a reader knows it
+    again; None where nothing is known.
     """
 
     path: str
@@ -58,6 +59,7 @@ class Node(Struct, frozen=True):
     target: str = ""
     is_own: bool = False
     is_copy: bool = False
+    inode: tuple[int, int, int] | None = None
 
 
 def kind_of(identity: str) -> str:

@@ -31,6 +31,7 @@ COMMANDS: Final = list(dict.fromkeys(c for page in _PAGES for c in commands_of((
 _NOT_HERE: Final = (
     # the targets of make are tests, or have tests in this folder; that each exists is tested below
     *("make ", "KUBERNETES=", "CLUSTER=current make ", "E2E_ROUNDS=", "MUTANTS=", "REAL_NODE=", ".venv/bin/pytest "),
+    "GOLDEN=",
     "HYPOTHESIS_PROFILE=",
     # tests/e2e/chart installs the chart, and follows the README from nothing to a pod with a device
     *("helm ", "kubectl apply ", "kubectl wait ", "kubectl exec "),
@@ -47,7 +48,13 @@ _NOT_HERE: Final = (
     # named without the words that they need
     *("kubectl describe pod", "kubectl explain "),
 )
-_NAMED: Final = ("kubectl explain", "kubectl drain", "kubectl describe", "kubectl describe nodedevice")
+_NAMED: Final = (
+    "kubectl explain",
+    "kubectl drain",
+    "kubectl describe",
+    "kubectl describe nodedevice",
+    "kubectl nodedevice why",
+)
 
 
 def _is_typed(command: str) -> bool:
@@ -56,7 +63,9 @@ def _is_typed(command: str) -> bool:
 
 def test_make_has_the_targets_of_the_pages() -> None:
     targets = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    named = {found for command in COMMANDS for found in re.findall(r"^(?:[A-Z_]+=\S+ )*make ([a-z0-9-]+)", command)}
+    named = {
+        found for command in COMMANDS for found in re.findall(r"^(?:[A-Z_]+=\S+ )*make ([a-z0-9-]*[a-z0-9])", command)
+    }
     assert {"demo", "test", "up", "setup", "everything"} <= named
     assert named <= targets
 

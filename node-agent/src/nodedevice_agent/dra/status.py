@@ -28,6 +28,7 @@ MAX_ATTRIBUTES_BYTES: Final = MAX_LIST_BYTES // 2
 # of a device without attributes and taints, besides its name
 _DEVICE_BYTES: Final = 110
 _TAINT_BYTES: Final = 80
+_ATTRIBUTE_BYTES: Final = 6
 _IN_USE: Final = frozenset({"NoSchedule", "NoExecute"})
 _NO_RULES: Final = "only the driver can take a device out of use, by a taint in its ResourceSlices"
 _OFF: Final = (
@@ -149,7 +150,7 @@ def _shown(
     named: list[str] = []
     room = MAX_LIST_BYTES
     for name in (*sorted(first), *(name for name in devices if name not in first)):
-        room -= _DEVICE_BYTES + len(name) + (_TAINT_BYTES * len(devices[name].taints) if name in devices else 0)
+        room -= _DEVICE_BYTES + _octets(name) + (_TAINT_BYTES * len(devices[name].taints) if name in devices else 0)
         if len(named) == MAX_NAMED_DEVICES or room < MAX_ATTRIBUTES_BYTES:
             break
         named.append(name)
@@ -166,7 +167,7 @@ def _with_attributes(
             yield view
             continue
         attributes = attributes_of(device, driver)
-        room -= sum(len(key) + len(value) + 6 for key, value in attributes)
+        room -= sum(_octets(key) + _octets(value) + _ATTRIBUTE_BYTES for key, value in attributes)
         yield DeviceView(
             name,
             view.healthy,
@@ -176,6 +177,11 @@ def _with_attributes(
             attributes=attributes if room >= 0 else (),
             taints=device.taints,
         )
+
+
+def _octets(text: str) -> int:
+    """In JSON that is all ASCII, at most; but for quotes and the like, which are few."""
+    return len(text) if text.isascii() else 12 * len(text)
 
 
 def attributes_of(device: Device, driver: str) -> tuple[tuple[str, str], ...]:

@@ -209,10 +209,14 @@ def test_attributes_lose_their_domain_where_no_other_has_that_name() -> None:
     assert len(attributes_of(many, DRIVER)) == status.MAX_SHOWN
 
 
-@pytest.mark.parametrize("attributes", [0, 32], ids=["plain", "with attributes"])
-def test_a_long_list_is_cut_and_counted_with_what_matters_in_it(attributes: int) -> None:
+@pytest.mark.parametrize(
+    ("attributes", "value"),
+    [(0, ""), (32, "x" * 64), (32, "😀" * 64)],
+    ids=["none", "ascii", "all"],
+)
+def test_a_long_list_is_cut_and_counted_with_what_matters_in_it(attributes: int, value: str) -> None:
     names = [f"device-{n:05}" for n in range(6_000)]
-    values = {f"attribute-{n}": "x" * 64 for n in range(attributes)}
+    values = {f"attribute-{n}": value for n in range(attributes)}
     found = Pools()
     for n in range(0, 6_000, 128):
         devices = [device(name, attributes=values) for name in names[n : n + 128]]

@@ -21,9 +21,19 @@ from hack.release.errors import ReleaseError
 ROOT: Final = Path(__file__).parents[2]
 LIBRARY: Final = "kubectl-nodedevice"
 NAME: Final = f"{LIBRARY}.pyz"
-_MAIN: Final = Path(__file__).with_name("zipapp_main.py")
-# of a user's Python alone: nothing of the folder that it is started in, and no PYTHONPATH
-_SHEBANG: Final = b"#!/usr/bin/env -S python3 -I\n"
+_START: Final = Path(__file__).with_name("zipapp_start.py")
+# What the system starts. Of a user's Python alone: nothing of the folder that it is started in, and no PYTHONPATH. Until its first
+# line Python would answer Ctrl-C with a traceback: so long it is ignored.
+_HEAD: Final = b"""#!/bin/sh
+trap '' INT
+exec python3 -I "$0" "$@"
+"""
+# Small, as Python compiles it at each start. From its second line on Ctrl-C ends the program, as it ends every small one.
+_MAIN: Final = b"""import _signal
+_signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+from zipapp_start import main
+main()
+"""
 # what rich needs to colour source code and Markdown, which this program does not show
 _LEFT_OUT: Final = frozenset({"markdown-it-py", "mdurl", "pygments"})
 _PINNED: Final = re.compile(r"^([A-Za-z0-9_.-]+)==([^ \\]+)", re.MULTILINE)
@@ -34,9 +44,10 @@ def write(root: Path, target: Path) -> None:
     """Make the file of what is in `root`. Raises ReleaseError."""
     files = dict(sorted(_content(root)))
     content = hashlib.sha256(b"".join(_framed(name, data) for name, data in files.items())).hexdigest()[:32]
-    files["__main__.py"] = _MAIN.read_bytes().replace(b"@CONTENT@", content.encode())
+    files["zipapp_start.py"] = _START.read_bytes().replace(b"@CONTENT@", content.encode())
+    files["__main__.py"] = _MAIN
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(_SHEBANG + _zipped(files))
+    target.write_bytes(_HEAD + _zipped(files))
     target.chmod(0o755)
 
 
@@ -51,7 +62,7 @@ def _framed(name: str, data: bytes) -> bytes:
 
 
 def _content(root: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and content of all files but the first that runs."""
+    """Names and content of all files but those that run first."""
     source = root / "cli/src"
     for file in source.rglob("*"):
         if file.is_file() and "__pycache__" not in file.parts:

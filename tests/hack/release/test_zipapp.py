@@ -155,3 +155,17 @@ def test_a_folder_that_has_lost_files_is_named(archive: Path, tmp_path: Path) ->
     assert done.returncode == 2
     assert str(folder) in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_it_starts_by_itself_as_a_plugin_of_kubectl(archive: Path, tmp_path: Path) -> None:
+    """Under the name by which kubectl finds it, and with nothing of the folder that it is started in."""
+    plugin = tmp_path / "kubectl-nodedevice"
+    plugin.write_bytes(archive.read_bytes())
+    plugin.chmod(0o755)
+    (tmp_path / "click.py").write_text("raise SystemExit('of this folder')")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {"PATH": path, "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [str(plugin), "--version"], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("0.1.0\n", "")

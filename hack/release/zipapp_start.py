@@ -1,16 +1,12 @@
-"""`__main__` of the zipapp: what is in it is unpacked and compiled once, into the user's cache folder, and runs from there.
+"""The start of the zipapp: what is in it is unpacked and compiled once, into the user's cache folder, and runs from there.
 
 A folder counts only where it is the user's own and nobody else can write it; where there is none, and none can be made, the
 program runs from the zip. Its own lines are for Python 3.6 on, so that an old one gets a sentence.
 """
 
-# as `signal` takes its time, in which Python would answer with a traceback
-import _signal
 import os
 import sys
 
-# Ctrl-C ends it at once, as it ends every small program
-_signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 # in the place of the digits stands a hash of what is in the zip
 CONTENT = "@CONTENT@"
 OLDEST = (3, 11)
@@ -111,7 +107,3 @@ def forget_others(base: str, folder: str) -> None:
         other = os.path.join(base, name)
         if other != folder and time.time() - os.lstat(other).st_mtime > _UNUSED:
             shutil.rmtree(other, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -44,12 +44,12 @@ class _Entry:
 
     def __init__(self) -> None:
         self.pods: frozenset[str] = frozenset()
-        self.devices: frozenset[DeviceKey] = frozenset()
+        self.devices: frozenset[DeviceKey]
         self.read_for: frozenset[str] = frozenset()
         self.tried_for: frozenset[str] = frozenset()
         self.read_with: frozenset[DeviceKey] = frozenset()
         self.claim: Claim | None = None
-        self.due = -math.inf
+        self.due: float
         self.pauses = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
 
     @property

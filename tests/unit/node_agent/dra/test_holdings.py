@@ -41,7 +41,9 @@ def claimed(*args: object, **more: object) -> list[ClaimedDevice]:
 def test_an_allocation_is_a_pod_a_container_and_a_claim() -> None:
     rows = [row("b"), row("a", "gpu-2"), row("a", "gpu-1"), row("a", "gpu-1", "other"), row("a", container="side")]
     pods = [pod("a", "claim", "other", ClaimUse("side", "claim")), pod("b", "claim")]
-    assert [(each.pod_uid, each.container, each.claim, each.device_ids) for each in allocations(rows, *pods)] == [
+    shown = allocations(rows, *pods)
+    assert {each.namespace for each in shown} == {"default"}
+    assert [(each.pod_uid, each.container, each.claim, each.device_ids) for each in shown] == [
         ("uid-a", "main", ClaimStatus(name="claim"), ["gpu-1", "gpu-2"]),
         ("uid-a", "main", ClaimStatus(name="other"), ["gpu-1"]),
         ("uid-a", "side", ClaimStatus(name="claim"), ["gpu-0"]),

@@ -333,6 +333,10 @@ bench-hostile: setup ## Plugins that list without end: starts of containers besi
 bench-node: setup ## What the agent costs a real node, beside a bare kubelet; as root: table, build/bench-node.json
 	$(BIN)/python -m hack.bench.node.bench
 
+.PHONY: bench-dra
+bench-dra: setup ## What observing a DRA driver costs the agent of a real node, beside the same agent without; as root: table, build/bench-dra.json (BENCH_SECONDS)
+	$(BIN)/python -m hack.bench.node.dra
+
 .PHONY: walks
 walks: setup ## Trace three walks through the programs: files entered, climbs, pass-throughs; build/walks.json (ROOT: another tree)
 	@$(BIN)/python -m hack.measure.walks $(if $(ROOT),--root $(ROOT))

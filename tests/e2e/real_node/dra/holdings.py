@@ -19,6 +19,8 @@ from hack.cluster.observe import NodeDevice
 from tests.fakes.dra import ResourceClaim
 
 Json = dict[str, Any]
+# as it is in JSON: the client's own models lack what is new
+_Pod = create_namespaced_resource("", "v1", "Pod", "pods")
 _PodDevice = create_namespaced_resource(names.GROUP, names.VERSION, names.POD_DEVICE, names.POD_DEVICES)
 _ANSWER_SECONDS = 10.0
 _ENDED = ("Succeeded", "Failed")
@@ -125,6 +127,51 @@ def by_claims(cluster: Cluster, node: str) -> set[Held]:
     }
 
 
+@dataclass(frozen=True, order=True)
+class AskedByName:
+    """A container that asked for devices by an extended resource's name, and the claim that was made of it."""
+
+    namespace: str
+    pod: str
+    container: str
+    claim: str
+    resource: str
+
+
+def asked_by_pods(cluster: Cluster, node: str) -> set[AskedByName]:
+    """What pods of the node that have not ended say, of containers that go on running."""
+    return {
+        AskedByName(
+            pod["metadata"]["namespace"], pod["metadata"]["name"], container, made["resourceClaimName"], resource
+        )
+        for pod in cluster.client.list(_Pod, namespace="*", fields={"spec.nodeName": node})
+        if pod["status"].get("phase") not in _ENDED
+        for made in [pod["status"].get("extendedResourceClaimStatus", {})]
+        for mapping in made.get("requestMappings", ())
+        for container, resource in [(mapping["containerName"], mapping["resourceName"])]
+        if container in {each["name"] for each in pod["spec"]["containers"]}
+    }
+
+
+def asked_by_pod_devices(cluster: Cluster, node: str) -> set[AskedByName]:
+    """What PodDevices of a node show."""
+    return {
+        AskedByName(
+            found["metadata"]["namespace"],
+            found["metadata"]["name"],
+            container["name"],
+            device["claim"],
+            device["extendedResource"],
+        )
+        for found in cluster.client.list(_PodDevice, namespace="*")
+        if found["spec"]["nodeName"] == node
+        for container in found.get("status", {}).get("containers", ())
+        for resource in container.get("resources", ())
+        for device in resource.get("devices", ())
+        if "extendedResource" in device
+    }
+
+
 def differences(cluster: Cluster, node: str, socket: Path, ours: Iterable[Held] = ()) -> list[str]:
     """What one says and another does not, a line each. ours: what the node's agent has given, by the containers' own word."""
     kubelets = by_kubelet(socket)
@@ -134,10 +181,11 @@ def differences(cluster: Cluster, node: str, socket: Path, ours: Iterable[Held] 
         *_compared("PodResources", given, "NodeDevices", by_node_devices(cluster, node)),
         *_compared("PodResources", given, "PodDevices", by_pod_devices(cluster, node)),
         *_compared("PodResources", of_claims, "claims", by_claims(cluster, node)),
+        *_compared("Pods", asked_by_pods(cluster, node), "PodDevices", asked_by_pod_devices(cluster, node)),
     ]
 
 
-def _compared(one: str, of_one: set[Held], other: str, of_other: set[Held]) -> list[str]:
+def _compared(one: str, of_one: set[Any], other: str, of_other: set[Any]) -> list[str]:
     return [
         *(f"{one} alone, not {other}: {held}" for held in sorted(of_one - of_other)),
         *(f"{other} alone, not {one}: {held}" for held in sorted(of_other - of_one)),

@@ -117,3 +117,36 @@ def test_a_driver_dies_and_comes_back(lab: Lab) -> None:
     of.delete("stays")
     lab.until_numbers(total=4, allocated=0, available=4)
     lab.until_equal()
+
+
+def test_restarts_of_agent_and_kubelet_lose_nobody(lab: Lab) -> None:
+    of, where = lab.of, lab.of.namespace
+    lab.apply(claim("kept", where, lab.driver.device_class, 2))
+    for name in ("first", "second"):
+        of.run(claiming(name, {"all": "kept"}))
+    lab.until_equal()
+    held = lab.until_numbers(total=4, allocated=2, available=2)["allocations"]
+
+    of.agent.kill()
+    of.start_agent()
+    # a pod that starts after it: what was published before it is not what is waited for
+    of.run(claiming("plain"))
+    lab.until_equal()
+    assert lab.until_numbers(total=4, allocated=2, available=2)["allocations"] == held
+
+    # the kubelet deletes the slices of its node when it starts, and the driver publishes them again
+    before = {found["metadata"]["uid"] for found in lab.driver.slices()}
+    of.node.kubelet.kill()
+    of.node.start_kubelet()
+    wait_until(lambda: _are_others(lab, before), "the driver has published its slices again", PATIENCE_SECONDS)
+    of.node.wait_ready()
+    of.delete("second")
+    lab.until_equal()
+    shown = lab.until_numbers(total=4, allocated=2, available=2)["allocations"]
+    assert shown == [row for row in held if row["name"] == "first"]
+    of.delete("first", "plain")
+    lab.until_numbers(total=4, allocated=0, available=4)
+
+
+def _are_others(lab: Lab, before: set[str]) -> bool:
+    return bool(now := {found["metadata"]["uid"] for found in lab.driver.slices()}) and before.isdisjoint(now)

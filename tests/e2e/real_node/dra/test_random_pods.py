@@ -3,6 +3,7 @@
 `make dra` has two hundred starts and ends; `DRA_CHANGES`, and `DRA_SEED` of a run that failed.
 """
 
+import itertools
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -36,10 +37,11 @@ _FORCED = 0.2
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of pod. holds: of what has a bound, how many. ends: by itself, soon."""
+    """A kind of pod. holds: of what has a bound, how many. shares: has the claim that others have, too. ends: by itself, soon."""
 
     body: Callable[[str], Json]
     holds: Mapping[str, int] = field(default_factory=dict)
+    shares: bool = False
     ends: bool = False
 
 
@@ -64,8 +66,8 @@ KINDS: Mapping[str, Kind] = {
     "template": Kind(lambda name: claiming(name, None, OWN), {DRIVER: 1}),
     "two-devices": Kind(lambda name: claiming(name, None, {"own": "two"}), {DRIVER: 2}),
     "two-containers": Kind(lambda name: claiming(name, None, {"own": "two"}, also=["second"]), {DRIVER: 2}),
-    "shared": Kind(lambda name: claiming(name, SHARED)),
-    "both-claims": Kind(lambda name: claiming(name, SHARED, OWN), {DRIVER: 1}),
+    "shared": Kind(lambda name: claiming(name, SHARED), shares=True),
+    "both-claims": Kind(lambda name: claiming(name, SHARED, OWN), {DRIVER: 1}, shares=True),
     "admin": Kind(lambda name: claiming(name, None, {"own": "admin"})),
     "extended": Kind(lambda name: _limits(name, {WIDGET: 1}), {DRIVER: 1}),
     "extended-two": Kind(lambda name: _limits(name, {WIDGET: 2}), {DRIVER: 2}),
@@ -105,9 +107,20 @@ class RandomPods(Lab):
         self.of.wait_running(name)
         self.running[name] = kind
 
+    def free_name(self, kind: str) -> str:
+        """One that was another pod's before, where there is one: what was known of that pod is not of this one."""
+        return next(name for number in itertools.count() if (name := f"{kind}-{number}") not in self.running)
+
     def end(self, name: str, force: bool) -> None:
-        del self.running[name]
+        kind = self.running.pop(name)
         self.of.delete(name, force=force)
+        if kind.shares and not any(each.shares for each in self.running.values()):
+            # and the next ones find another claim of that name
+            self.of.control_plane.kubectl("delete", "resourceclaim", *SHARED.values(), "-n", self.of.namespace)
+            self.apply(self.shared_claim())
+
+    def shared_claim(self) -> Json:
+        return claim(SHARED["all"], self.of.namespace, self.driver.device_class)
 
     def of_ours(self) -> Iterator[Held]:
         """By the containers' own word, as the kubelet knows nothing of these."""
@@ -133,7 +146,7 @@ def lab(nri_node: NodeUnderTest) -> Iterator[RandomPods]:
         where, widgets = of.namespace, driver.device_class
         found = RandomPods(of, driver)
         found.apply(
-            claim("shared", where, widgets),
+            found.shared_claim(),
             template("one", where, widgets),
             template("two", where, widgets, count=2),
             template("admin", where, widgets, adminAccess=True),
@@ -156,8 +169,9 @@ def test_what_is_shown_is_what_kubelet_and_claims_say(lab: RandomPods, progress:
             change = f"{name} ends"
         else:
             kind = dice.choice(fitting)
-            lab.start(f"{kind}-{number}", KINDS[kind])
-            change = f"{kind} starts"
+            name = lab.free_name(kind)
+            lab.start(name, KINDS[kind])
+            change = f"{name} starts"
         lab.until_equal(f"(DRA_SEED={SEED})")
         progress(f"{number + 1}: {change}; {len(lab.running)} run")
     assert lab.restarts() == 0

@@ -1,7 +1,10 @@
 """What a device is, in one form whichever way it was written; and what says nothing of it."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nodedevice_agent.offered_twice.identities import (
+    Kind,
     Node,
     are_different,
     base_id,
@@ -175,6 +178,7 @@ def test_two_devices_that_say_that_they_are_different(one: list[str], other: lis
         ({"x.example.com/UUID": f"GPU-{HEX}"}, [f"uuid:gpu-{HEX}"]),
         ({"gpuUuid": f"GPU-{HEX}"}, [f"uuid:gpu-{HEX}"]),
         ({"uuid": f"GPU-{HEX}", "gpuUUID": "something-else"}, [f"uuid:gpu-{HEX}"]),
+        ({"zUUID": f"GPU-{HEX}", "aaUUID": "12345678"}, [f"uuid:gpu-{HEX}"]),
         ({"uuid": f"GPU-{HEX}", "y.example.com/uuid": "12345678"}, [f"uuid:gpu-{HEX}", "uuid:12345678"]),
         ({"parentUUID": f"GPU-{HEX}", "clusterUUID": "12345678", "uuid": True, "uuids": "12345678"}, []),
         ({BUS: "0000:1b:00.0", "pciAddress": "0000:1c:00.0"}, ["pci:0000:1b:00.0"]),
@@ -216,3 +220,30 @@ def test_what_a_drivers_attributes_say(attributes: dict[str, AttributeValue], fo
 )
 def test_what_a_built_in_plugin_says(raw: Raw, found: list[str]) -> None:
     assert [*identities_of(Source.BUILT_IN, raw)] == found
+
+
+_LIKE_IDS = st.from_regex(r"(GPU-)?[0-9a-f:./@-]{0,40}(::\d+)?")
+_TEXTS = st.one_of(st.text(), _LIKE_IDS, st.sampled_from(["/dev/x1", "uuid", "/usb/a:b:c"]))
+_NAMES = st.one_of(st.text(), st.sampled_from([BUS, "a/uuid", "serial", "vendor"]))
+_NODES = st.builds(Node, _TEXTS, st.sampled_from(["", "c1:3"]), _TEXTS, st.booleans(), st.booleans())
+_RAWS = st.builds(
+    Raw,
+    _TEXTS,
+    st.dictionaries(_NAMES, st.one_of(_TEXTS, st.integers(), st.booleans())),
+    st.lists(_TEXTS).map(tuple),
+    st.lists(_NODES).map(tuple),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@given(
+    _RAWS,
+    st.sampled_from(Source),
+    st.booleans(),
+)
+def test_whatever_a_source_shows_is_read(raw: Raw, source: Source, is_of_all: bool) -> None:
+    found = identities_of(source, raw, is_of_all=is_of_all)
+    assert len({*found}) == len(found)
+    assert {kind_of(identity) for identity in found} <= {*Kind}
+    assert all(identity.partition(":")[2] for identity in found)

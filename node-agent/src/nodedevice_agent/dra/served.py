@@ -6,15 +6,17 @@ after a moment, and one that lacks some is only reported as incomplete after a l
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from msgspec.structs import replace
 from nodedevice_api import names
+from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.nodedevice import AllocationStatus, NodeDeviceStatus
 
 from nodedevice_agent import __version__, metrics
-from nodedevice_agent.devicemanager.places import Places
+from nodedevice_agent.devicemanager.places import EXCHANGE_SECONDS, Places, spare
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
@@ -30,6 +32,8 @@ GONE_SECONDS: Final = 10.0
 INCOMPLETE_SECONDS: Final = 30.0
 # until another name may have left its place
 _PLACE_SECONDS: Final = 30.0
+# names of a driver that may lose one to another driver
+_LEAST: Final = 2
 # the name of the watch of slices, in /readyz
 WATCH: Final = "resourceslices"
 # of the one connection that each resource has: the slices
@@ -93,6 +97,7 @@ class ServedByDrivers:
         self._gone_at: dict[PoolKey, float] = {}
         self._late_at: dict[PoolKey, float] = {}
         self._cordons: dict[str, Collection[str]] = {}
+        self._next_exchange = -math.inf
 
     @property
     def without_place(self) -> set[PoolKey]:
@@ -223,7 +228,9 @@ class ServedByDrivers:
     # -- internals --------------------------------------------------------------------------------------------------------------
 
     def _changed(self, keys: Iterable[PoolKey], now: float) -> set[str]:
-        return {name for key in keys for name in self._follow(key, now)}
+        """The drivers with fewest names first: a place that is free is theirs."""
+        counts = Counter(map(domain_of, self.resources))
+        return {name for key in sorted(keys, key=lambda key: (counts[key[0]], key)) for name in self._follow(key, now)}
 
     def _follow(self, key: PoolKey, now: float) -> Iterable[str]:
         """Bring what is shown of a pool up to date. Returns the names that may show something else now."""
@@ -232,9 +239,12 @@ class ServedByDrivers:
         pool, rows = self.pools.get(key), self._held.of(*key)
         self._follow_times(key, pool, now)
         is_known = key in self._shown or bool(rows) or key in self.names
-        resource = self._resource(key) if is_known else None
-        if resource is None:
+        if not is_known:
             return ()
+        name = self._name(key)
+        resource = self._resource(key, name)
+        if resource is None:
+            return self._make_room(name, now)
         resource.holders.clear()
         resource.holders.update(dict.fromkeys(held_devices(rows), ""))
         if resource.lost_to is None:
@@ -255,22 +265,44 @@ class ServedByDrivers:
         else:
             self._late_at.setdefault(key, now + INCOMPLETE_SECONDS)
 
-    def _resource(self, key: PoolKey) -> Resource | None:
-        """None where the node has no place for its name."""
+    def _name(self, key: PoolKey) -> str:
         name = self.names.get(key)
-        if name is not None and not self._is_taken(name) and name in self.resources:
+        if name is not None and not self._is_taken(name):
+            return name
+        if name is not None:
+            # who gives such devices out has its object
+            self._keys.pop(name, None)
+            self.resources.pop(name, None)
+        known = {*self._keys, *self.names.values()}
+        return resource_name(self._node_name, *key, lambda name: name in known or self._is_taken(name))
+
+    def _resource(self, key: PoolKey, name: str) -> Resource | None:
+        """None where the node has no place for its name."""
+        if name in self.resources:
             return self.resources[name]
-        if name is None or self._is_taken(name):
-            if name is not None:
-                # who gives such devices out has its object
-                self._keys.pop(name, None)
-                self.resources.pop(name, None)
-            name = resource_name(self._node_name, *key, lambda name: name in self._keys or self._is_taken(name))
         if name not in self.places.placed([name]):
             return None
         self.names[key], self._keys[name] = name, key
         resource = self.resources[name] = Resource(name)
         return resource
+
+    def _make_room(self, name: str, now: float) -> Collection[str]:
+        """Take its place from the newest pool that nobody holds any of, of the driver with most, as a plugin that registers would.
+
+        One at a time, and one a minute at most: it is waited for that its NodeDevice is deleted. Returns which one that is.
+        """
+        is_awaited = any(resource.lost_to is not None for resource in self.resources.values())
+        if is_awaited or now < self._next_exchange:
+            return ()
+        # those of others are theirs to give up
+        taken = {other: is_needed or other not in self.resources for other, is_needed in self.places.taken().items()}
+        loser = spare(name, taken)
+        # whoever has one alone would take a place back
+        if not loser or sum(domain_of(other) == domain_of(loser) for other in taken) < _LEAST:
+            return ()
+        self._next_exchange = now + EXCHANGE_SECONDS
+        self.resources[loser].displaced(name)
+        return (loser,)
 
     def _follow_state(self, resource: Resource, now: float, *, is_shown: bool, is_settling: bool) -> None:
         if is_shown and resource.state is not EndpointState.RUNNING:

@@ -251,6 +251,52 @@ def test_pools_have_a_place_among_the_names_of_the_node() -> None:
     assert node.served.without_place == set()
 
 
+def test_a_driver_that_invents_pools_leaves_a_place_to_another() -> None:
+    node = Node()
+    node.held.rows[DRIVER, "p299"] = [row("p", "a")]
+    for n in range(300):
+        node.put(f"s{n}", ["a"], pool=f"p{n}")
+    node.begin(*(f"s{n}" for n in range(300)))
+    assert len(node.served.resources) == MAX_NAMES
+    # not one of its own for another of its own
+    assert node.passes(60) == set()
+    assert node.put("other", ["b"], driver="nic.example.com") == {loser := f"{DRIVER}/p{MAX_NAMES - 1}"}
+    assert node.reason(loser) == Reason.PLACE_TAKEN
+    # it is waited for that this one is deleted
+    assert node.passes(60) == set()
+    assert node.served.forget(loser)
+    assert node.passes(60) == {"nic.example.com/devices"}
+    assert node.state("nic.example.com/devices") == "Running"
+    # a second one
+    assert len(node.put("third", ["c"], driver="third.example.com")) == 1
+
+
+def test_no_more_than_one_place_a_minute_is_taken_and_none_that_is_held_or_of_others() -> None:
+    node = Node()
+    node.served.places.others = lambda: {f"example.com/r{n}": False for n in range(MAX_NAMES - 2)}
+    node.held.rows[KEY] = [row("p", "a")]
+    node.put("s", ["a"])
+    node.put("t", ["a"], pool="free")
+    node.begin("s", "t")
+    assert node.put("u", ["b"], driver="b.example.com") == {f"{DRIVER}/free"}
+    assert node.served.forget(f"{DRIVER}/free")
+    assert node.put("u", ["b", "c"], driver="b.example.com") == {"b.example.com/devices"}
+    # what is left is held, or of others, or all that a driver has
+    node.now += 600
+    assert node.put("v", ["c"], driver="c.example.com") == set()
+    assert node.passes(600) == set()
+
+
+def test_a_new_pool_gets_no_name_that_another_had_before_the_start() -> None:
+    known = {(DRIVER, f"{NODE}-gpus"): f"{DRIVER}/gpus"}
+    node = Node(known)
+    node.put("s", ["a"], pool="gpus")
+    node.put("t", ["b"], pool=f"{NODE}-gpus")
+    node.begin("s", "t")
+    assert node.served.names[DRIVER, f"{NODE}-gpus"] == f"{DRIVER}/gpus"
+    assert node.served.names[DRIVER, "gpus"].startswith(f"{DRIVER}/gpus-")
+
+
 def test_a_pool_whose_place_is_anothers_is_deleted_and_waits_for_one() -> None:
     node = Node()
     node.put("s", ["a"])

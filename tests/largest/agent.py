@@ -41,6 +41,7 @@ from tests.largest.device_plugins import (
 from tests.largest.drivers import slices_of_drivers
 from tests.largest.kubelet import devices_given_out_by_the_kubelet, devices_of_claims
 from tests.largest.node import MANY, NAME, NAMES, UNITS, Node, Scenario, beat, many, pod
+from tests.largest.offered_twice import devices_that_are_offered_twice
 
 # of a runtime
 SANDBOXES: Final = 500
@@ -200,4 +201,5 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     slices_of_drivers,
     devices_given_out_by_the_kubelet,
     devices_of_claims,
+    devices_that_are_offered_twice,
 )

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +32,11 @@ _STATUSES: Final[Mapping[int, type[ApiError]]] = {401: Unauthorized, 403: Forbid
 _INSTALL: Final = "install nodedevice here, or name the cluster that has it by --context (docs/install.md)"
 # what each of them is called to people; a kind of ours that is missing has a remedy of its own
 _KINDS: Final = {NODE_DEVICES: "NodeDevices", POD_DEVICES: "PodDevices", CONFIGS: "NodeDeviceConfigs"}
+# as the authorizers of Kubernetes write it
+_CANNOT: Final = re.compile(
+    r'cannot (?P<verb>\w+) resource "(?P<kind>[^"]+)"(?: in API group "[^"]*")?(?: in the namespace "(?P<namespace>[^"]+)")?'
+)
+_CORDON_ROLE: Final = "nodedevice-cordon"
 _ROLES: Final = {
     NODE_DEVICES: "nodedevice-fleet-view",
     CONFIGS: "nodedevice-fleet-view",
@@ -252,9 +258,7 @@ def _sentence(status: int, message: str, what: str, login: Login) -> tuple[str, 
         problem = f"the API server {login.server} does not accept the login of {login.source}"
         return problem, "log in again: the token or certificate is invalid, or has expired"
     if status == 403:
-        role = _ROLES.get(what.split(" ", 1)[0])
-        remedy = f"an administrator can bind the ClusterRole {role} to you" if role else "an administrator can allow it"
-        return f"you may not read or change {what}: {message or 'Forbidden'}", remedy
+        return _forbidden(message, what)
     if status == 404:
         return f"{what} does not exist", "correct the name, or the namespace"
     if status == 409:
@@ -283,6 +287,18 @@ def _http_date(text: str) -> datetime | None:
         return parsedate_to_datetime(text)
     except (ValueError, TypeError):
         return None
+
+
+def _forbidden(message: str, what: str) -> tuple[str, str]:
+    """Of the authorizer its verb and kind, of whoever else refuses the words: an admission policy, or a quota."""
+    found = _CANNOT.search(message)
+    if not found:
+        return f"{what} was refused: {message or 'Forbidden'}", "an administrator can allow it"
+    verb, kind, namespace = found["verb"], found["kind"], found["namespace"]
+    where = f" of namespace {namespace}" if namespace else ""
+    role = _CORDON_ROLE if (verb, kind) == ("patch", NODE_DEVICES) else _ROLES.get(kind)
+    remedy = f"an administrator can bind the ClusterRole {role} to you" if role else "an administrator can allow it"
+    return f"you may not {verb} {kind}{where}", remedy
 
 
 def _pause(given: str, timeout_seconds: float | None) -> float:

@@ -153,7 +153,7 @@ def _not_cordoned(found: NodeDevice, device_id: str) -> Done:
     if any(each.id == device_id for each in found.remembered_cordons):
         text = "its agent remembers a cordon, which the operator will set again; uncordon it then, or cordon it and uncordon it now"
         return Done(device_id, UNKNOWN, text)
-    return Done(device_id, UNKNOWN, "not cordoned")
+    return Done(device_id, UNCHANGED, "not cordoned")
 
 
 def _index(found: NodeDevice, device_id: str) -> int | None:

@@ -136,6 +136,13 @@ def test_a_pod_without_devices(run: Run, server: FakeApiServer) -> None:
     assert run("holders", "try", "-A").status == 2
 
 
+@pytest.mark.parametrize("arguments", [["try"], ["-A"], []])
+def test_whoever_sees_node_devices_alone_sees_holders(run: Run, server: FakeApiServer, arguments: list[str]) -> None:
+    usual = run("holders", *arguments, "-o", "json").out
+    server.fault = lambda request: status(403, "no") if "/poddevices" in request.path else None
+    assert json.loads(run("holders", *arguments, "-o", "json").out) == json.loads(usual)
+
+
 def test_whoever_may_not_see_node_devices_sees_holders(run: Run, server: FakeApiServer) -> None:
     server.fault = lambda request: status(403, "no") if "/nodedevices" in request.path else None
     assert "gpu-0" in run("holders", "try").out

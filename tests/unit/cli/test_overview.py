@@ -89,11 +89,16 @@ def test_drivers_of_dra_are_one_line_each(run: Run, server: FakeApiServer) -> No
 
 
 def test_whoever_sees_only_pods_sees_those(run: Run, server: FakeApiServer) -> None:
-    server.fault = lambda request: status(403, "no") if "/nodedevices" in request.path else None
+    words = 'User "eve" cannot list resource "nodedevices" in API group "nodedevice.io" at the cluster scope'
+    server.fault = lambda request: status(403, words) if "/nodedevices" in request.path else None
+    del server.objects["/api/v1/pods"][1]
     ran = run("-n", "default")
     assert "default    try  node-a  example.com/gpu=1  Healthy" in ran.out
-    assert "Not shown: nodedevices: you may not read or change nodedevices" in ran.out
-    assert "nodedevice-fleet-view" in ran.out
+    remedy = "an administrator can bind the ClusterRole nodedevice-fleet-view to you"
+    assert (
+        f"Nothing that you may see needs you.\nNot shown: nodedevices: you may not list nodedevices; {remedy}\n"
+        in ran.out
+    )
 
 
 def test_pods_of_other_namespaces_are_named_where_they_may_not_be_seen(run: Run, server: FakeApiServer) -> None:

@@ -7,8 +7,17 @@ from typing import Any
 import click
 
 from kubectl_nodedevice.api import POD_DEVICES, core_path, path_of
-from kubectl_nodedevice.cluster import HeldDevice, HeldResource, PodDevice
-from kubectl_nodedevice.errors import FINE, NotFound, UsageProblem
+from kubectl_nodedevice.cluster import (
+    Allocation,
+    Device,
+    HeldDevice,
+    HeldResource,
+    HoldingContainer,
+    Meta,
+    NodeDevice,
+    PodDevice,
+)
+from kubectl_nodedevice.errors import FINE, Forbidden, NotFound, UsageProblem
 from kubectl_nodedevice.objects import pod_device_of
 from kubectl_nodedevice.output import BAD, GOOD, Cell, Table
 from kubectl_nodedevice.reading import Reader
@@ -35,7 +44,10 @@ def holders(context: click.Context, pod: str) -> int:
     if pod and session.flags.is_all_namespaces:
         raise UsageProblem("a pod has one namespace", "leave out -A, or the pod's name")
     reader = Reader(session.api, session.screen)
-    found = _of_pod(reader, session.namespace, pod) if pod else reader.pod_devices(session.namespace)
+    try:
+        found = _of_pod(reader, session.namespace, pod) if pod else reader.pod_devices(session.namespace)
+    except Forbidden as exc:
+        found = _by_node_devices(reader, session.namespace, pod, exc)
     lines = [line for each in found for line in _lines(each)]
     if session.screen.is_for_machines:
         session.screen.data("HolderList", {"items": [_data(each) for each in lines]})
@@ -54,6 +66,32 @@ def _of_pod(reader: Reader, namespace: str, pod: str) -> list[PodDevice]:
         reader.pod_devices(namespace)
         reader.api.get(f"pod {name}", core_path("pods", pod, namespace))
         return []
+
+
+def _by_node_devices(reader: Reader, namespace: str, pod: str, why: Forbidden) -> list[PodDevice]:
+    """The same as agents have it, for who may see NodeDevices alone. Raises `why` for who may see neither."""
+    try:
+        every = reader.node_devices()
+    except Forbidden:
+        raise why from None
+    found = [_as_pod_device(node_device, held) for node_device in every for held in node_device.allocations]
+    wanted = [each for each in found if namespace in ("", each.meta.namespace) and pod in ("", each.meta.name)]
+    return sorted(wanted, key=lambda each: (each.meta.namespace, each.meta.name))
+
+
+def _as_pod_device(found: NodeDevice, held: Allocation) -> PodDevice:
+    known = {each.id: each for each in found.devices}
+    ids = [(each, 0) for each in held.device_ids] + [(each.parent, each.parts) for each in held.parts]
+    devices = tuple(_held(known.get(each, Device(each)), parts, held) for each, parts in ids)
+    resource = HeldResource(found.resource, found.driver, found.pool, devices)
+    meta = Meta(held.pod, held.namespace, created=held.since)
+    return PodDevice(meta, found.node, held.pod_uid, containers=(HoldingContainer(held.container, (resource,)),))
+
+
+def _held(device: Device, parts: int, held: Allocation) -> HeldDevice:
+    of = device.parts.total if device.parts and parts else 0
+    claim = held.claim.name if held.claim else ""
+    return HeldDevice(device.id, device.health, device.numa_nodes, parts, of, claim)
 
 
 def _lines(found: PodDevice) -> Iterator[Line]:

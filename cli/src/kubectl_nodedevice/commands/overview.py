@@ -35,7 +35,7 @@ def _show(screen: Screen, found: Survey, unseen: list[Unseen]) -> None:
     else:
         screen.table(_own(found.own))
     screen.line()
-    _show_needs(screen, found.needs)
+    _show_needs(screen, found.needs, sees_all=not unseen)
     for each in unseen:
         screen.line(f"Not shown: {each.what}: {each.why}", FAINT)
 
@@ -78,9 +78,9 @@ def _own(own: list[PodDevice]) -> Table:
     return table
 
 
-def _show_needs(screen: Screen, needs: list[Need]) -> None:
+def _show_needs(screen: Screen, needs: list[Need], *, sees_all: bool) -> None:
     if not needs:
-        screen.line("Nothing needs you.", GOOD)
+        screen.line("Nothing needs you." if sees_all else "Nothing that you may see needs you.", GOOD)
         return
     screen.line("What needs you:", BOLD)
     shown = needs if screen.is_wide else needs[:_MOST_SHOWN]

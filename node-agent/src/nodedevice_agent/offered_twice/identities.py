@@ -15,9 +15,9 @@ from msgspec import Struct
 _DEV: Final = "/dev/"
 _HEX: Final = "[0-9a-f]"
 # Words before it are the maker's: GPU-, MIG-. After it the numbers of an instance, as old drivers name it (MIG-GPU-…/7/0), or that
-# of a share: ::0 of NVIDIA's plugin, -0 of HAMi's.
+# of a share: ::0 of NVIDIA's plugin, -0 of HAMi's, -_-0 of Alibaba's.
 _UUID: Final = re.compile(
-    rf"((?:[a-z]+-)*)({_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}})(/\d+/\d+)?(?:(?:::|-)\d+)?",
+    rf"((?:[a-z]+-)*)({_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}})(/\d+/\d+)?(?:(?:::|-_-|-)\d+)?",
     re.IGNORECASE,
 )
 _SHORTEST_UUID: Final = 8

@@ -30,6 +30,7 @@ BUS = "resource.kubernetes.io/pciBusID"
         (f"GPU-{HEX}", f"uuid:gpu-{HEX}", f"GPU-{HEX}"),
         (f"GPU-{HEX.upper()}::12", f"uuid:gpu-{HEX}", f"GPU-{HEX.upper()}"),
         (f"GPU-{HEX}-9", f"uuid:gpu-{HEX}", f"GPU-{HEX}"),
+        (f"GPU-{HEX}-_-79", f"uuid:gpu-{HEX}", f"GPU-{HEX}"),
         (HEX, f"uuid:{HEX}", HEX),
         (f"MIG-{HEX}", f"uuid:mig-{HEX}", f"MIG-{HEX}"),
         (f"MIG-GPU-{HEX}/7/0", f"uuid:mig-gpu-{HEX}/7/0", f"MIG-GPU-{HEX}/7/0"),

@@ -58,7 +58,7 @@ def no_serial(host: FakeSysfs) -> None:
 
 
 def odd_serial(host: FakeSysfs) -> None:
-    host.dongle("1-1", 0, 'a*b?[c]"\x1b[31m: {x} # é')
+    host.dongle("1-1", 0, 'a*b?[c]"\x1b[31m\x07: {x} # é')
 
 
 def raw_only(host: FakeSysfs) -> None:

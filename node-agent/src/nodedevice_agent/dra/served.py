@@ -97,7 +97,7 @@ class ServedByDrivers:
         self._gone_at: dict[PoolKey, float] = {}
         self._late_at: dict[PoolKey, float] = {}
         self._cordons: dict[str, Collection[str]] = {}
-        self._next_exchange = -math.inf
+        self._next_exchange = self._ticked_at = -math.inf
 
     @property
     def without_place(self) -> set[PoolKey]:
@@ -142,8 +142,10 @@ class ServedByDrivers:
 
     def tick(self, now: float) -> set[str]:
         """Time has passed: some may be gone, or incomplete for too long; and others may have left room."""
-        due = {key for deadlines in (self._gone_at, self._late_at) for key, at in deadlines.items() if at <= now}
-        return self._changed(due | self.without_place, now)
+        gone = {key for key, at in self._gone_at.items() if at <= now}
+        late = {key for key, at in self._late_at.items() if self._ticked_at < at <= now}
+        self._ticked_at = now
+        return self._changed(gone | late | self.without_place, now)
 
     def next_deadline(self, now: float) -> float:
         """When tick() is due."""

@@ -125,6 +125,7 @@ def test_an_incomplete_pool_is_late_after_a_while() -> None:
     node.passes(INCOMPLETE_SECONDS / 2)
     node.put("s", ["a", "b"], count=2, generation=2)
     assert node.passes(INCOMPLETE_SECONDS / 2) == {NAME}
+    assert node.passes(INCOMPLETE_SECONDS) == set()
     assert node.reason() == Reason.POOL_INCOMPLETE
     node.put("s", ["a"], generation=3)
     assert node.reason() == Reason.SERVED_BY_DRA

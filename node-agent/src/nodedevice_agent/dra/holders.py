@@ -5,6 +5,7 @@ is read by another; without it, those fields are absent.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
@@ -15,7 +16,7 @@ from nodedevice_agent.devicemanager.pods import ContainerKind, Pod
 from nodedevice_agent.dra.devices import PoolKey
 from nodedevice_agent.dra.holdings import Claim, DeviceKey, Held, PoolHoldings, device_key, held_by, holdings
 from nodedevice_agent.dra.names import is_observed
-from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS
+from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS, MAX_CLAIM_ROWS_OF_POD
 from nodedevice_agent.kubelet.readings import CheckpointReading, ClaimRow, Pace, PodName, PodReading
 
 log = logging.getLogger(__name__)
@@ -186,8 +187,10 @@ class Holders:
     def _report(self, found: PodReading) -> None:
         """Once each."""
         count = len(found.claim_rows)
+        of_pods = Counter((row.namespace, row.name) for row in found.claim_rows).values()
+        is_cut = count >= MAX_CLAIM_ROWS or max(of_pods, default=0) >= MAX_CLAIM_ROWS_OF_POD
         message = "containers have more devices by claims than are shown"
-        self._problems.report(message, "the rest is not shown" if count >= MAX_CLAIM_ROWS else "", shown=count)
+        self._problems.report(message, "the rest is not shown" if is_cut else "", shown=count)
         if found.is_listed:
             has_some = any(map(_has_devices, (self._pods or {}).values()))
             message = "the kubelet does not show which devices containers have by claims; it does since Kubernetes 1.36"

@@ -8,7 +8,7 @@ import pytest
 from nodedevice_agent.devicemanager.pods import ClaimUse, Container, ContainerKind, Pod, PodClaims, UnhealthyDevice
 from nodedevice_agent.dra.holders import Holders, Wanted
 from nodedevice_agent.dra.holdings import Claim, DeviceKey
-from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS
+from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS, MAX_CLAIM_ROWS_OF_POD
 from nodedevice_agent.kubelet.readings import CheckpointReading, PodReading
 
 from tests.unit.node_agent.dra.claimed import DRIVER, KEY, POOL, claim, pod, reading, result, row
@@ -293,7 +293,8 @@ MANY = "containers have more devices by claims than are shown"
         pytest.param([pod("a", "claim", are_prepared=False)], 0, [], id="nothing is prepared"),
         pytest.param([pod("a")], 0, [], id="no claims"),
         pytest.param([pod("a", "claim")], 1, [], id="some are shown"),
-        pytest.param([pod("a", "claim")], MAX_CLAIM_ROWS, [MANY], id="too many"),
+        pytest.param([pod("a", "claim")], MAX_CLAIM_ROWS_OF_POD - 1, [], id="as many as a pod may have"),
+        pytest.param([pod("a", "claim")], MAX_CLAIM_ROWS_OF_POD, [MANY], id="too many of a pod"),
         pytest.param(
             [
                 Pod(
@@ -316,6 +317,14 @@ def test_what_is_said_once(pods: list[Pod], rows: int, said: list[str], caplog: 
     node.holders.pods_synced(pods)
     for _ in range(3):
         node.holders.pods_read(reading(*(row("a", f"gpu-{number}") for number in range(rows))))
+    assert [record.message for record in caplog.records] == said
+
+
+@pytest.mark.parametrize(("count", "said"), [(MAX_CLAIM_ROWS - 1, []), (MAX_CLAIM_ROWS, [MANY])])
+def test_too_many_of_a_node(count: int, said: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    node = Node()
+    for _ in range(2):
+        node.holders.pods_read(reading(*(row(f"p{number // 8}", f"gpu-{number}") for number in range(count))))
     assert [record.message for record in caplog.records] == said
 
 

@@ -132,6 +132,10 @@ def test_init_containers_do_not_add_up() -> None:
     pod = Pod(Meta("p"), containers=containers)
     assert quantities.requests(pod) == {GPU: 3}
     assert quantities.largest(pod, GPU) == 3
+    # what starts after a sidecar is beside it
+    assert quantities.requests(Pod(Meta("p"), containers=(*containers[1:2], *containers[:1], *containers[3:]))) == {
+        GPU: 4
+    }
 
 
 @pytest.mark.parametrize(
@@ -198,6 +202,7 @@ def test_a_taint_that_is_tolerated_repels_nobody() -> None:
         ),
         pytest.param(['device.driver == "a" || device.driver == "b"'], "", id="or"),
         pytest.param(['!(device.driver == "a")'], "", id="not"),
+        pytest.param(["device.attributes['x'].y || true && device.driver == \"a\""], "", id="or before and"),
         pytest.param(["device.attributes['x'].y == 1"], "", id="other"),
         pytest.param(['device.driver == "a"', "device.attributes['x'].y == 1"], "a", id="two selectors"),
         pytest.param(['device.driver == "a"', 'device.driver == "b"'], "", id="two drivers"),

@@ -77,6 +77,11 @@ def test_a_name_is_unknown_only_to_who_has_seen_all_nodes(run: Run, server: Fake
     found = asked(run, "pod", "typo")
     assert codes(found) == ["NothingServes"]
     assert found["causes"][0]["message"] == f"No node has example.com/gpus; did you mean {GPU}."
+    # a name that only NodeDevices have yet
+    for each in server.objects[NODES]:
+        each["status"]["allocatable"] = {}
+    found = asked(run, "pod", "typo")
+    assert found["causes"][0]["message"] == f"No node has example.com/gpus; did you mean {GPU}."
     forbid(server, "nodes")
     assert codes(asked(run, "pod", "typo")) == []
 

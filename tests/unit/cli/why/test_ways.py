@@ -166,6 +166,13 @@ def test_two_resources_of_which_no_node_has_both() -> None:
     }
 
 
+def test_a_plugin_that_is_away_breaks_no_device() -> None:
+    """Each counts as unhealthy meanwhile, without a reason of its own."""
+    facts = change("PluginAway").do(situations.base())
+    unhealthy = situations.each_device(facts, lambda each: replace(each, health="Unhealthy"), healthy=0)
+    assert codes(unhealthy) == ["PluginAway"]
+
+
 def test_a_remembered_cordon_counts() -> None:
     facts = each_found(
         situations.base(), lambda found: replace(found, remembered_cordons=(Cordon("*", "ecc", "bob"),), available=0)

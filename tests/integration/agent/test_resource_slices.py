@@ -11,12 +11,13 @@ import pytest
 from lightkube.resources.core_v1 import Pod
 from nodedevice_agent.kube.write_budget import OBJECT_WRITES_AT_ONCE, OBJECT_WRITES_PER_SECOND
 from nodedevice_api import names
+from nodedevice_api.names import Condition, Reason
 
 from hack.cluster.observe import NodeDevice
 from tests.fakes.dra import ResourceClaim, Slices, claim, devices, pod_claims, resource_slice
 from tests.fakes.fault_proxy import FaultProxy
 from tests.fakes.pod_resources import ClaimedDevice, PodResources
-from tests.integration.agent_process import AgentNode, until
+from tests.integration.agent_process import AgentNode, condition, until
 
 Json = dict[str, Any]
 DRIVER, NIC = "gpu.vendor.example", "example.com/nic"
@@ -177,7 +178,12 @@ async def test_what_slices_say_of_others_is_shown_apart(agent_node: AgentNode, s
         (DRIVER, "updated"): 4,
         (DRIVER, "twice"): 2,
     }
-    await until_offered(agent_node, lambda seen: {key: status["total"] for key, status in seen.items()} == expected)
+    shown = await until_offered(
+        agent_node, lambda seen: {key: status["total"] for key, status in seen.items()} == expected
+    )
+    refused = condition(shown[DRIVER, "twice"], Condition.REGISTERED)
+    assert refused["reason"] == Reason.DEVICES_REFUSED
+    assert f"device-0 in {node}-twice-0 and {node}-twice-1" in refused["message"]
     # whoever is not as it should be costs nothing: only what changes is written
     versions = {key: version for key, version in _versions(agent_node).items() if key != (DRIVER, node)}
     await published(slices, resource_slice(f"{node}-own", DRIVER, node, devices(7), generation=2))

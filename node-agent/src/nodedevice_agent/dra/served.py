@@ -201,7 +201,7 @@ class ServedByDrivers:
             served_by=names.SERVED_BY_DRA,
             is_watch_stale=is_watch_stale,
             rows=with_times(found.rows, observed.allocations, wall_time),
-            said=conditions(found, shown),
+            conditions=conditions(found, shown),
         )
         return replace(status, driver=driver, pool=pool)
 

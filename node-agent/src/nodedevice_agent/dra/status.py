@@ -207,7 +207,7 @@ def _missing(name: str) -> DeviceView:
     return DeviceView(name, False, Reason.NOT_LISTED, message, present=False)
 
 
-# -- what is said of it -------------------------------------------------------------------------------------------------------
+# -- conditions ----------------------------------------------------------------------------------------------------------------
 
 
 def conditions(found: Offered, now: Snapshot) -> dict[str, _Condition]:
@@ -231,19 +231,19 @@ def _registered(found: Offered) -> _Condition:
     if found.pool is None:
         gone = f"the driver {driver} has no ResourceSlice of the pool {name} on this node"
         return "False", Reason.ENDPOINT_GONE, f"{gone}: it does not run here, or has no such pool any more"
-    said: list[tuple[str, str]] = []
+    wrong: list[tuple[str, str]] = []
     if found.cordons:
-        said.append((Reason.CORDON_NOT_POSSIBLE, _no_cordon(found, found.pool)))
+        wrong.append((Reason.CORDON_NOT_POSSIBLE, _no_cordon(found, found.pool)))
     if found.pool.twice:
         twice = ", ".join(found.pool.twice)
         message = f"the scheduler gives out none of these devices, as one is in two ResourceSlices of its pool: {twice}"
-        said.append((Reason.DEVICES_REFUSED, f"{message}; its driver has to publish each once"))
+        wrong.append((Reason.DEVICES_REFUSED, f"{message}; its driver has to publish each once"))
     if not found.pool.is_complete and found.is_late:
-        said.append((Reason.POOL_INCOMPLETE, _incomplete(found.pool)))
-    if not said:
-        offers = f"the driver {driver} offers these devices, and the scheduler gives them out by claims; they are only shown here"
-        said.append((Reason.SERVED_BY_DRA, offers))
-    return "True", said[0][0], "; ".join(message for _, message in said)
+        wrong.append((Reason.POOL_INCOMPLETE, _incomplete(found.pool)))
+    if wrong:
+        return "True", wrong[0][0], "; ".join(message for _, message in wrong)
+    offers = f"the driver {driver} offers these devices, and the scheduler gives them out by claims; they are only shown here"
+    return "True", Reason.SERVED_BY_DRA, offers
 
 
 def _incomplete(pool: Pool) -> str:

@@ -91,7 +91,7 @@ def node_device_status(
     injectable: tuple[str, str, str] | None = None,
     is_watch_stale: bool = False,
     rows: Sequence[AllocationStatus] | None = None,
-    said: Mapping[str, tuple[str, str, str]] | None = None,
+    conditions: Mapping[str, tuple[str, str, str]] | None = None,
 ) -> NodeDeviceStatus:
     """Every field of status that the agent owns.
 
@@ -102,7 +102,7 @@ def node_device_status(
     injectable: the same, from the backend; None where nothing is injected.
     is_watch_stale: whether the API server is silent over the watch of the node's pods, or of this NodeDevice.
     rows: the allocations as they are shown, sorted, where they are not the snapshot's.
-    said: by type, status, reason and message of conditions that are not the snapshot's.
+    conditions: by type, status, reason and message of conditions that are not the snapshot's.
     """
     devices, omitted = _devices(now, before, wall_time)
     earlier = _by_container(before.allocations)
@@ -140,7 +140,7 @@ def node_device_status(
                 Condition.HEALTHY: _healthy(now),
                 Condition.INJECTABLE: injectable or _NOT_INJECTED,
                 Condition.WATCHES_CURRENT: _STALE if is_watch_stale else _CURRENT,
-                **(said or {}),
+                **(conditions or {}),
             },
         ),
     )

@@ -56,9 +56,9 @@ def a_slice(name: str, devices: Iterable[Json | str] = (), **more: Any) -> Slice
 
 
 def row(pod: str, *devices: str, claim: str = "c", container: str = "main", **more: Any) -> AllocationStatus:
-    """What a container has by a claim. said: what that says of its devices."""
-    said: Sequence[ClaimedDevice] = more.pop("said", ())
-    status = ClaimStatus(name=claim, devices=list(said))
+    """What a container has by a claim. shares: what the claim says of its devices."""
+    shares: Sequence[ClaimedDevice] = more.pop("shares", ())
+    status = ClaimStatus(name=claim, devices=list(shares))
     return AllocationStatus(
         namespace="default",
         name=pod,

@@ -96,7 +96,7 @@ def test_a_slice_may_move_to_another_pool() -> None:
     assert found.get(KEY) is None
 
 
-def test_a_device_in_two_slices_is_there_once_and_said() -> None:
+def test_a_device_in_two_slices_is_there_once_and_named() -> None:
     found = Pools()
     devices = [f"d{n}" for n in range(9)]
     found.put(a_slice("s1", [*devices, "b"], count=2))

@@ -1,4 +1,4 @@
-"""What is shown of a pool: which devices a pod could get, what is said of it, and how much of it fits a NodeDevice."""
+"""What is shown of a pool: which devices a pod could get, what its conditions are, and how much of it fits a NodeDevice."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ def shown(found: Offered) -> Json:
         runtime="kubelet",
         served_by="dra",
         rows=with_times(found.rows, (), MONDAY),
-        said=conditions(found, now),
+        conditions=conditions(found, now),
     )
     encoded: Json = to_builtins(whole)
     problems = crd_rules.problems(encoded)
@@ -68,7 +68,7 @@ def numbers(found: Offered) -> tuple[int, int, int, int]:
     return whole["total"], whole["healthy"], whole["allocated"], whole["available"]
 
 
-def said(found: Offered, kind: str = Condition.REGISTERED) -> tuple[str, str, str]:
+def condition_of(found: Offered, kind: str = Condition.REGISTERED) -> tuple[str, str, str]:
     now = snapshot(found)
     return conditions(found, now)[kind]
 
@@ -90,15 +90,15 @@ def admin(name: str) -> ClaimedDevice:
         pytest.param(["a", "b"], [], {}, (2, 2, 0, 2), id="free"),
         pytest.param(["a", "b"], [row("p", "a")], {}, (2, 2, 1, 1), id="held"),
         pytest.param(["a", "b"], [row("p", "a"), row("q", "a")], {}, (2, 2, 1, 1), id="held twice"),
-        pytest.param(["a"], [row("p", "a", said=[admin("a")])], {}, (1, 1, 0, 1), id="administered"),
+        pytest.param(["a"], [row("p", "a", shares=[admin("a")])], {}, (1, 1, 0, 1), id="administered"),
         pytest.param(
             ["a"],
-            [row("p", "a", said=[admin("a"), ClaimedDevice(id="a", share_id="s")])],
+            [row("p", "a", shares=[admin("a"), ClaimedDevice(id="a", share_id="s")])],
             {},
             (1, 1, 1, 0),
             id="administered and shared",
         ),
-        pytest.param(["a"], [row("p", "a", said=[admin("a")]), row("q", "a")], {}, (1, 1, 1, 0), id="and held"),
+        pytest.param(["a"], [row("p", "a", shares=[admin("a")]), row("q", "a")], {}, (1, 1, 1, 0), id="and held"),
         pytest.param([tainted("a", "NoSchedule"), "b"], [], {}, (2, 2, 0, 1), id="no pods on it"),
         pytest.param([tainted("a", "NoExecute"), "b"], [], {}, (2, 2, 0, 1), id="nor any longer"),
         pytest.param([tainted("a", "None"), "b"], [], {}, (2, 2, 0, 2), id="a note alone"),
@@ -244,23 +244,23 @@ def test_a_device_is_shown_with_all_that_is_known_of_it() -> None:
 # -- conditions ---------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_said_of_a_pool() -> None:
+def test_the_conditions_of_a_pool() -> None:
     found = offered(pool_of("a"))
-    assert said(found)[:2] == ("True", Reason.SERVED_BY_DRA)
-    assert said(found, Condition.INJECTABLE)[:2] == ("True", Reason.SERVED_BY_DRA)
-    status_, reason, message = said(offered(None))
+    assert condition_of(found)[:2] == ("True", Reason.SERVED_BY_DRA)
+    assert condition_of(found, Condition.INJECTABLE)[:2] == ("True", Reason.SERVED_BY_DRA)
+    status_, reason, message = condition_of(offered(None))
     assert (status_, reason) == ("False", Reason.ENDPOINT_GONE)
     assert DRIVER in message
     assert NODE in message
     lost = offered(pool_of("a"), lost_to="example.com/gpu")
-    assert said(lost)[:2] == ("False", Reason.PLACE_TAKEN)
-    assert "example.com/gpu has its place" in said(lost)[2]
+    assert condition_of(lost)[:2] == ("False", Reason.PLACE_TAKEN)
+    assert "example.com/gpu has its place" in condition_of(lost)[2]
 
 
-def test_an_incomplete_pool_is_only_said_once_it_is_late() -> None:
+def test_an_incomplete_pool_is_only_reported_once_it_is_late() -> None:
     pool = pool_of("a", count=3)
-    assert said(offered(pool))[1] == Reason.SERVED_BY_DRA
-    found = said(offered(pool, is_late=True))
+    assert condition_of(offered(pool))[1] == Reason.SERVED_BY_DRA
+    found = condition_of(offered(pool, is_late=True))
     assert found[:2] == ("True", Reason.POOL_INCOMPLETE)
     assert found[2].startswith(
         f"2 of 3 ResourceSlices of the pool {NODE} are missing in its newest generation, and only"
@@ -268,7 +268,7 @@ def test_an_incomplete_pool_is_only_said_once_it_is_late() -> None:
     pools = Pools()
     pools.put(a_slice("s", ["a"]))
     pools.put(a_slice("s", [{"name": 7}], generation=2))
-    message = said(offered(pools.get(KEY), is_late=True))[2]
+    message = condition_of(offered(pools.get(KEY), is_late=True))[2]
     assert "last complete generation are shown: the devices of s are of a form" in message
 
 
@@ -276,7 +276,7 @@ def test_a_device_in_two_slices_is_named_with_both() -> None:
     pools = Pools()
     pools.put(a_slice("s0", ["a"], count=2))
     pools.put(a_slice("s1", ["a"], count=2))
-    found = said(offered(pools.get(KEY)))
+    found = condition_of(offered(pools.get(KEY)))
     assert found[:2] == ("True", Reason.DEVICES_REFUSED)
     assert "a in s0 and s1" in found[2]
 
@@ -295,7 +295,7 @@ def test_a_cordon_is_answered_with_the_rule_that_does_it(
     cordons: list[str], device_of_rule: str | None, more: str
 ) -> None:
     pool = pool_of("a", "b", *(f"d{n}" for n in range(9)))
-    found = said(offered(pool, cordons=cordons, has_rules=True))
+    found = condition_of(offered(pool, cordons=cordons, has_rules=True))
     assert found[:2] == ("True", Reason.CORDON_NOT_POSSIBLE)
     assert more in found[2]
     rule = json.loads(found[2][found[2].index("{") :])
@@ -308,17 +308,17 @@ def test_a_cordon_is_answered_with_the_rule_that_does_it(
 
 
 def test_without_such_rules_the_driver_alone_can() -> None:
-    message = said(offered(pool_of("a"), cordons=["a"]))[2]
+    message = condition_of(offered(pool_of("a"), cordons=["a"]))[2]
     assert "DeviceTaintRule" not in message
     assert "only the driver can take a device out of use" in message
-    assert "lists no device zz" in said(offered(pool_of("a"), cordons=["zz"], has_rules=True))[2]
+    assert "lists no device zz" in condition_of(offered(pool_of("a"), cordons=["zz"], has_rules=True))[2]
 
 
-def test_all_that_is_wrong_is_said_in_one_message_and_a_cordon_first() -> None:
+def test_all_that_is_wrong_is_in_one_message_and_a_cordon_first() -> None:
     pools = Pools()
     pools.put(a_slice("s0", ["a"], count=3))
     pools.put(a_slice("s1", ["a"], count=3))
-    found = said(offered(pools.get(KEY), cordons=["a"], has_rules=True, is_late=True))
+    found = condition_of(offered(pools.get(KEY), cordons=["a"], has_rules=True, is_late=True))
     assert found[1] == Reason.CORDON_NOT_POSSIBLE
     assert "in two ResourceSlices" in found[2]
     assert "are missing" in found[2]
@@ -332,7 +332,7 @@ def test_the_longest_rule_fits_a_condition() -> None:
         {n * 63: a_slice("s", [n * 63]).devices[0] for n in "abcdef"},
     )
     found = Offered(pool.key, NAME, pool, EndpointState.RUNNING, cordons=[*pool.devices], has_rules=True)
-    message = said(found)[2]
+    message = condition_of(found)[2]
     assert len(message) < MAX_MESSAGE
     json.loads(message[message.index("{") :])
 
@@ -354,7 +354,7 @@ def test_the_rule_is_one_line_of_json() -> None:
         (offered(pool_of(*"abcdef"), unhealthy=dict.fromkeys("abcde", "x")), Reason.SOME_UNHEALTHY, "), …"),
     ],
 )
-def test_what_is_said_of_its_health(found: Offered, reason: str, words: str) -> None:
-    status_, shown_reason, message = said(found, Condition.HEALTHY)
+def test_its_condition_of_health(found: Offered, reason: str, words: str) -> None:
+    status_, shown_reason, message = condition_of(found, Condition.HEALTHY)
     assert (status_, shown_reason) == ("True" if reason == Reason.ALL_HEALTHY else "False", reason)
     assert words in message

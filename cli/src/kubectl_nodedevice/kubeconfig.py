@@ -127,7 +127,11 @@ def _merged(kubeconfig: str, environment: Mapping[str, str]) -> _Merged:
     listed = (
         [kubeconfig] if kubeconfig else [each for each in environment.get("KUBECONFIG", "").split(os.pathsep) if each]
     )
-    files = [Path(each).expanduser() for each in listed] or [Path.home() / ".kube/config"]
+    try:
+        # against the folder that this was started in, which may be gone
+        files = [Path(each).expanduser().absolute() for each in listed or ["~/.kube/config"]]
+    except (OSError, RuntimeError) as exc:
+        raise LoginProblem(f"no kubeconfig can be found from here: {exc}", _REMEDY, code="NoKubeconfig") from exc
     merged = _Merged()
     for file in files:
         if not kubeconfig and not file.exists():
@@ -140,7 +144,7 @@ def _merged(kubeconfig: str, environment: Mapping[str, str]) -> _Merged:
             raise LoginProblem(
                 f"kubeconfig {file}: it is {'no kubeconfig' if content else 'empty'}", _REMEDY, code="BadKubeconfig"
             )
-        merged.add(file.absolute(), content)
+        merged.add(file, content)
     return merged
 
 

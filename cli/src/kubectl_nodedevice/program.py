@@ -1,5 +1,6 @@
 """The command line: flags, and the commands by name, each imported when it is used."""
 
+import contextlib
 import importlib
 import os
 import sys
@@ -71,14 +72,37 @@ root.params += shared_options()
 
 def run(arguments: list[str]) -> int:
     """Run one command line; return the exit status."""
+    _make_streams_safe()
     try:
         status = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # what is left in the buffer has no reader, and Python would complain about that at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _forget_output()
         return _CLOSED_PIPE
+    except OSError as exc:
+        # a full disk behind standard output, mostly; what failed elsewhere has had its own sentence
+        _forget_output()
+        Screen(out=sys.stderr).fail(
+            CliError(f"the output cannot be written: {exc.strerror or exc}", "make room for it")
+        )
+        return FAILED
     return status
+
+
+def _make_streams_safe() -> None:
+    """Of a terminal that has fewer characters the missing ones are replaced; a stream that is closed takes everything."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _forget_output() -> None:
+    """What is left in the buffer has no reader, and Python would complain about that at its end."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _run(arguments: list[str]) -> int:

@@ -68,3 +68,38 @@ def test_a_shell_asks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMP_WORDS", "kubectl-nodedevice unc")
     monkeypatch.setenv("COMP_CWORD", "1")
     assert run().out == "plain,uncordon\n"
+
+
+def _shell(server: FakeApiServer, folder: Path, script: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    """$P is the program."""
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig(folder, server.address)), **more}
+    program = f"P='{' '.join(_PROGRAM)}'; {script}"
+    return subprocess.run(["sh", "-c", program], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "words"),
+    [
+        ("$P devices >&-", 0, ""),
+        ("$P devices 2>&-", 0, ""),
+        ("$P devices --node x 2>&- >&-", 2, ""),
+        (
+            "$P devices > /dev/full",
+            2,
+            "error: the output cannot be written: No space left on device; make room for it\n",
+        ),
+        ("LC_ALL=C PYTHONIOENCODING=ascii PYTHONUTF8=0 $P -o wide >/dev/null", 1, ""),
+        ("PYTHONIOENCODING=ascii $P devices", 0, ""),
+        ("mkdir gone; cd gone; rmdir ../gone; KUBECONFIG=x $P devices", 2, "error: "),
+        ("env -u KUBECONFIG -u HOME $P devices", 2, "error: there is no kubeconfig"),
+        ("HOME= KUBECONFIG= $P devices", 2, "error: "),
+    ],
+)
+def test_where_it_is_started(server: FakeApiServer, tmp_path: Path, script: str, status: int, words: str) -> None:
+    """Streams that are closed or full, terminals with fewer characters, folders that are gone."""
+    devices = server.objects["/apis/nodedevice.io/v1alpha1/nodedevices"][0]["status"]["devices"]
+    devices[2]["message"] = "ü" * 100
+    ran = _shell(server, tmp_path, f"cd {tmp_path}; {script}")
+    assert (ran.returncode, ran.stderr[: len(words)]) == (status, words), ran
+    assert "Traceback" not in ran.stderr
+    assert words or ran.stderr == "", ran

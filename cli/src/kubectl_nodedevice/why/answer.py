@@ -30,7 +30,7 @@ def show(screen: Screen, found: Explanation, allowed: Allowed, now: datetime) ->
         screen.line(note)
     if found.words:
         since = age(found.words_at, now)
-        screen.line(f"The scheduler{f', {since} ago' if since else ''}: {found.words}")
+        screen.line(f"The {found.words_by}{f', {since} ago' if since else ''}: {found.words}")
     if found.unread:
         kinds = some(sorted({each.kind.partition(".")[0] for each in found.unread}), 9)
         roles = some(sorted({each.role for each in found.unread if each.role}), 9)
@@ -72,7 +72,7 @@ def data(found: Explanation, allowed: Allowed) -> Mapping[str, Any]:
         "isStopped": found.is_stopped,
         "causes": [_cause(each, allowed) for each in found.findings],
         "notes": list(found.notes),
-        "scheduler": {"message": found.words, "at": found.words_at},
+        "words": {"by": found.words_by, "message": found.words, "at": found.words_at},
         "unknown": [{"kind": each.kind, "why": each.why, "role": each.role} for each in found.unread],
     }
 

@@ -67,7 +67,7 @@ class Finding:
 class Explanation:
     """state: what the thing does now, in a sentence. findings: what stops it, by precedence; empty where nothing is known to.
 
-    notes: what else is worth knowing. words: of the scheduler, as they are, from when.
+    notes: what else is worth knowing. words: as they are, by the scheduler or the kubelet, from when.
     """
 
     subject: str
@@ -76,6 +76,7 @@ class Explanation:
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     words: str = ""
+    words_by: str = "scheduler"
     words_at: str = ""
     unread: tuple[Unread, ...] = ()
 

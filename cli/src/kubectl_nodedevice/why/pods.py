@@ -49,7 +49,10 @@ def _on_its_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) 
     is_running = pod.phase == "Running" and all(each.state == "running" or each.is_init for each in pod.containers)
     if not found and is_running:
         return Explanation(subject, f"{state} It runs.", is_stopped=False, unread=facts.unread)
-    return Explanation(subject, state, findings=found, unread=facts.unread, words=_node_words(facts))
+    words, at = _node_words(facts)
+    return Explanation(
+        subject, state, findings=found, unread=facts.unread, words=words, words_by="kubelet", words_at=at
+    )
 
 
 def _held(facts: Facts, pod: Pod) -> Iterator[str]:
@@ -61,10 +64,11 @@ def _held(facts: Facts, pod: Pod) -> Iterator[str]:
         yield f"{', '.join([*each.device_ids, *parts])} ({found.resource})"
 
 
-def _node_words(facts: Facts) -> str:
-    """The last warning of its node, where nothing else explains it."""
-    found = [each for each in facts.events if each.reason.startswith(("Failed", "Unexpected", "Unhealthy", "BackOff"))]
-    return found[-1].message if found else ""
+def _node_words(facts: Facts) -> tuple[str, str]:
+    """The last warning about it from its node, as of a volume that is not there, and when that was."""
+    found = [each for each in facts.events if each.reason.startswith(("Failed", "BackOff"))]
+    of_node = [each for each in found if each.reason != "FailedScheduling"]
+    return (of_node[-1].message, of_node[-1].at) if of_node else ("", "")
 
 
 def asked(pod: Pod) -> str:

@@ -65,7 +65,7 @@ def test_who_may_see_nothing_but_pods_gets_the_schedulers_words(run: Run, server
     server.objects[EVENTS] = [event("FailedScheduling", "0/2 nodes are available: 2 Insufficient example.com/gpu.")]
     found = asked(run, "pod", "late")
     assert codes(found) == []
-    assert found["scheduler"]["message"] == "0/2 nodes are available: 2 Insufficient example.com/gpu."
+    assert found["words"]["message"] == "0/2 nodes are available: 2 Insufficient example.com/gpu."
     roles = {each["kind"]: each["role"] for each in found["unknown"]}
     assert roles["nodes"] == roles["nodedevices.nodedevice.io"] == "nodedevice-fleet-view"
     ran = run("why", "pod", "late")

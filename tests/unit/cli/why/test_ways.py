@@ -6,7 +6,7 @@ import pytest
 from kubectl_nodedevice.cluster import Agent, Allocation, Condition, Container, Cordon, Lease, Meta, Pod
 from kubectl_nodedevice.why import pods
 from kubectl_nodedevice.why.facts import CLAIMS, OWN_CLAIMS, Facts, Unread
-from kubectl_nodedevice.why.kinds import DeviceClass, ResourceClaim, Slice, SliceDevice
+from kubectl_nodedevice.why.kinds import DeviceClass, Event, ResourceClaim, Slice, SliceDevice
 
 from tests.unit.cli.why import situations
 from tests.unit.cli.why.situations import GPU, NIC, NOW, UNBOUND, each_found, each_node, pod_with
@@ -188,6 +188,17 @@ def test_what_others_hold_is_named_by_pod() -> None:
 def test_a_pod_with_a_nominated_node_says_so() -> None:
     found = pods.explain(pod_with(situations.base(), nominated_node="node-a"))
     assert "The scheduler has ended pods on node-a to make room for it." in found.notes
+
+
+def test_what_its_node_says_is_not_the_schedulers() -> None:
+    events = (
+        Event("Pod", "train", "uid-1", "FailedScheduling", "0/3 nodes", "2026-01-02T03:00:00Z"),
+        Event("Pod", "train", "uid-1", "FailedMount", "no volume", "2026-01-02T03:01:00Z"),
+    )
+    found = pods.explain(replace(situations.bound(), events=events))
+    assert (found.words, found.words_by) == ("no volume", "kubelet")
+    found = pods.explain(replace(situations.base(), events=events))
+    assert (found.words, found.words_by) == ("0/3 nodes are available", "scheduler")
 
 
 def test_conditions_of_another_release_are_no_trouble() -> None:

@@ -89,7 +89,8 @@ def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str])
     is_tried = not any(each.code in ("ClaimMissing", "ClaimNotMade") for each in claims)
     own = [*_own(facts, pod, is_tried), *claims, *_resources(facts, pod)]
     having = _having(facts, pod)
-    nodes, is_apart = _candidates(_nodes(facts), having)
+    having_all, is_apart = _candidates(_nodes(facts), having)
+    nodes = _chosen(facts, pod, having_all)
     on_nodes = {node.meta.name: tuple(_on_node(facts, pod, node, having if is_apart else {})) for node in nodes}
     # one node that nothing is known against is enough for the pod
     is_everywhere = bool(on_nodes) and all(on_nodes.values())
@@ -99,7 +100,7 @@ def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str])
         subject,
         f"waits for a node and {asked(pod)}.",
         findings=findings_of([*own, *shared], len(nodes), context),
-        notes=tuple(_notes(facts, pod, nodes, on_nodes)),
+        notes=tuple(_notes(facts, pod, len(having_all), on_nodes)),
         words=words,
         words_at=at,
         unread=facts.unread,
@@ -169,6 +170,12 @@ def _candidates(nodes: tuple[Node, ...], having: Mapping[str, frozenset[str]]) -
     return tuple(node for node in nodes if node.meta.name in names), not every
 
 
+def _chosen(facts: Facts, pod: Pod, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Those that its selector and affinity allow: which, is its own choice. Where that leaves none, all, as it is a cause then."""
+    allowed = tuple(node for node in nodes if not placement.unmatched(pod, node)) if facts.has_read(NODES) else ()
+    return allowed or nodes
+
+
 def _on_node(facts: Facts, pod: Pod, node: Node, having: Mapping[str, frozenset[str]]) -> Iterator[Obstacle]:
     """having: where each node lacks something, which have what."""
     if facts.has_read(NODES):
@@ -192,10 +199,14 @@ def _scheduler(facts: Facts, pod: Pod) -> tuple[str, str]:
     return (scheduled.message, scheduled.since) if scheduled else ("", "")
 
 
-def _notes(facts: Facts, pod: Pod, nodes: tuple[Node, ...], on_nodes: dict[str, tuple[Obstacle, ...]]) -> Iterator[str]:
-    others = len(_nodes(facts)) - len(nodes)
-    if others and nodes:
+def _notes(facts: Facts, pod: Pod, having: int, on_nodes: Mapping[str, tuple[Obstacle, ...]]) -> Iterator[str]:
+    """having: how many nodes have what it asks for. on_nodes: what is on those of them that it could be on."""
+    others = len(_nodes(facts)) - having
+    if others and having:
         yield f"{counted(others, 'further node')} {'lacks' if others == 1 else 'lack'} what it asks for."
+    excluded = having - len(on_nodes)
+    if excluded:
+        yield f"{counted(excluded, 'further node')} {'is' if excluded == 1 else 'are'} excluded by its selector or affinity."
     if pod.nominated_node:
         yield f"The scheduler has ended pods on {pod.nominated_node} to make room for it."
     fitting = [name for name, found in on_nodes.items() if not found]

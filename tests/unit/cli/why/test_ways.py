@@ -190,6 +190,16 @@ def test_a_pod_with_a_nominated_node_says_so() -> None:
     assert "The scheduler has ended pods on node-a to make room for it." in found.notes
 
 
+def test_nodes_that_a_pod_does_not_want_are_no_reason() -> None:
+    """As of a DaemonSet's pod, which is of one node: the other 199 are not why it waits."""
+    name = {"key": "metadata.name", "operator": "In", "values": ["node-a"]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [name]}]}}
+    pod = pod_with(change("DevicesCordoned").do(situations.base()), affinity={"nodeAffinity": required})
+    found = pods.explain(pod)
+    assert [(each.code, each.nodes, each.of_nodes) for each in found.findings] == [("DevicesCordoned", ("node-a",), 1)]
+    assert "1 further node is excluded by its selector or affinity." in found.notes
+
+
 def test_what_its_node_says_is_not_the_schedulers() -> None:
     events = (
         Event("Pod", "train", "uid-1", "FailedScheduling", "0/3 nodes", "2026-01-02T03:00:00Z"),

@@ -28,6 +28,7 @@ from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.nri.plugin import NriPlugin
+from nodedevice_agent.offered_twice.watch import OfferedTwice
 from nodedevice_agent.plugins.run import PluginRunner
 from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
 from nodedevice_agent.runtime.backend import NriBackend
@@ -53,6 +54,7 @@ NRI: Final[dict[str, tuple[Any, str]]] = {
     "kubelet state": (KubeletReader, "run"),
     "lease": (LeaseKeeper, "run"),
     "memory": (agent, "give_back"),
+    "offered twice": (OfferedTwice, "run"),
     "node": (run, "_check_node"),
     "nodedevice": (NodeDeviceSync, "run"),
     "nri": (NriPlugin, "run"),

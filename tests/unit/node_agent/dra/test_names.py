@@ -52,6 +52,10 @@ def test_what_does_not_fit_has_a_hash(pool: str) -> None:
     assert resource_name(NODE, DRIVER, pool, free) == name
 
 
+def test_as_much_is_shown_as_there_is_room() -> None:
+    assert len(resource_name(NODE, DRIVER, "x" * 64, free)) == len(DRIVER) + 1 + 63
+
+
 def test_a_hash_is_the_same_in_each_release() -> None:
     assert resource_name(NODE, DRIVER, "a/b", free) == f"{DRIVER}/a-b-27426f57"
     assert resource_name(NODE, DRIVER, "a//☃b", free) == f"{DRIVER}/a---b-{HASH}"

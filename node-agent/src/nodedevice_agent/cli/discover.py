@@ -83,15 +83,11 @@ def _offered_gpus(plugins: PluginSettings, uuids: list[str]) -> dict[str, tuple[
 
 
 def _not_readable(state_dir: Path) -> list[str]:
+    """What is offered by NodeDeviceConfigs is known from there."""
     file = state_dir / FILE_NAME
-    try:
-        is_readable = os.access(file, os.R_OK) or not os.path.lexists(file)
-    except (OSError, ValueError):
-        is_readable = False
-    if os.access(state_dir, os.X_OK) and is_readable:
-        return []
-    if not state_dir.exists():
+    if not os.path.isdir(state_dir):
         return [f"{state_dir} is not there: no agent has run here, or it has another --state-dir"]
-    return [
-        f"{file} cannot be read, so what NodeDeviceConfigs offer already is not marked: run this as the user the agent runs as"
-    ]
+    if os.access(state_dir, os.X_OK) and (os.access(file, os.R_OK) or not os.path.lexists(file)):
+        return []
+    marked = "what NodeDeviceConfigs offer already is not marked"
+    return [f"{file} cannot be read, so {marked}: run this as the user the agent runs as"]

@@ -12,6 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 from nodedevice_agent.cli import discover as command
 from nodedevice_agent.cli.discover import discover
+from nodedevice_agent.configs.watch import FILE_NAME
 from nodedevice_agent.plugins.discovery.report import settings_lines
 from nodedevice_agent.plugins.discovery.survey import offered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -323,6 +324,31 @@ def test_a_resource_that_finds_nothing_says_so(host: FakeSysfs) -> None:
     output = run(host, plugins={"generic": [{"resourceName": "example.com/a", "groups": groups}]}).output
     assert "example.com/a has no device: " in output
     assert "no USB device has vendor 10c4; present: 0403:6001" in output
+
+
+def test_without_a_state_directory_nothing_of_configurations_is_known(
+    host: FakeSysfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = host.root.parent / "state"
+    arguments = ["--state-dir", str(state)]
+    assert f"{state} is not there: no agent has run here" in run(host, *arguments).output
+    state.mkdir()
+    assert str(state) not in run(host, *arguments).output
+    # root may read all
+    monkeypatch.setattr(os, "access", lambda path, _: str(state) not in str(path))
+    assert "cannot be read, so what NodeDeviceConfigs offer already is not marked" in run(host, *arguments).output
+
+
+def test_what_a_configuration_offers_is_marked(host: FakeSysfs) -> None:
+    """The agent keeps those of its node; the API server is not asked."""
+    stick(host)
+    [one] = found(host)
+    kept = {
+        "labels": {},
+        "configs": [{"name": "a", "generation": 1, "plugins": one["plugins"], "keys": ["plugins"]}],
+    }
+    (host.root.parent / FILE_NAME).write_text(json.dumps(kept))
+    assert found(host)[0]["offeredAs"] == ["example.com/ftdi-ft232r-usb-uart"]
 
 
 ODD: dict[str, Callable[[Path], object]] = {

@@ -45,8 +45,8 @@ _SHOWN: Final = {
     Reason.SERVED_BY_KUBELET: "the kubelet of {node} serves this resource and counts it; it is only shown here",
     Reason.SERVED_BY_DRA: (
         # the same for all of a fleet, as there may be many
-        "a DRA driver offers these devices in ResourceSlices of the node, and the scheduler gives them out by claims; they are only "
-        "shown here"
+        "a DRA driver offers these devices in ResourceSlices of the node, and the scheduler gives them out by claims; they are "
+        "only shown here"
     ),
     Reason.FREE_WITHDRAWN: (
         "{node} shows only devices in use, as the agent has been silent for too long; the others return with the agent"

@@ -21,7 +21,7 @@ from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDevice
-from tests.integration.why.situations import PROGRAM, Situation
+from tests.integration.why.situations import PROGRAM, Situation, ask
 
 # how each role is bound, as the chart's notes and security.md say it
 _BINDINGS: dict[Role, tuple[str, ...]] = {
@@ -175,3 +175,16 @@ def test_the_line_can_be_run_by_whom_it_is_shown_to(stage: Stage, row: Row) -> N
     # without a kubelet there is no output, which the API server says after it has allowed it
     if not line.startswith("kubectl logs"):
         assert done.returncode in ((0, 1) if " nodedevice " in f" {line} " else (0,)), done.stderr
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_a_reader_with_any_role_has_an_answer(stage: Stage, role: Role) -> None:
+    """Of the pod where they may see pods; what they may not read is named, with the role that may."""
+    words = ["pod", stage.namespace, "--namespace", stage.namespace]
+    if role in (Role.FLEET_VIEW, Role.CORDON):
+        words = ["node", stage.at.nodes[1]]
+    answer = ask(stage.kubeconfig(role), *words)
+    unknown = {each["kind"]: each["role"] for each in answer["unknown"]}
+    assert ("nodes" in unknown) == (role in (Role.VIEW, Role.EDIT, Role.CORDON))
+    assert ("nodedevices.nodedevice.io" in unknown) == (role in (Role.VIEW, Role.EDIT))
+    assert set(unknown.values()) <= {"view", "nodedevice-view", "nodedevice-fleet-view"}

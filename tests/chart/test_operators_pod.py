@@ -27,8 +27,7 @@ OTHERS = {
     "uncordon": ["a", "--device", "b"],
     "discover": ["a"],
 }
-# these ask no cluster
-OF_SHELLS = {"completion", "__complete"}
+ASK_NO_CLUSTER = {"completion", "__complete", "config"}
 
 
 @pytest.fixture
@@ -90,4 +89,4 @@ def test_for_the_rest_it_sends_people_to_themselves(in_pod: Typed, command: str)
 
 
 def test_each_command_is_in_one_of_the_lists() -> None:
-    assert {*ALLOWED, *OTHERS, *OF_SHELLS} - {""} == set(program.COMMANDS)
+    assert {*ALLOWED, *OTHERS, *ASK_NO_CLUSTER} - {""} == set(program.COMMANDS)

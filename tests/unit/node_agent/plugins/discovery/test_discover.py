@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -371,6 +372,19 @@ def test_odd_trees_end_in_a_list(host: FakeSysfs, name: str) -> None:
     ODD[name](host.root)
     for arguments in ((), ("-o", "json")):
         assert run(host, *arguments).exit_code == 0
+
+
+def test_a_device_that_hangs_ends_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel keeps a reader of sysfs waiting; whoever asked gets the prompt back."""
+    over = threading.Event()
+    monkeypatch.setattr(command, "hardware", lambda root: over.wait())
+    monkeypatch.setattr(command, "_MOST_SECONDS", 0.0)
+    try:
+        result = CliRunner().invoke(discover, ["--state-dir", str(tmp_path)])
+    finally:
+        over.set()
+    assert result.exit_code == 1
+    assert "a device hangs; the kernel log (dmesg) names it" in result.output
 
 
 def test_a_mistake_in_the_settings_is_one_line(tmp_path: Path) -> None:

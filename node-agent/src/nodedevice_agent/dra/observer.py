@@ -107,6 +107,9 @@ class DriverObserver:
         elif not may_follow and following is not None:
             following.cancel()
             following = None
+        if self.served.is_blind is not (is_served and not may_follow):
+            self.served.is_blind = not self.served.is_blind
+            self._published(self.served.resources)
         if not is_served:
             self.synced([], 0)
         await self._until_asked_again(ASK_STALE_SECONDS if is_served and not may_follow else ASK_SECONDS)

@@ -85,6 +85,8 @@ class ServedByDrivers:
         self.is_off = is_off
         # whether the API server serves DeviceTaintRules
         self.has_rules = False
+        # whether slices are not followed any more although there are some, for want of the right
+        self.is_blind = False
         # False until the first list of slices
         self.is_synced = False
         self.names: dict[PoolKey, str] = {**known}
@@ -199,7 +201,7 @@ class ServedByDrivers:
             version=__version__,
             runtime=names.RUNTIME_KUBELET,
             served_by=names.SERVED_BY_DRA,
-            is_watch_stale=is_watch_stale,
+            is_watch_stale=is_watch_stale or self.is_blind,
             rows=with_times(found.rows, observed.allocations, wall_time),
             conditions=conditions(found, shown),
         )

@@ -9,7 +9,7 @@ from nodedevice_agent.dra.observer import ASK_SECONDS, known_names
 from nodedevice_agent.dra.served import GONE_SECONDS
 from nodedevice_agent.dra.slices import PLURAL
 from nodedevice_agent.errors import ApiForbidden, ApiUnreachable
-from nodedevice_api.names import Reason
+from nodedevice_api.names import Condition, Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
 
 from tests.fakes.virtual_time import later, virtual_time
@@ -65,6 +65,24 @@ async def test_without_the_right_it_is_asked_for_again_each_minute(
         await node.put("s", "a")
         await later(200)
         assert node.devices() == ["a"]
+
+
+async def test_without_the_right_any_more_what_is_shown_is_not_current(node: Node) -> None:
+    def is_current() -> str:
+        status = node.served.status(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
+        assert status is not None
+        return next(each.status for each in status.conditions if each.type == Condition.WATCHES_CURRENT)
+
+    await node.put("s", "a")
+    async with node.running():
+        assert is_current() == "True"
+        node.api.fails, node.api.is_stale = ApiForbidden("listing resourceslices", "no", 403), True
+        node.published.clear()
+        await later(180)
+        assert (node.published, is_current(), node.devices()) == ([NAME], "False", ["a"])
+        node.api.fails, node.api.is_stale = None, False
+        await later(180)
+        assert (node.published, is_current()) == ([NAME, NAME], "True")
 
 
 async def test_an_api_server_that_does_not_answer_is_asked_again(node: Node) -> None:

@@ -1,7 +1,7 @@
 """Three nodes with real agents, a real operator, a real extender, and everything going wrong that an alert or a panel shows.
 
-busy      devices held, broken, waited for, none free of a resource; a plugin that fails; a resource of somebody else's; a damaged
-          checkpoint; a configuration that its agent refuses, as all do
+busy      devices held, broken, waited for, offered twice, none free of a resource; a plugin that fails; a resource of somebody
+          else's; a damaged checkpoint; a configuration that its agent refuses, as all do
 runtime   devices given through the container runtime; a container that runs without; one that was refused
 refused   the API server takes no change of its Node's capacity and no renewal of its Lease; its checkpoint cannot be written
 """
@@ -32,6 +32,9 @@ from tests.monitoring.extender import PlayedScheduler, scheduled
 from tests.monitoring.prometheus import Target
 
 FAILING, TAKEN, FULL = "example.com/failing", "example.com/taken", "example.com/full"
+# plugins of two domains that list one device, by its UUID
+TWICE = "example.com/twice", "example.org/twice"
+_UUID = "GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76"
 # more than the alert wants, each by another writer: one alone would soon be a conflict
 _DRIFTS = 5
 _PATIENCE_SECONDS = 60.0
@@ -194,6 +197,8 @@ async def _set_busy(node: AgentNode) -> FakePlugin:
     failing = await node.plugin(1, FAILING)
     failing.knobs.allocate_error = RpcFailure()
     await node.plugin(1, TAKEN)
+    for resource in TWICE:
+        await node.plugin({_UUID: FakeDevice()}, resource)
     await node.plugin(1, FULL)
     await node.pod("fills", resource=FULL)
     await node.pod("holder")

@@ -145,7 +145,8 @@ def _compared(offers: Sequence[Offer], entries: Sequence[_Entry]) -> Iterator[tu
     else:
         first = entries[0]
         second = next((e for e in entries if offers[e[0]].program != offers[first[0]].program), first)
-        found = ((anchor, entry) for entry in entries for anchor in (first, second) if anchor is not entry)
+        # each in the order of entries, so that no pair comes twice
+        found = iter({(min(a, e), max(a, e)) for e in entries for a in (first, second) if a is not e})
     return ((one, other) for one, other in found if offers[one[0]].program != offers[other[0]].program)
 
 

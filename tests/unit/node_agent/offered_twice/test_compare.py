@@ -266,5 +266,15 @@ def test_steps_and_work_grow_with_the_devices_alone() -> None:
     assert sum(map(len, found.values())) <= 4 * 256
 
 
+def test_each_of_very_many_knows_of_one_of_another_program() -> None:
+    alike = [offer(Source.KUBELET, [Raw(UUID)], name=f"a.example.com/gpu{n}") for n in range(12)]
+    other = offer(Source.KUBELET, [Raw(UUID)], name="b.example.com/gpu")
+    found = findings(*alike, other)
+    assert {finding.other.resource_name for each in alike for finding in found[each.resource_name]} == {
+        other.resource_name
+    }
+    assert len(found[other.resource_name]) == len(alike)
+
+
 def test_one_source_costs_nothing() -> None:
     assert not list(find([offer(Source.KUBELET, [Raw(UUID)])], {}))

@@ -19,6 +19,13 @@ POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 # what holds the operator to parts of a right beside its first policy
 OPERATORS_ALSO = ("nodedevice-operator-nodedevices", "nodedevice-operator-cordons", "nodedevice-operator-pods")
 
+OPERATORS_ROLES = ("nodedevice-operator-election", "nodedevice-operator-check")
+FOR_PEOPLE = {
+    *(("ClusterRole", "", f"nodedevice-{name}") for name in ("view", "fleet-view", "cordon")),
+    *(("Role", namespace, "nodedevice-fleet-view") for namespace in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE)),
+    *((kind, "", "nodedevice-cordon") for kind in POLICIES),
+}
+
 
 def rendered(values: dict[str, Any] | None = None) -> dict[tuple[str, str, str], dict[str, Any]]:
     """The chart's objects, but for its CRDs and hooks, by kind, namespace and name."""
@@ -37,7 +44,8 @@ def test_renders_these_objects_and_no_others() -> None:
         *((kind, "", account) for kind in ("ClusterRole", "ClusterRoleBinding") for account in accounts),
         *((kind, AGENTS_NAMESPACE, account) for kind in ("Role", "RoleBinding") for account in accounts),
         *((kind, "", name) for kind in POLICIES for name in (*accounts, *OPERATORS_ALSO, "nodedevice-configs")),
-        *((kind, SYSTEM_NAMESPACE, "nodedevice-operator-election") for kind in ("Role", "RoleBinding")),
+        *((kind, SYSTEM_NAMESPACE, name) for kind in ("Role", "RoleBinding") for name in OPERATORS_ROLES),
+        *FOR_PEOPLE,
         *(("ConfigMap", SYSTEM_NAMESPACE, account) for account in accounts),
         ("DaemonSet", SYSTEM_NAMESPACE, "nodedevice-agent"),
         ("Deployment", SYSTEM_NAMESPACE, "nodedevice-operator"),
@@ -58,6 +66,10 @@ def test_a_policy_can_be_switched_off(value: str, policies: list[str]) -> None:
     assert missing == {(kind, "", name) for kind in POLICIES for name in policies}
 
 
+def test_the_roles_for_people_can_be_left_out() -> None:
+    assert set(rendered()) - set(rendered({"peopleRoles": False})) == FOR_PEOPLE
+
+
 def test_lease_namespace_can_be_another() -> None:
     namespaces = {namespace for _, namespace, _ in rendered({"agents": {"leaseNamespace": "leases-of-agents"}})}
     assert namespaces == {"", SYSTEM_NAMESPACE, "leases-of-agents"}
@@ -69,7 +81,7 @@ def test_every_object_is_labelled() -> None:
         assert labels["app.kubernetes.io/name"] == "nodedevice", object_id
         assert labels["app.kubernetes.io/instance"] == "nodedevice", object_id
         assert labels["app.kubernetes.io/managed-by"] == "Helm", object_id
-        assert labels["app.kubernetes.io/component"] in {"agent", "operator"}, object_id
+        assert labels["app.kubernetes.io/component"] in {"agent", "operator", "people"}, object_id
 
 
 @pytest.mark.parametrize("distribution", ["node-agent", "operator"])

@@ -26,13 +26,12 @@ def make(installed: ControlPlane, namespace: str) -> Iterator[Make]:
     numbers = iter(range(_FIRST, _FIRST + 99))
     with ExitStack() as undo:
 
-        def make_one(*, is_bound: bool = False, has_agents: bool = True, played_by: str = "") -> Situation:
+        def make_one(*, is_bound: bool = False, played_by: str = "") -> Situation:
             at = Situation(installed, namespace, next(numbers), is_bound=is_bound)
             at.make_nodes(played_by)
             undo.callback(at.remove)
-            if has_agents:
-                at.make_agents()
-                at.wait_shown()
+            at.make_agents()
+            at.wait_shown()
             return at
 
         yield make_one
@@ -68,12 +67,14 @@ def replica_set(at: Situation, **spec: Any) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("operator")
 def test_a_quota_that_refuses_the_pod(make: Make) -> None:
-    at = make(has_agents=False)
+    at = make()
+    at.patch_nodes({"spec": {"unschedulable": True}})
     meta = {"name": "team", "namespace": at.namespace}
     hard = {f"requests.{at.resource}": "0"}
     at.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}}, replica_set(at))
     wait_until(lambda: _says(at, "web"), "the controller is refused")
-    found = wait_codes(at, "QuotaExceeded", name="web")
+    # with what would stop it then
+    found = wait_codes(at, "QuotaExceeded", "NodeCordoned", name="web")
     assert "exceeded quota: team" in found["causes"][0]["message"]
 
 
@@ -84,8 +85,9 @@ def _says(at: Situation, name: str) -> bool:
     )
 
 
+@pytest.mark.usefixtures("operator")
 def test_whatever_else_refuses_the_pod(make: Make) -> None:
-    at = make(has_agents=False)
+    at = make()
     at.apply(replica_set(at, serviceAccountName="nobody"))
     wait_until(lambda: _says(at, "web"), "the controller is refused")
     wait_codes(at, "CreationRefused", name="web")

@@ -1,33 +1,33 @@
 """`why pod` of a pod that does not exist: who refused to make it, or how it is really called. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Final
 
-from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
+from kubectl_nodedevice.text import age
+from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import Facts
 from kubectl_nodedevice.why.kinds import Event
 
 _QUOTA: Final = re.compile(r"exceeded quota: ([^ ,]+)")
 
 
-def explain(facts: Facts) -> Explanation | None:
-    """None where nothing refused such a pod: the name is wrong."""
-    refused = [each for each in facts.events if _is_about(each, facts.name)]
-    if not refused:
-        return None
-    last = refused[-1]
-    owner = f"{last.about_kind.lower()}/{last.about_name}"
-    quota = _QUOTA.search(last.message)
-    fields = {"words": last.message, "owner": owner, "quota": quota.group(1) if quota else ""}
-    code = "QuotaExceeded" if quota else "CreationRefused"
-    context = {"pod": facts.name, "namespace": facts.namespace}
-    return Explanation(
-        f"pod {facts.namespace}/{facts.name}",
-        f"does not exist: {last.about_kind} {last.about_name} cannot make it.",
-        findings=findings_of([Obstacle(code, fields=fields)], context=context),
-        unread=facts.unread,
+def refusal(events: Iterable[Event], name: str) -> Event | None:
+    """The last Event of a controller that could not make such a pod; None where there is none, and the name is wrong."""
+    refused = [each for each in events if _is_about(each, name)]
+    return refused[-1] if refused else None
+
+
+def obstacle(event: Event, now: datetime) -> Obstacle:
+    """Whoever refused the pod, and in which words."""
+    quota = _QUOTA.search(event.message)
+    since = age(event.at, now)
+    words = f"{event.message}{f' ({since} ago)' if since else ''}"
+    fields = {"words": words, "owner": f"{event.about_kind.lower()}/{event.about_name}"}
+    return Obstacle(
+        "QuotaExceeded" if quota else "CreationRefused", fields={**fields, "quota": quota[1] if quota else ""}
     )
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from kubectl_nodedevice.output import BOLD, FAINT, GOOD, Screen
+from kubectl_nodedevice.output import Screen
+from kubectl_nodedevice.styles import BOLD, FAINT, GOOD
 from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.explanation import Explanation, Finding
 from kubectl_nodedevice.why.reasons import Access, line_of

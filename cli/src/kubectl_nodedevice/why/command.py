@@ -31,12 +31,11 @@ def pod(context: click.Context, name: str) -> int:
     session = current(context)
     namespace, name = _named(session, name)
     found = gather.of_pod(session, namespace, name)
-    explained = pods.explain(found) if found.pod else absent.explain(found)
-    if explained is None:
+    if found.pod is None and found.refused is None:
         meant = absent.similar(found)
         remedy = f"did you mean {', '.join(meant)}?" if meant else "kubectl get pods --all-namespaces has all names"
         raise CliError(f"there is no pod {name} in namespace {namespace}, and no Event of one that was refused", remedy)
-    return _answer(session, found, explained)
+    return _answer(session, found, pods.explain(found))
 
 
 def _named(session: Session, name: str) -> tuple[str, str]:

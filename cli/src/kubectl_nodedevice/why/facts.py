@@ -26,8 +26,9 @@ DeviceName = tuple[str, str, str]
 class Facts:
     """pod: None where there is none of that name. extended_claim: what the scheduler made for the pod's extended resources.
 
-    capacity_owners: field managers by node and resource. pods: of the namespace, where there is no such pod. A kind that
-    could not be read is empty here, and in `unread`.
+    capacity_owners: field managers by node and resource. pods: of the namespace, where there is no such pod. refused: the Event
+    of a controller that could not make it; `pod` is what it would have made. A kind that could not be read is empty here, and
+    in `unread`.
     """
 
     now: datetime
@@ -45,6 +46,7 @@ class Facts:
     templates: frozenset[str] = frozenset()
     pods: tuple[Pod, ...] = ()
     events: tuple[Event, ...] = ()
+    refused: Event | None = None
     capacity_owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
     unread: tuple[Unread, ...] = ()
 

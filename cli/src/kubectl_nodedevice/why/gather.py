@@ -12,13 +12,21 @@ from kubectl_nodedevice.errors import Forbidden, NotFound
 from kubectl_nodedevice.objects import list_of, map_of, text_of
 from kubectl_nodedevice.reading import AGENTS_NAMESPACE, Reader
 from kubectl_nodedevice.session import Session
+from kubectl_nodedevice.why import absent, kinds
 from kubectl_nodedevice.why import facts as kinds_of
-from kubectl_nodedevice.why import kinds
 from kubectl_nodedevice.why.facts import Facts, Unread
 from kubectl_nodedevice.why.links.quantities import requests
 
 T = TypeVar("T")
 _DRA: Final = "/apis/resource.k8s.io/v1"
+# who makes pods, and where it is
+_CONTROLLERS: Final[Mapping[str, str]] = {
+    "ReplicaSet": "/apis/apps/v1",
+    "StatefulSet": "/apis/apps/v1",
+    "DaemonSet": "/apis/apps/v1",
+    "Job": "/apis/batch/v1",
+    "ReplicationController": "/api/v1",
+}
 _FLEET_VIEW: Final = "nodedevice-fleet-view"
 # with which role each kind can be read; the others by whoever may read pods
 _ROLES: Final[Mapping[str, str]] = {
@@ -77,36 +85,57 @@ def of_pod(session: Session, namespace: str, name: str) -> Facts:
         raw = session.api.get(f"pods {name}", core_path("pods", name, namespace))
     except NotFound:
         return _of_absent(gathering, namespace, name)
+    return gathering.facts(**_around(gathering, namespace, name, raw))
+
+
+def _around(gathering: Gathering, namespace: str, name: str, raw: Json) -> dict[str, Any]:
+    """All that matters to that pod, which may not exist yet."""
     pod = objects.pod_of(raw)
     nodes, owners = _nodes(gathering, objects.text_of(raw, "spec", "nodeName"))
     has_claims = bool(pod.claims) or bool(requests(pod))
-    return gathering.facts(
-        namespace=namespace,
-        name=name,
-        pod=pod,
-        pod_device=_pod_device(gathering, namespace, name),
-        extended_claim=text_of(raw, "status", "extendedResourceClaimStatus", "resourceClaimName"),
-        nodes=nodes,
-        node_devices=_node_devices(gathering, pod.node)
+    return {
+        "namespace": namespace,
+        "name": name,
+        "pod": pod,
+        "pod_device": _pod_device(gathering, namespace, name) if pod.meta.uid else None,
+        "extended_claim": text_of(raw, "status", "extendedResourceClaimStatus", "resourceClaimName"),
+        "nodes": nodes,
+        "node_devices": _node_devices(gathering, pod.node)
         if pod.node
         else _of_resources(gathering, sorted(requests(pod))),
-        leases=tuple(gathering.all_of(kinds_of.LEASES, lease_path(AGENTS_NAMESPACE), objects.lease_of)),
-        classes=_dra(gathering, kinds_of.CLASSES, "deviceclasses", kinds.class_of) if has_claims else (),
-        slices=_dra(gathering, kinds_of.SLICES, "resourceslices", kinds.slice_of) if has_claims else (),
-        claims=_claims(gathering, namespace) if has_claims else (),
-        templates=_templates(gathering, namespace) if pod.claims else frozenset(),
-        events=_events(gathering, namespace, f"involvedObject.uid={pod.meta.uid}"),
-        capacity_owners=owners,
-    )
+        "leases": tuple(gathering.all_of(kinds_of.LEASES, lease_path(AGENTS_NAMESPACE), objects.lease_of)),
+        "classes": _dra(gathering, kinds_of.CLASSES, "deviceclasses", kinds.class_of) if has_claims else (),
+        "slices": _dra(gathering, kinds_of.SLICES, "resourceslices", kinds.slice_of) if has_claims else (),
+        "claims": _claims(gathering, namespace) if has_claims else (),
+        "templates": _templates(gathering, namespace) if pod.claims else frozenset(),
+        "events": _events(gathering, namespace, f"involvedObject.uid={pod.meta.uid}") if pod.meta.uid else (),
+        "capacity_owners": owners,
+    }
 
 
 def _of_absent(gathering: Gathering, namespace: str, name: str) -> Facts:
+    """Of a pod that a controller cannot make: as its template has it."""
+    refused = absent.refusal(_events(gathering, namespace, "reason=FailedCreate"), name)
+    if refused is None:
+        pods = gathering.all_of("pods", core_path("pods", namespace=namespace), objects.pod_of)
+        return gathering.facts(namespace=namespace, name=name, pods=tuple(pods))
+    template = _template(gathering, namespace, refused)
+    if not template:
+        return gathering.facts(namespace=namespace, name=name, refused=refused)
+    raw = {"metadata": {"name": name, "namespace": namespace}, "spec": map_of(template, "spec")}
     return gathering.facts(
-        namespace=namespace,
-        name=name,
-        events=_events(gathering, namespace, "reason=FailedCreate"),
-        pods=tuple(gathering.all_of("pods", core_path("pods", namespace=namespace), objects.pod_of)),
+        refused=refused, **(_around(gathering, namespace, name, raw) | {"pod_device": None, "events": ()})
     )
+
+
+def _template(gathering: Gathering, namespace: str, refused: kinds.Event) -> Json:
+    """Of the controller that the Event is about; empty where it is not one of Kubernetes' own, or may not be read."""
+    base = _CONTROLLERS.get(refused.about_kind)
+    if base is None:
+        return {}
+    plural = f"{refused.about_kind.lower()}s"
+    path = f"{base}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(refused.about_name, safe='')}"
+    return map_of(gathering.one_of(plural, path, refused.about_name), "spec", "template")
 
 
 def of_node(session: Session, name: str) -> Facts:

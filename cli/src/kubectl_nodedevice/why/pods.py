@@ -1,13 +1,16 @@
 """`why pod`: from the request to the first broken link, and every other link that would stop the pod by itself. Pure."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from kubectl_nodedevice.cluster import Meta, Node, Pod
 from kubectl_nodedevice.text import age, counted, moment, some
+from kubectl_nodedevice.why import absent
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
 from kubectl_nodedevice.why.facts import CLASSES, NODE_DEVICES, NODES, Facts
+from kubectl_nodedevice.why.kinds import Event
 from kubectl_nodedevice.why.links import bound, offers, placement, pod_claims, supply
 from kubectl_nodedevice.why.links.devices import Wanted
 from kubectl_nodedevice.why.links.quantities import largest, requests
@@ -20,15 +23,26 @@ _CLAIMS: Final = "its claims"
 
 def explain(facts: Facts) -> Explanation:
     """Why the pod of `facts` does not run with its devices."""
-    pod = facts.pod
-    assert pod is not None
-    subject = f"pod {pod.meta.namespace}/{pod.meta.name}"
-    context = {"pod": pod.meta.name, "namespace": pod.meta.namespace, "owner": pod.meta.owner.lower()}
+    pod = facts.pod or Pod(Meta(facts.name, facts.namespace))
+    subject = f"pod {facts.namespace}/{facts.name}"
+    context = {"pod": facts.name, "namespace": facts.namespace, "owner": pod.meta.owner.lower()}
+    if facts.refused is not None:
+        return _refused(facts, pod, facts.refused, subject, context)
     if pod.is_over or pod.meta.deleted:
         return _ended(facts, pod, subject, context)
     if pod.node:
         return _on_its_node(facts, pod, subject, context)
     return _without_node(facts, pod, subject, context)
+
+
+def _refused(facts: Facts, pod: Pod, event: Event, subject: str, context: dict[str, str]) -> Explanation:
+    """It was never made; what would stop it then is examined as if it had been."""
+    found = findings_of([absent.obstacle(event, facts.now)], context=context)
+    state = f"does not exist: {event.about_kind} {event.about_name} cannot make it."
+    if facts.pod is None:
+        return Explanation(subject, state, findings=found, unread=facts.unread)
+    made = _without_node(facts, pod, subject, context)
+    return replace(made, state=f"{state} It would ask for {_wanted(pod)}.", findings=(*found, *made.findings))
 
 
 def _ended(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
@@ -73,9 +87,14 @@ def _node_words(facts: Facts) -> tuple[str, str]:
 
 def asked(pod: Pod) -> str:
     """Such as: asks for 2 of vendor.com/gpu."""
+    wanted = _wanted(pod)
+    return f"asks for {wanted}"
+
+
+def _wanted(pod: Pod) -> str:
     wanted = [f"{number} {resource}" for resource, number in requests(pod).items()]
     wanted += [f"claim {each.claim or each.template or each.name}" for each in pod.claims]
-    return f"asks for {listed(wanted)}" if wanted else "asks for no device"
+    return listed(wanted) if wanted else "no device"
 
 
 def listed(words: list[str]) -> str:

@@ -393,7 +393,7 @@ ALONE = (
 
 def _refused(message: str) -> Callable[[Facts], Facts]:
     event = Event("ReplicaSet", "train", "uid-rs", "FailedCreate", message, RECENT)
-    return lambda facts: replace(facts, pod=None, events=(event,))
+    return lambda facts: replace(facts, refused=event)
 
 
 ABSENT = (

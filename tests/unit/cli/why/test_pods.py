@@ -10,7 +10,7 @@ from kubectl_nodedevice.why.facts import Facts
 from kubectl_nodedevice.why.reasons import PRECEDENCE
 
 from tests.unit.cli.why import situations
-from tests.unit.cli.why.situations import ALONE, BOUND, UNBOUND, Change
+from tests.unit.cli.why.situations import ABSENT, ALONE, BOUND, UNBOUND, Change
 
 
 def codes(facts: Facts) -> list[str]:
@@ -22,7 +22,7 @@ def in_order(*changes: Change) -> list[str]:
     return sorted({each.code for each in changes}, key=lambda code: PRECEDENCE[code])
 
 
-@pytest.mark.parametrize("change", [*UNBOUND, *ALONE], ids=lambda change: change.id)
+@pytest.mark.parametrize("change", [*UNBOUND, *ALONE, *ABSENT], ids=lambda change: change.id)
 def test_what_keeps_a_pod_from_a_node(change: Change) -> None:
     assert codes(change.do(situations.base())) == [change.code]
 

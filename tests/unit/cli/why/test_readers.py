@@ -115,6 +115,29 @@ def test_a_pod_that_a_quota_refuses_is_found_by_its_controller(run: Run, server:
         assert found["causes"][0]["help"]["command"] == "kubectl describe resourcequota team --namespace default"
 
 
+def test_what_would_stop_a_refused_pod_besides_is_named(run: Run, server: FakeApiServer) -> None:
+    for each in server.objects[NODES]:
+        each["spec"] = {"unschedulable": True}
+    made = pod("web-x", node="")
+    template = {
+        "metadata": {},
+        "spec": made["spec"] | {"resourceClaims": [{"name": "a", "resourceClaimTemplateName": "t"}]},
+    }
+    server.objects["/apis/apps/v1/replicasets"] = [
+        {"metadata": {"name": "web-5d9c", "namespace": "default"}, "spec": {"template": template}}
+    ]
+    server.objects["/apis/resource.k8s.io/v1/resourceclaimtemplates"] = [
+        {"metadata": {"name": "t", "namespace": "default"}}
+    ]
+    server.objects[EVENTS] = [
+        event("FailedCreate", "exceeded quota: team, requested: pods=1", "web-5d9c", "ReplicaSet")
+    ]
+    found = asked(run, "pod", "web")
+    assert codes(found)[:2] == ["QuotaExceeded", "NodeCordoned"]
+    assert "ClaimNotMade" not in codes(found)
+    assert found["state"].endswith("It would ask for 1 example.com/gpu and claim t.")
+
+
 def test_a_name_that_is_nearly_right(run: Run) -> None:
     ran = run("why", "pod", "lat")
     assert ran.status == 2

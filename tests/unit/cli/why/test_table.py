@@ -9,20 +9,18 @@ from string import Formatter
 import pytest
 from kubectl_nodedevice.cluster import Condition
 from kubectl_nodedevice.output import Screen
-from kubectl_nodedevice.why import absent, answer, pods
+from kubectl_nodedevice.why import answer, pods
 from kubectl_nodedevice.why.explanation import Explanation
 from kubectl_nodedevice.why.reasons import OF_THE_POD, TABLE, Role, Row, line_of
 
 from tests.unit.cli.why.situations import ABSENT, ALONE, BOUND, NOW, UNBOUND, Change, base, bound, each_found
 
-MADE = [(base, each) for each in (*UNBOUND, *ALONE)] + [(bound, each) for each in BOUND]
+MADE = [(base, each) for each in (*UNBOUND, *ALONE, *ABSENT)] + [(bound, each) for each in BOUND]
 _LINES = 24
 
 
 def explained() -> list[tuple[Change, Explanation]]:
-    found = [(change, pods.explain(change.do(made()))) for made, change in MADE]
-    refused = [(change, absent.explain(change.do(base()))) for change in ABSENT]
-    return found + [(change, each) for change, each in refused if each is not None]
+    return [(change, pods.explain(change.do(made()))) for made, change in MADE]
 
 
 def shown(found: Explanation, form: str = "", *, is_allowed: bool | None = True) -> str:

@@ -35,6 +35,9 @@ def _unmade(facts: Facts, wanted: PodClaim) -> Iterator[Obstacle]:
     if wanted.template and wanted.template not in facts.templates and facts.has_read(TEMPLATES):
         yield Obstacle("ClaimMissing", fields={"claim": f"The ResourceClaimTemplate {wanted.template}"})
         return
+    if facts.refused is not None:
+        # claims are made for a pod that exists
+        return
     words = [each.message for each in facts.events if each.reason == "FailedResourceClaimCreation"]
     why = f": {words[-1]}" if words else ""
     yield Obstacle("ClaimNotMade", fields={"claim": wanted.name, "words": why})

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from kubectl_nodedevice.cluster import ALL_DEVICES, Allocation, Cordon, Device, NodeDevice
-from kubectl_nodedevice.output import BAD, FAINT, GOOD, HELD, WARN
+from kubectl_nodedevice.styles import BAD, FAINT, GOOD, HELD, WARN
 from kubectl_nodedevice.text import age
 
 # codes, for programs: stable across releases; an API newer than this program may have others in `health`

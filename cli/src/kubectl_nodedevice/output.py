@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
 from kubectl_nodedevice.errors import CliError
+from kubectl_nodedevice.styles import BOLD, FAINT
 from kubectl_nodedevice.text import plain, width
 
 API_VERSION: Final = "kubectl.nodedevice.io/v1alpha1"
-# styles, by what a cell says
-GOOD, BAD, HELD, WARN, FAINT, BOLD = "green", "red", "cyan", "yellow", "bright_black", "bold"
 # more rows than fit a few screens are not wrapped, which would take longer than reading them
 _MOST_WRAPPED: Final = 300
 # characters that a column keeps; of a wider one the cells are broken where the terminal has no room

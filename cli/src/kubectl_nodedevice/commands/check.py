@@ -13,9 +13,10 @@ from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, ApiError, Forbidden, NotFound
 from kubectl_nodedevice.needs import Summary
 from kubectl_nodedevice.objects import conditions_of, lease_of, list_of, map_of, number_of, pod_of, text_of
-from kubectl_nodedevice.output import BAD, GOOD, WARN, Cell, Table
+from kubectl_nodedevice.output import Cell, Table
 from kubectl_nodedevice.reading import AGENTS_NAMESPACE, OPERATOR_LEASE, SYSTEM_NAMESPACE, Reader
 from kubectl_nodedevice.session import Command, Session, current
+from kubectl_nodedevice.styles import BAD, GOOD, WARN
 from kubectl_nodedevice.survey import summary_of
 
 T = TypeVar("T")

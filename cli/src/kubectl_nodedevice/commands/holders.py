@@ -19,9 +19,10 @@ from kubectl_nodedevice.cluster import (
 )
 from kubectl_nodedevice.errors import FINE, Forbidden, NotFound, UsageProblem
 from kubectl_nodedevice.objects import pod_device_of
-from kubectl_nodedevice.output import BAD, GOOD, Cell, Table
+from kubectl_nodedevice.output import Cell, Table
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.session import Command, Session, current
+from kubectl_nodedevice.styles import BAD, GOOD
 from kubectl_nodedevice.text import age
 
 

@@ -5,9 +5,10 @@ from typing import Any, Final
 from kubectl_nodedevice.cluster import PodDevice
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU
 from kubectl_nodedevice.needs import Need
-from kubectl_nodedevice.output import BAD, BOLD, FAINT, GOOD, HELD, WARN, Cell, Screen, Table
+from kubectl_nodedevice.output import Cell, Screen, Table
 from kubectl_nodedevice.reading import Reader, Unseen
 from kubectl_nodedevice.session import Session
+from kubectl_nodedevice.styles import BAD, BOLD, FAINT, GOOD, HELD, WARN
 from kubectl_nodedevice.survey import ResourceLine, Survey, survey
 
 # needs that are shown one by one; -o wide and JSON have all

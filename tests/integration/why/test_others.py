@@ -166,7 +166,7 @@ def test_nothing_about_devices_stops_a_pod_without_room_for_its_memory(make: Mak
     at = make()
     at.requests["memory"] = "999Gi"
     at.make_pod()
-    wait_until(lambda: "Insufficient memory" in explained(at)["words"]["message"], "the scheduler has said why")
+    wait_until(lambda: "Insufficient memory" in explained(at)["words"]["message"], "the scheduler has its reason")
     found = explained(at)
     assert codes(found) == []
     assert found["isStopped"]

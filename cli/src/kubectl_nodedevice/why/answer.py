@@ -54,7 +54,7 @@ def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowe
 
 
 def _details(finding: Finding) -> Iterator[str]:
-    """Of nodes for which the same is to be said, one line."""
+    """Nodes for which it is the same share a line."""
     nodes: dict[tuple[str, str], list[str]] = {}
     for each in finding.obstacles:
         nodes.setdefault((each.detail, each.as_of), []).append(each.node)

@@ -142,7 +142,7 @@ def _own(facts: Facts, pod: Pod, is_tried: bool) -> Iterator[Obstacle]:
 
 
 def _resources(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
-    """Names that nothing in the cluster stands for. Said only by who has seen all ways by which a name could."""
+    """Names that nothing in the cluster stands for. Known only to who has seen all ways by which a name could."""
     for resource in requests(pod):
         classes = offers.classes_for(facts, resource)
         if any(supply.serves(facts, node, resource) for node in _nodes(facts)):

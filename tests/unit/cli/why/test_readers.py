@@ -86,7 +86,7 @@ def test_a_name_is_unknown_only_to_who_has_seen_all_nodes(run: Run, server: Fake
     assert codes(asked(run, "pod", "typo")) == []
 
 
-def test_without_nodes_what_is_known_of_devices_is_said(run: Run, server: FakeApiServer) -> None:
+def test_without_nodes_devices_are_explained_all_the_same(run: Run, server: FakeApiServer) -> None:
     forbid(server, "nodes")
     every = [device("gpu-0", "Unhealthy", reason="Xid79")]
     server.objects[f"{OURS}/nodedevices"] = [

@@ -1,4 +1,4 @@
-"""The table of reasons: each row can be reached, said and typed; the docs have each; nobody is forgotten."""
+"""The table of reasons: each row can be reached, read and typed; the docs have each; nobody is forgotten."""
 
 import io
 import re
@@ -51,7 +51,7 @@ def test_a_row_says_something_in_each_of_its_fields(row: Row) -> None:
 
 
 @pytest.mark.parametrize(("change", "found"), [pytest.param(*each, id=each[0].id) for each in explained()])
-def test_what_is_said_is_whole_and_fits_a_screen(change: Change, found: Explanation) -> None:
+def test_an_answer_is_whole_and_fits_a_screen(change: Change, found: Explanation) -> None:
     text = shown(found)
     assert f"[{change.code}]" in text
     assert "{" not in re.sub(r"'\[\{.*\}\]'", "", text)

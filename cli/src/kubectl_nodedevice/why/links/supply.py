@@ -107,7 +107,7 @@ def _placed(wanted: Wanted, found: NodeDevice) -> Wanted:
 
 
 def kubelet_obstacles(node: Node) -> tuple[Obstacle, ...]:
-    """Whether the node's kubelet reports that it is Ready; where nobody has said anything, nothing is known."""
+    """Whether the node's kubelet reports that it is Ready; where nobody has written that, nothing is known."""
     ready = node.conditions.get("Ready")
     if ready is None or ready.status == "True":
         return ()

@@ -34,27 +34,33 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
         (
             "defaults",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", *DIRECTORIES, "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", "/var/run/cdi", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "by the kubelet",
             {"/var/lib/nodedevice", "/data/kubelet/device-plugins"},
-            {"/dev", *DIRECTORIES, "/data/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", "/var/run/cdi", "/data/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "by NRI",
             {"/var/lib/nodedevice"},
-            {"/dev", *DIRECTORIES, "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/run/other"},
+            {"/dev", "/var/run/cdi", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/run/other"},
         ),
         (
             "the runtime's configuration",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", *DIRECTORIES, "/etc/containerd", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", "/var/run/cdi", "/etc/containerd", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "nothing injected",
             {"/var/lib/nodedevice"},
-            {"/dev", *DIRECTORIES, "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {
+                "/dev",
+                "/var/run/cdi",
+                "/var/lib/kubelet/device-plugins",
+                "/var/lib/kubelet/pod-resources",
+                "/var/run/nri",
+            },
         ),
         (
             "nothing of DRA",
@@ -62,7 +68,7 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
             {"/dev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
-            "an /etc that cannot be written",
+            "no CDI",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
             {"/dev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
@@ -70,12 +76,12 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
         (
             "USB devices",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", *DIRECTORIES, "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", "/var/run/cdi", "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "udev for configurations of nodes",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", *DIRECTORIES, "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", "/var/run/cdi", "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "CDI for configurations of nodes",
@@ -90,19 +96,19 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
         (
             "GPUs without a choice of the way",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", *DIRECTORIES, "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", "/var/run/cdi", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "paths for configurations",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
-            {"/dev", *DIRECTORIES, "/opt/devices", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+            {"/dev", "/var/run/cdi", "/opt/devices", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
             "directories of one's own",
             {"/data/nodedevice", "/data/plugins", "/run/monitors", "/var/lib/kubelet/device-plugins"},
             {
                 "/dev",
-                *DIRECTORIES,
+                "/var/run/cdi",
                 "/var/lib/kubelet/plugins_registry",
                 "/var/lib/kubelet/pod-resources",
                 "/var/run/nri",

@@ -33,7 +33,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     "paths for configurations": {"agents": {"allowedHostPaths": ["/dev", "/opt/devices/"]}},
     "nothing of DRA": {"agents": {"observeDra": False}},
     "no claims": {"agents": {"observeClaims": False}},
-    "an /etc that cannot be written": {"agents": {"cdi": False}},
+    "no CDI": {"agents": {"cdi": False}},
     "nothing observed": {"agents": {"observe": False, "config": {"runtime": "none"}}},
     "directories of one's own": {
         "agents": {

@@ -54,15 +54,22 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- /* CDI specifications, which handOver auto of the nvml plugin reads, and which say what the devices of DRA drivers are */ -}}
 {{- $built := $config.plugins | default dict -}}
 {{- $cdi := .Values.agents.cdi -}}
+{{- $ofThisBoot := $cdi -}}
 {{- if eq (toString $cdi) "auto" -}}
-{{- $cdi = include "nodedevice.observesDra" . -}}
+{{- $cdi = false -}}
 {{- if kindIs "map" $built.nvml -}}
-{{- $cdi = or $cdi (has "auto" ($built.nvml.handOver | default (list "auto"))) -}}
+{{- $cdi = has "auto" ($built.nvml.handOver | default (list "auto")) -}}
 {{- end -}}
+{{- /* where drivers write; /etc/cdi would be made where it is missing, which not each node lets one do */ -}}
+{{- $ofThisBoot = or $cdi (include "nodedevice.observesDra" .) -}}
 {{- end -}}
-{{- if and $cdi (eq ($built.hostRoot | default "/") "/") -}}
+{{- if eq ($built.hostRoot | default "/") "/" -}}
+{{- if $cdi -}}
 {{- $paths = append $paths (dict "name" "cdi" "path" "/etc/cdi" "readOnly" true "type" "DirectoryOrCreate") -}}
+{{- end -}}
+{{- if $ofThisBoot -}}
 {{- $paths = append $paths (dict "name" "cdi-of-this-boot" "path" "/var/run/cdi" "readOnly" true "type" "DirectoryOrCreate") -}}
+{{- end -}}
 {{- end -}}
 {{- range $number, $allowed := .Values.agents.allowedHostPaths -}}
 {{- $path := clean $allowed -}}

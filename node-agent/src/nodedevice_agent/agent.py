@@ -263,7 +263,7 @@ class Agent:
     def _former_pools(self, served: ServedByKubelet | None) -> "FormerPools | None":
         """Where drivers are not observed any more."""
         file, publisher = Path(self._settings.state_dir, POOLS_FILE_NAME), self._publisher
-        if not file.exists():
+        if not os.path.exists(file):
             return None
         from nodedevice_agent.dra.former import FormerPools
 

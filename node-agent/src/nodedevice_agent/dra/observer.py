@@ -31,7 +31,7 @@ from nodedevice_agent.errors import ApiForbidden
 from nodedevice_agent.kube.client import until_done
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.responses import MOST_LISTED
-from nodedevice_agent.lib.filesystem import replace_durably
+from nodedevice_agent.lib.filesystem import remove, replace_durably
 
 log = logging.getLogger(__name__)
 
@@ -287,7 +287,7 @@ class DriverObserver:
             if pools:
                 await in_thread(partial(replace_durably, self._file, text))
             else:
-                self._file.unlink(missing_ok=True)
+                await in_thread(partial(remove, self._file))
         except OSError as exc:
             error = exc.strerror or str(exc)
         self._problems.report("cannot keep the names of pools", error, logging.ERROR, path=str(self._file))

@@ -296,6 +296,20 @@ async def test_a_plugin_of_the_kubelet_may_answer_with_cdi_devices(node: Node, t
         assert "/dev/gone7 (there some-name)" in node.of(OURS)
 
 
+async def test_the_files_of_an_instance_are_its_gpus(node: Node) -> None:
+    node.ours.plugin(["/dev/gone7"], OURS)
+    for device_id, is_twice in (("some-name", True), (MIG, False)):
+        node.kubelets(device_id, "other", held={device_id: "one"}, files=("/dev/gone7",))
+        assert bool(await node.twice._compared()) is is_twice
+
+
+async def test_a_file_without_a_number_is_that_of_the_only_device(node: Node) -> None:
+    node.ours.plugin(["/dev/gone"], OURS)
+    for more, is_twice in (((), True), (("other",), False)):
+        node.kubelets("some-name", *more, held={"some-name": "one"}, files=("/dev/gone",))
+        assert bool(await node.twice._compared()) is is_twice
+
+
 @pytest.mark.parametrize("count", [2000, 4000])
 async def test_the_loop_is_given_back_in_proportion_to_the_devices(node: Node, count: int) -> None:
     """131,072 devices are compared in five hundred turns, and more, of others."""

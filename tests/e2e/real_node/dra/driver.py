@@ -54,6 +54,8 @@ class DraDriver:
             str(find([PROGRAM])[PROGRAM]),
             f"--kubeconfig={kubeconfig}",
             f"--drivername={self.name}",
+            # it logs the kubelet's calls
+            "-v=6",
             "kubelet-plugin",
             f"--node-name={self._node.name}",
             f"--num-devices={self.devices or 0}",
@@ -83,12 +85,13 @@ class DraDriver:
         self._remove()
 
     def start(self) -> None:
-        """Start it, and wait until the kubelet is connected to it and its slices are published."""
+        """Start it, and wait until the kubelet has registered it and its slices are published."""
         # it does not make the folder of its socket
         self._outside(f"plugins/{self.name}").mkdir(parents=True, exist_ok=True)
-        before = self._node.kubelet.log.stat().st_size
+        log = self.process.log
+        before = log.stat().st_size if log.exists() else 0
         self.process.start()
-        wait_until(partial(self._is_connected, before), f"the kubelet knows {self.name}", PATIENCE_SECONDS)
+        wait_until(partial(self._is_registered, before), f"the kubelet knows {self.name}", PATIENCE_SECONDS)
         if self.devices is not None:
             wait_until(self._is_published, f"slices of {self.name} are there", PATIENCE_SECONDS)
 
@@ -101,12 +104,12 @@ class DraDriver:
         listed = self._control_plane.client.list(dra.ResourceSlice, fields={"spec.driver": self.name})
         return [dict(found) for found in listed if found["spec"].get("nodeName") == self._node.name]
 
-    def _is_connected(self, log_offset: int) -> bool:
+    def _is_registered(self, log_offset: int) -> bool:
+        """By the driver's word: a kubelet that knew another at that socket is connected at once, and registers this one later."""
         self.process.verify_alive()
-        said = self._node.kubelet.log.read_bytes()[log_offset:].decode(errors="replace")
+        said = self.process.log.read_bytes()[log_offset:].decode(errors="replace")
         return any(
-            '"Connection changed"' in line and f'driverName="{self.name}"' in line and "connected=true" in line
-            for line in said.splitlines()
+            '"handling request succeeded"' in line and "NotifyRegistrationStatus" in line for line in said.splitlines()
         )
 
     def _is_published(self) -> bool:

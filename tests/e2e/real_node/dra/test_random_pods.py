@@ -86,6 +86,7 @@ class RandomPods(Lab):
     def __init__(self, of: NodeUnderTest, driver: DraDriver) -> None:
         super().__init__(of, driver)
         self.running: dict[str, Kind] = {}
+        self._ended: set[str] = set()
 
     def fitting(self) -> list[str]:
         """Kinds for which there is room."""
@@ -102,6 +103,7 @@ class RandomPods(Lab):
             # what is only shown asks nothing of a pod
             assert names.REQUIRED_PLUGINS_ANNOTATION not in (made.metadata.annotations or {})
         if kind.ends:
+            self._ended.add(name)
             self.of.wait(name, lambda found: found.get("status", {}).get("phase") == "Succeeded", "has ended by itself")
             return
         self.of.wait_running(name)
@@ -109,7 +111,8 @@ class RandomPods(Lab):
 
     def free_name(self, kind: str) -> str:
         """One that was another pod's before, where there is one: what was known of that pod is not of this one."""
-        return next(name for number in itertools.count() if (name := f"{kind}-{number}") not in self.running)
+        used = {*self.running, *self._ended}
+        return next(name for number in itertools.count() if (name := f"{kind}-{number}") not in used)
 
     def end(self, name: str, force: bool) -> None:
         kind = self.running.pop(name)

@@ -185,7 +185,9 @@ def of_pending(pods: Iterable[Pod], now: datetime) -> Iterator[Need]:
         scheduled = pod.conditions.get("PodScheduled")
         reason = scheduled.reason if scheduled and scheduled.reason else "Pending"
         name = pod_name(pod.meta.namespace, pod.meta.name)
-        text = f"{name} has no node{_ago(pod.meta.created, now)}: it asks for {some(sorted(asked))} ({reason})"
+        text = (
+            f"{name} has waited{_ago(pod.meta.created, now)} for a node: it asks for {some(sorted(asked))} ({reason})"
+        )
         about = {"pod": name, "reason": reason}
         yield Need(POD_UNSCHEDULABLE, text, _why_pod(pod.meta.namespace, pod.meta.name), pod.meta.created, about)
 

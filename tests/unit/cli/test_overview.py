@@ -40,7 +40,7 @@ def test_the_small_cluster(run: Run) -> None:
     assert "1. gpu-2 (example.com/gpu) of node-a is broken" in ran.out
     assert "Xid 79: the GPU has fallen off the bus" in ran.out
     assert "   kubectl nodedevice why device node-a gpu-2" in ran.out
-    assert "2. default/late has no node" in ran.out
+    assert "2. default/late has waited" in ran.out
     assert "   kubectl nodedevice why pod late -n default" in ran.out
 
 
@@ -104,7 +104,7 @@ def test_whoever_sees_only_pods_sees_those(run: Run, server: FakeApiServer) -> N
 def test_pods_of_other_namespaces_are_named_where_they_may_not_be_seen(run: Run, server: FakeApiServer) -> None:
     server.fault = lambda request: status(403, "no") if request.path == "/api/v1/pods" else None
     ran = run()
-    assert "default/late has no node" in ran.out
+    assert "default/late has waited" in ran.out
     assert "Not shown: pods of other namespaces" in ran.out
 
 

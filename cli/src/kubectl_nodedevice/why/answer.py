@@ -23,7 +23,7 @@ def show(screen: Screen, found: Explanation, allowed: Allowed, now: datetime) ->
         return
     screen.line(f"{found.subject} {found.state}", BOLD)
     for number, finding in enumerate(found.findings, 1):
-        _show_finding(screen, number, finding, allowed)
+        _show_finding(screen, number, finding, allowed, found.asked)
     screen.line()
     if not found.findings and found.is_stopped:
         screen.line("Nothing is known to stop it.", GOOD)
@@ -38,7 +38,7 @@ def show(screen: Screen, found: Explanation, allowed: Allowed, now: datetime) ->
         screen.line(f"Not known: {kinds}. You may not read them{f' (roles {roles})' if roles else ''}.", FAINT)
 
 
-def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowed) -> None:
+def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowed, asked: str) -> None:
     screen.line("")
     screen.line(f"{number}. {finding.sentence}  [{finding.code}]")
     lines = list(_details(finding))
@@ -46,9 +46,11 @@ def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowe
         screen.line(f"   {line}")
     if len(lines) > _MOST_SHOWN:
         screen.line(f"   and so on: {len(lines) - _MOST_SHOWN} more")
-    row = finding.row
+    row, line = finding.row, line_of(finding.row, finding.fields)
+    if line == asked:
+        return
     screen.line(f"   {row.advice}")
-    screen.line(f"     {line_of(row, finding.fields)}")
+    screen.line(f"     {line}")
     if allowed(row.needs) is False:
         screen.line(f"   You may not run this line; the role {row.role} may.", FAINT)
 

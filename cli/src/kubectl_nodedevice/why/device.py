@@ -9,6 +9,7 @@ from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_o
 from kubectl_nodedevice.why.facts import Facts
 from kubectl_nodedevice.why.links import devices, supply
 from kubectl_nodedevice.why.links.devices import Unit, Wanted
+from kubectl_nodedevice.why.reasons import BY_CODE, line_of
 
 
 def resources_of(facts: Facts, device: str) -> list[NodeDevice]:
@@ -36,6 +37,7 @@ def explain(facts: Facts, found: NodeDevice, device: str) -> Explanation:
         findings=findings,
         notes=tuple(_notes(facts, found, device)),
         unread=facts.unread,
+        asked=line_of(BY_CODE["DevicesBroken"], {"node": found.node, "device": device, "resource": found.resource}),
     )
 
 

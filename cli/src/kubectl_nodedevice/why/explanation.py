@@ -67,7 +67,8 @@ class Finding:
 class Explanation:
     """state: what the thing does now, in a sentence. findings: what stops it, by precedence; empty where nothing is known to.
 
-    notes: what else is worth knowing. words: as they are, by the scheduler or the kubelet, from when.
+    notes: what else is worth knowing. words: as they are, by the scheduler or the kubelet, from when. asked: the line that this
+    answers, if a reason's line of help may be the same.
     """
 
     subject: str
@@ -79,6 +80,7 @@ class Explanation:
     words_by: str = "scheduler"
     words_at: str = ""
     unread: tuple[Unread, ...] = ()
+    asked: str = ""
 
 
 def findings_of(

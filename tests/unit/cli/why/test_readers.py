@@ -191,6 +191,11 @@ def test_what_stops_a_device_is_its_own(run: Run) -> None:
     assert codes(asked(run, "device", "node-b", "gpu-0")) == []
 
 
+def test_no_answer_has_itself_as_the_line_of_help(run: Run) -> None:
+    assert "kubectl nodedevice why" not in run("why", "device", "node-a", "gpu-2").out
+    assert "kubectl nodedevice why device node-a gpu-2" in run("why", "node", "node-a").out
+
+
 def test_a_device_that_is_none_is_refused_with_those_that_are(run: Run) -> None:
     ran = run("why", "device", "node-a", "gpu-9")
     assert ran.status == 2

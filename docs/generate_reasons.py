@@ -86,7 +86,9 @@ def rows(kind: type) -> Iterator[Row]:
 
 def _causes() -> Iterator[str]:
     for row in TABLE:
-        line = re.sub(r"\{([a-z_]+)\}", lambda name: _PLACEHOLDERS.get(name[1], name[1].upper().replace("_", "-")), row.line)
+        line = re.sub(
+            r"\{([a-z_]+)\}", lambda name: _PLACEHOLDERS.get(name[1], name[1].upper().replace("_", "-")), row.line
+        )
         yield f"| `{row.code}` | {row.meaning} | `{line}` | {row.role} |\n"
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-_PROGRAM: Final = r"(?:[A-Z_]+=\S+ )*(?:kubectl|helm|make|kind|containerd|nodedevice-(?:agent|operator)|\.venv/bin/[^\s`]+)"
+_PROGRAM: Final = (
+    r"(?:[A-Z_]+=\S+ )*(?:kubectl|helm|make|kind|containerd|nodedevice-(?:agent|operator)|\.venv/bin/[^\s`]+)"
+)
 _YAML: Final = re.compile(r"^(?P<indent> *)```yaml\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _BLOCK: Final = re.compile(r"^(?P<indent> *)```sh\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _IN_A_SENTENCE: Final = re.compile(rf"`({_PROGRAM}\s[^`]+)`")

@@ -45,6 +45,8 @@ _NOT_HERE: Final = (
     *("kind ", "containerd "),
     # hack/cluster/local runs it with a file
     "nodedevice-agent run --config agent.yaml",
+    # no pod waits here; tests/integration/why asks about a hundred
+    "kubectl nodedevice why pod ",
     # named without the words that they need
     *("kubectl describe pod", "kubectl explain "),
 )

@@ -1,12 +1,15 @@
 """What the tests of the chart share: helm as a program, and the accounts that its hooks have only while they run."""
 
+import io
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from kubectl_nodedevice import program
 from nodedevice_operator.__main__ import main as operator_main
 
 from hack import yaml_text
@@ -20,10 +23,10 @@ from tests.chart.values import HOOK_OF, Command, Outcome
 @pytest.fixture(scope="session")
 def helm(progress: Callable[[str], None]) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Run helm with these arguments; whether it fails is the caller's to see."""
-    program = str(find(["helm"], progress)["helm"])
+    helm_program = str(find(["helm"], progress)["helm"])
 
     def run(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-        command = [program, *arguments]
+        command = [helm_program, *arguments]
         return subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)
 
     return run
@@ -31,7 +34,7 @@ def helm(progress: Callable[[str], None]) -> Callable[..., "subprocess.Completed
 
 @pytest.fixture
 def as_hook(installed: ControlPlane, tmp_path: Path) -> Iterator[Command]:
-    """Run a command of the operator as the account of the hook that runs it, with its own token: status, and what it printed."""
+    """Run the command of a hook as its account, with its own token: status, and what it printed."""
     made: list[list[dict[str, Any]]] = []
 
     def run(*arguments: str, values: dict[str, Any] | None = None) -> Outcome:
@@ -40,7 +43,11 @@ def as_hook(installed: ControlPlane, tmp_path: Path) -> Iterator[Command]:
         made.append(accounts)
         installed.apply(yaml_text.dump_all(accounts))
         kubeconfig = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, hook, tmp_path / hook)
-        done = CliRunner().invoke(operator_main, [*arguments, "--kubeconfig", str(kubeconfig)])
+        line = [*arguments, "--kubeconfig", str(kubeconfig)]
+        if arguments[0] == "check":
+            with redirect_stdout(io.StringIO()) as printed, redirect_stderr(printed):
+                return program.run(line), printed.getvalue()
+        done = CliRunner().invoke(operator_main, line)
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
         return done.exit_code, done.output
 

@@ -68,9 +68,8 @@ def test_shows_why_a_resource_is_not_ready(operator: OperatorProcess, node: Play
     assert status == 1
     found = rows(output)
     assert found["NodeDevice", node.nd_name()][0] == "ok"
-    verdict, message = found["NodeDevice", node.nd_name(NIC)]
-    assert verdict == "NO"
-    assert message.startswith("0 of 1 available; NoHealthyDevices: ")
+    # the agent that is played gives no message
+    assert found["NodeDevice", node.nd_name(NIC)] == ("NO", "0 of 1 available; NoHealthyDevices")
 
 
 def test_names_a_silent_agent(
@@ -143,5 +142,5 @@ def test_shows_what_it_waits_for(installed: ControlPlane, as_hook: Command) -> N
 def test_missing_rights_are_reported(installed: ControlPlane, as_hook: Command) -> None:
     status, output = as_hook("check", "--wait-seconds", "0", "--namespace", "kube-system")
     assert status == 1
-    assert output.startswith("Error: GET leases: ")
-    assert "cannot get resource" in output
+    verdict, message = rows(output)["operator", "-"]
+    assert (verdict, message.startswith("you may not get leases of namespace kube-system")) == ("?", True)

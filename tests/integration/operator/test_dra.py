@@ -185,11 +185,11 @@ def test_slices_of_no_node_are_counted_by_driver(
 
 
 def _check(control_plane: ControlPlane, operator: OperatorProcess) -> list[str]:
-    """Lines of the command `check`, by the operator's own account."""
+    """Lines of `kubectl nodedevice check`, by an administrator."""
     command = [
         sys.executable,
         "-m",
-        "nodedevice_operator",
+        "kubectl_nodedevice",
         "check",
         "--wait-seconds",
         "0",

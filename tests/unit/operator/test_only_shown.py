@@ -200,7 +200,6 @@ ACTS: Final[dict[str, tuple[Callable[[NodeDeviceRecord], bool], ...]]] = {
 SHOWS: Final = frozenset(
     {
         "cli/api",
-        "cli/check_report",
         "cli/cleanup",
         "cli/cleanup_plan",
         "cli/cleanup_survey",

@@ -11,7 +11,6 @@ import pytest
 from aiohttp import web
 from nodedevice_api import names
 from nodedevice_operator import shared_slices
-from nodedevice_operator.cli.check_report import of_shared_slices
 from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.shared_slice import MOST_DRIVERS, OTHER, SharedSlice, SharedSliceSchema, shared_slice
@@ -239,23 +238,3 @@ def test_of_a_slice_two_fields_are_kept() -> None:
     bare = body("b")
     del bare["spec"]["devices"]
     assert shared_slice(of_json(bare, SharedSliceSchema)).devices == 0
-
-
-def test_check_has_a_line_for_each_driver() -> None:
-    one = [slice_of(1, "a.example.com"), slice_of(2), slice_of(3)]
-    lines = [(each.what, each.name, each.is_good, each.details) for each in of_shared_slices(one)]
-    assert lines == [
-        (
-            "DRA driver",
-            "a.example.com",
-            True,
-            "offers 1 device in 1 ResourceSlice that is not of one node: no NodeDevice shows them",
-        ),
-        (
-            "DRA driver",
-            "net.example.com",
-            True,
-            "offers 2 devices in 2 ResourceSlices that are not of one node: no NodeDevice shows them",
-        ),
-    ]
-    assert of_shared_slices([]) == []

@@ -49,9 +49,12 @@ _MARKS: Final = {True: Cell("ok", GOOD), False: Cell("NO", BAD), None: Cell("?",
 )
 @click.pass_context
 def check(context: click.Context, leases_namespace: str, daemon_sets: tuple[str, ...], wait_seconds: float) -> int:
-    """Whether CRDs, operator, agents and NodeDevices are ready. -n: the operator's namespace, else nodedevice-system."""
+    """Whether CRDs, operator, agents and NodeDevices are ready.
+
+    -n: the operator's namespace, else nodedevice-system; in a pod of the release its own.
+    """
     session = current(context)
-    found = _Checks(session, session.flags.namespace or SYSTEM_NAMESPACE, leases_namespace, daemon_sets)
+    found = _Checks(session, session.flags.namespace or _release_namespace(session), leases_namespace, daemon_sets)
     results = _until_good(session, found, wait_seconds)
     if session.screen.is_for_machines:
         session.screen.data("CheckReport", {"items": [_data(each) for each in results]})
@@ -61,6 +64,11 @@ def check(context: click.Context, leases_namespace: str, daemon_sets: tuple[str,
             table.add(_MARKS[each.is_good], each.what, each.name or "-", each.details)
         session.screen.table(table)
     return FINE if all(each.is_good for each in results) else NEEDS_YOU
+
+
+def _release_namespace(session: Session) -> str:
+    """A pod of ours is where the release is; a person's context says nothing of that."""
+    return session.login.namespace if session.login.account else SYSTEM_NAMESPACE
 
 
 def _until_good(session: Session, found: "_Checks", wait_seconds: float) -> list[Result]:

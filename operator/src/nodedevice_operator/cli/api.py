@@ -8,7 +8,7 @@ from nodedevice_api import names
 
 from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube.client import MERGE_PATCH, OWN, Client, path_segment
-from nodedevice_operator.kube.decode import decode, decode_list
+from nodedevice_operator.kube.decode import decode_list
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema
 from nodedevice_operator.objects.unwatched import PodSchema
@@ -29,51 +29,6 @@ _NODE_DEVICES: Final = f"{OWN}/{names.NODE_DEVICES}"
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
 _NAMESPACES: Final = "/api/v1/namespaces"
 _FIELD_MANAGER: Final = "nodedevice-cleanup"
-
-
-class _Waiting(Schema):
-    reason: str = ""
-
-
-class _State(Schema):
-    waiting: _Waiting | None = None
-
-
-class _ContainerStatus(Schema):
-    state: _State = msgspec.field(default_factory=_State)
-
-
-class _StartingStatus(Schema):
-    phase: str = ""
-    container_statuses: list[_ContainerStatus] | None = None
-
-
-class _PlacedSpec(Schema):
-    node_name: str = ""
-
-
-class StartingPod(Schema):
-    """A pod of ours, with what its containers wait for."""
-
-    metadata: ObjectMetadata
-    spec: _PlacedSpec = msgspec.field(default_factory=_PlacedSpec)
-    status: _StartingStatus = msgspec.field(default_factory=_StartingStatus)
-
-    @property
-    def waits_for(self) -> str:
-        """The kubelet's word, such as ImagePullBackOff, else Pending; "" where it runs, or has ended."""
-        states = (each.state.waiting for each in self.status.container_statuses or ())
-        reasons = [waiting.reason for waiting in states if waiting is not None and waiting.reason]
-        is_pending = self.status.phase == "Pending"
-        return reasons[0] if reasons else self.status.phase if is_pending else ""
-
-
-class _DaemonSetStatus(Schema):
-    desired_number_scheduled: int = 0
-
-
-class _DaemonSet(Schema):
-    status: _DaemonSetStatus
 
 
 class _LeftoverSpec(Schema):
@@ -116,22 +71,6 @@ class WorkloadsApi(Requests):
         path = f"/api/v1/namespaces/{self._namespace}/pods"
         data = await self._client.request("GET", "pods", path, query={"labelSelector": _OURS})
         return {pod.metadata.name: pod.spec.node_name for pod in decode_list("pods", data, PodSchema).items}
-
-    async def waiting_pods(self) -> list[StartingPod]:
-        """Pods of theirs that do not run yet, by name."""
-        path = f"/api/v1/namespaces/{self._namespace}/pods"
-        data = await self._client.request("GET", "pods", path, query={"labelSelector": _OURS})
-        found = [pod for pod in decode_list("pods", data, StartingPod).items if pod.waits_for]
-        return sorted(found, key=lambda pod: pod.metadata.name)
-
-    async def desired_agents(self, daemon_set: str) -> int | None:
-        """How many agents the DaemonSet of that name wants; None where there is none."""
-        path = f"{_APPS}/{self._namespace}/{DAEMON_SET}/{path_segment(daemon_set)}"
-        try:
-            data = await self._client.request("GET", DAEMON_SET, path)
-        except NotFound:
-            return None
-        return decode("GET", DAEMON_SET, data, _DaemonSet).status.desired_number_scheduled
 
 
 class LeftoversApi(Requests):

@@ -88,15 +88,10 @@ def pod(name: str, node: str, **status: Any) -> dict[str, Any]:
 
 
 async def test_pods_of_theirs(server: Server, client: Client) -> None:
-    waiting = {"containerStatuses": [{"state": {}}, {"state": {"waiting": {"reason": "ImagePullBackOff"}}}]}
-    items = [pod("c", "n", phase="Running"), pod("b", "m", phase="Pending"), pod("a", "n", phase="Pending", **waiting)]
-    server.answers = [(200, {"metadata": {}, "items": items})] * 2
+    items = [pod("c", "n", phase="Running"), pod("b", "m", phase="Pending"), pod("a", "n", phase="Pending")]
+    server.answers = [(200, {"metadata": {}, "items": items})]
     ours = WorkloadsApi(client, "ns")
     assert await ours.pods() == {"a": "n", "b": "m", "c": "n"}
-    assert [(each.metadata.name, each.waits_for) for each in await ours.waiting_pods()] == [
-        ("a", "ImagePullBackOff"),
-        ("b", "Pending"),
-    ]
     for verb, path, _, body in server.asked:
         assert (verb, unquote(path).replace("+", " "), body) == (
             "GET",
@@ -105,25 +100,11 @@ async def test_pods_of_theirs(server: Server, client: Client) -> None:
         )
 
 
-@pytest.mark.parametrize("call", [WorkloadsApi.pods, WorkloadsApi.waiting_pods], ids=["left", "waiting"])
 async def test_a_pod_that_is_none_is_named_by_its_kind(
-    call: Callable[[WorkloadsApi], Awaitable[object]],
     server: Server,
     client: Client,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server.answers = [(200, {"metadata": {}, "items": [{"metadata": {"name": "odd"}, "spec": []}]})]
-    assert not await call(WorkloadsApi(client, "ns"))
+    assert not await WorkloadsApi(client, "ns").pods()
     assert [(vars(record)["kind"], vars(record)["object"]) for record in caplog.records] == [("pods", "odd")]
-
-
-@pytest.mark.parametrize(
-    ("answer", "wanted"),
-    [((200, {"status": {"desiredNumberScheduled": 3}}), 3), ((200, {"status": {}}), 0), ((404, {}), None)],
-)
-async def test_agents_that_a_daemonset_wants(
-    answer: tuple[int, Any], wanted: int | None, server: Server, client: Client
-) -> None:
-    server.answers = [answer]
-    assert await WorkloadsApi(client, "ns").desired_agents("nodedevice-agent") == wanted
-    assert [asked[:2] for asked in server.asked] == [("GET", "/apis/apps/v1/namespaces/ns/daemonsets/nodedevice-agent")]

@@ -30,7 +30,7 @@ def test_help(command: tuple[str, ...]) -> None:
     [
         (("crds", "apply", "--timeout-seconds", "0"), "is not in the range 1<=x<=3600"),
         (("cleanup", "--timeout-seconds", "-1"), "is not in the range 1<=x<=3600"),
-        (("check", "--wait-seconds", "-1"), "is not in the range 0<=x<=3600"),
+        (("check", "--wait-seconds", "0"), "kubectl nodedevice check, or in this image kubectl-nodedevice check"),
         (("cleanup", "--delete"), "No such option"),
     ],
 )
@@ -40,7 +40,7 @@ def test_wrong_options_are_refused(command: tuple[str, ...], sentence: str) -> N
     assert sentence in done.output
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != ("check",)])
 def test_a_kubeconfig_that_is_not_there(command: tuple[str, ...], tmp_path: Path) -> None:
     done = CliRunner().invoke(main, [*command, "--kubeconfig", str(tmp_path / "none")])
     assert done.exit_code == 1
@@ -72,16 +72,6 @@ def test_an_api_server_that_is_not_there(command: tuple[str, ...], nobody_there:
     assert "Connection refused" in waits
     assert error.startswith("Error: not done after 60 s, while ")
     assert "Connection refused" in error
-
-
-def test_a_check_reports_at_once_what_it_waits_for(nobody_there: str) -> None:
-    done = CliRunner().invoke(main, ["check", "--kubeconfig", nobody_there, "--wait-seconds", "0"])
-    assert done.exit_code == 1
-    assert done.stdout == ""
-    waits, error = done.stderr.splitlines()
-    assert waits.startswith("waiting up to 30 s for the API server http://127.0.0.1:1: GET ")
-    assert "Connection refused" in waits
-    assert error.startswith("Error: not done after 30 s, while reading the objects: GET ")
 
 
 def test_the_program_carries_the_definitions_of_its_release() -> None:

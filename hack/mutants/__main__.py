@@ -33,6 +33,7 @@ _PACKAGES: Final = {
     "common": "common/src/",
     "operator": "operator/src/",
     "agent": "node-agent/src/",
+    "cli": "cli/src/",
 }
 _GENERATED: Final = ("_pb2.py", "_pb2_grpc.py")
 _TESTS: Final = ("tests/unit", "tests/fakes", "tests/conftest.py", "tests/examples.py")

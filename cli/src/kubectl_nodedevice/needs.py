@@ -150,7 +150,8 @@ def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:
         what = "is missing" if device.presence == "Missing" else "is broken"
         text = f"{device.id} ({found.resource}) of {found.node} {what}{_ago(device.since, now)}: {short_reason(device)}{by}"
         about = {"node": found.node, "resource": found.resource, "device": device.id, "reason": device.reason}
-        explained = command("why", "device", found.node, device.id)
+        # another resource of the node may list the same device
+        explained = command("why", "device", found.node, device.id, "--resource", found.resource)
         yield Need(BROKEN_HELD if held else BROKEN, text, explained, device.since, about)
     for allocation in found.allocations:
         if allocation.not_injected:

@@ -39,7 +39,7 @@ def test_the_small_cluster(run: Run) -> None:
     ]
     assert "1. gpu-2 (example.com/gpu) of node-a is broken" in ran.out
     assert "Xid 79: the GPU has fallen off the bus" in ran.out
-    assert "   kubectl nodedevice why device node-a gpu-2" in ran.out
+    assert "   kubectl nodedevice why device node-a gpu-2 --resource example.com/gpu" in ran.out
     assert "2. default/late has waited" in ran.out
     assert "   kubectl nodedevice why pod late -n default" in ran.out
 
@@ -232,4 +232,5 @@ def test_a_narrow_terminal_loses_nothing(run: Run, monkeypatch: pytest.MonkeyPat
     monkeypatch.undo()
     shown = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).split())
     assert "example.com/gpu GIVEN BY nodedevice NODES 2 DEVICES 5 FREE 2 HELD 1 BROKEN 1 CORDONED 1 WAITING 1" in shown
-    assert "   kubectl nodedevice why device node-a gpu-2" in re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    assert "   kubectl nodedevice why device node-a gpu-2 --resource example.com/gpu" in lines

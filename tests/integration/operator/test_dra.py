@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from lightkube import Client
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.models.resource_v1 import Device, ResourcePool, ResourceSliceSpec
 from lightkube.resources.admissionregistration_v1 import MutatingAdmissionPolicy
@@ -15,7 +14,7 @@ from lightkube.resources.resource_v1 import ResourceSlice
 from nodedevice_api import names
 from nodedevice_api.names import Reason
 
-from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDevice
@@ -205,10 +204,9 @@ def _check(control_plane: ControlPlane, operator: OperatorProcess) -> list[str]:
 def test_without_the_right_the_operator_works_as_before(
     installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, offer: Offer
 ) -> None:
-    role = _role(installed.client)
-    kept = role.rules
+    role = installed.client.get(ClusterRole, "nodedevice-operator")
     try:
-        role.rules = [rule for rule in kept if "resource.k8s.io" not in (rule.apiGroups or [])]
+        role.rules = [rule for rule in role.rules or [] if "resource.k8s.io" not in (rule.apiGroups or [])]
         installed.client.replace(role)
         offer(slice_of("rack-3", "net.example.com", "nic-0"))
         operator.stop()
@@ -217,10 +215,6 @@ def test_without_the_right_the_operator_works_as_before(
         assert operator.get("/readyz")[0] == 200
         assert operator.metric('nodedevice_operator_shared_slices{driver="net.example.com"}') == 0
     finally:
-        role = _role(installed.client)
-        role.rules = kept
-        installed.client.replace(role)
-
-
-def _role(client: Client) -> Any:
-    return client.get(ClusterRole, "nodedevice-operator")
+        # whole, as it was applied: whoever applies the chart next owns its rules again
+        installed.client.delete(ClusterRole, "nodedevice-operator")
+        install_chart(installed)

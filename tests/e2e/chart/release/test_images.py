@@ -77,7 +77,9 @@ def test_sboms_list_what_the_images_databases_list(dist: Path, unpacked: dict[tu
         assert debian == {entry for entry in listed if entry[0] == "pkg:deb"}
         folders = (path.name.removesuffix(".dist-info") for path in image.root.rglob("opt/nodedevice/*.dist-info"))
         installed = {tuple(name.lower().replace("_", "-").rsplit("-", 1)) for name in folders}
-        ours = {(name, _VERSION) for name in ("nodedevice-api", "nodedevice-common", program)}
+        # the operator's image has the command for people, too
+        also = ("kubectl-nodedevice",) if program == "nodedevice-operator" else ()
+        ours = {(name, _VERSION) for name in ("nodedevice-api", "nodedevice-common", program, *also)}
         python = {(name.lower().replace("_", "-"), version) for kind, name, version in listed if kind == "pkg:pypi"}
         assert installed | ours == python
 

@@ -1,11 +1,12 @@
 """`check`: each part that an installation needs, and what is said of one that is missing, silent or not to be seen."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice import checks
+from kubectl_nodedevice import checks, kubeconfig
 from kubectl_nodedevice.cluster import Lease, Meta
 from kubectl_nodedevice.objects import pod_of
 
@@ -29,6 +30,21 @@ def test_all_is_good(run: Run, server: FakeApiServer) -> None:
     assert found["agents"] == ("Good", "2 renew their Leases")
     assert found["NodeDevice node-b.example.com.gpu"] == ("Good", "2 of 2 available, Ready")
     assert run("check", "--wait-seconds", "0").out.splitlines()[0].split() == ["WHAT", "NAME", "DETAILS"]
+
+
+@pytest.mark.parametrize(("account", "leads"), [("", True), ("nodedevice-check", False)])
+def test_in_a_pod_of_the_release_its_namespace_counts(
+    run: Run, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, account: str, leads: bool
+) -> None:
+    """Of a person it is that of their pods, and says nothing."""
+    load = kubeconfig.load
+
+    def elsewhere(*given: Any) -> kubeconfig.Login:
+        return replace(load(*given), namespace="elsewhere", account=account)
+
+    monkeypatch.setattr(kubeconfig, "load", elsewhere)
+    found = _check(run)[1]
+    assert any(name.startswith("operator ") and state == "Good" for name, (state, _) in found.items()) == leads
 
 
 def test_a_kind_that_is_missing(run: Run, server: FakeApiServer) -> None:

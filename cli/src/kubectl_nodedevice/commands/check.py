@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
@@ -83,7 +84,7 @@ def _until_good(session: Session, found: "_Checks", wait_seconds: float) -> list
                 raise
             if time.monotonic() >= give_up_at:
                 raise
-            waits_for = f"{exc.problem}"
+            waits_for = exc.problem
         else:
             bad = [each for each in results if each.is_good is False]
             if not bad or time.monotonic() >= give_up_at:
@@ -118,7 +119,7 @@ class _Checks:
 
     def all(self) -> list[Result]:
         """Raises ApiError."""
-        kinds = [self._seen("kind", name, lambda name=name: [self._kind(name)]) for name in _KINDS]  # type: ignore[misc]
+        kinds = [self._seen("kind", name, partial(self._kind, name)) for name in _KINDS]
         programs = [*self._seen("operator", "", self._operator), *self._seen("agents", "", self._agents)]
         found = [*(each for one in kinds for each in one), *programs]
         if not all(each.is_good for each in programs):
@@ -134,17 +135,17 @@ class _Checks:
         except Forbidden as exc:
             return [Result(what, name, None, f"{exc.problem}; {exc.remedy}")]
 
-    def _kind(self, name: str) -> Result:
+    def _kind(self, name: str) -> list[Result]:
         try:
             found = self._api.get(f"customresourcedefinitions {name}", f"{_CRDS}/{name}")
         except NotFound:
             details = (
                 "is missing: install it with helm upgrade, or as an administrator with nodedevice-operator crds apply"
             )
-            return Result("kind", name, False, details)
+            return [Result("kind", name, False, details)]
         conditions = {each.type: each.status for each in conditions_of(found).values()}
         release = text_of(map_of(found, "metadata", "annotations"), _RELEASE)
-        return checks.of_kind(name, conditions, release, __version__)
+        return [checks.of_kind(name, conditions, release, __version__)]
 
     def _operator(self) -> list[Result]:
         lease = self._reader.lease(self._namespace, OPERATOR_LEASE)

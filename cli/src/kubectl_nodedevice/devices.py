@@ -58,7 +58,7 @@ def pod_name(namespace: str, name: str, uid: str = "") -> str:
 
 
 def holders_of(found: NodeDevice) -> Mapping[str, Sequence[Holder]]:
-    """Who holds each device, by its ID."""
+    """The holders of each device, by its ID."""
     holders: dict[str, list[Holder]] = {}
     for allocation in found.allocations:
         for device_id in allocation.device_ids:

@@ -1,4 +1,4 @@
-"""`check`: each part that an installation needs, and what is said of one that is missing, silent or not to be seen."""
+"""`check`: each part that an installation needs, and what is shown of one that is missing, silent or not to be seen."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Cordons: one patch of the version that was read, nobody's is lost, and what is said of each."""
+"""Cordons: one patch of the version that was read, nobody's is lost, and what is shown of each."""
 
 import json
 from datetime import UTC, datetime

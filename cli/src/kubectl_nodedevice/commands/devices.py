@@ -1,4 +1,4 @@
-"""`kubectl nodedevice devices`: a line per device: what it does, who holds it, since when."""
+"""`kubectl nodedevice devices`: a line per device: what it does, its holder, since when."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Line:
 @click.option("--resource", default="", metavar="NAME", help="Devices of this resource alone, such as vendor.com/gpu.")
 @click.pass_context
 def devices(context: click.Context, node: str, resource: str) -> int:
-    """A line per device: free, held, cordoned or broken, who holds it, since when."""
+    """A line per device: free, held, cordoned or broken, its holder, since when."""
     session = current(context)
     reader = Reader(session.api, session.screen)
     found = reader.node_devices(node, resource)

@@ -30,9 +30,11 @@ class Driver:
     def __init__(self, node: AgentNode, slices: Slices) -> None:
         self.node, self._slices = node, slices
 
-    async def publish(self, *of_slice: Json, generation: int = 1, count: int = 1, number: int = 0) -> None:
+    async def publish(
+        self, *of_slice: Json, generation: int = 1, count: int = 1, number: int = 0, driver: str = DRIVER
+    ) -> None:
         whole = resource_slice(
-            self._name(number), DRIVER, self.node.name, of_slice, generation=generation, slices=count
+            self._name(number), driver, self.node.name, of_slice, generation=generation, slices=count
         )
         await asyncio.to_thread(self._slices.publish, whole)
 
@@ -102,6 +104,14 @@ async def test_devices_and_holders_of_a_driver_are_published(driver: Driver, pod
     seen = await node.until(lambda seen: "attributes" not in seen["devices"][0], NAME)
     assert (seen["allocated"], seen["available"]) == (1, 2)
     assert [row["since"] for row in seen["allocations"]] == [since]
+
+
+async def test_a_driver_may_have_capitals(driver: Driver, pod_resources: PodResources) -> None:
+    mixed = DRIVER.title()
+    await driver.publish(*devices(2, "gpu"), driver=mixed)
+    driver.node.start_agent()
+    seen = await driver.numbers(2, 0, 2)
+    assert (seen["driver"], seen["pool"]) == (mixed, driver.node.name)
 
 
 async def test_a_cordon_is_answered_with_the_rule_that_does_it(driver: Driver, pod_resources: PodResources) -> None:

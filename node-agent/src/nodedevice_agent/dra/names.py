@@ -1,7 +1,9 @@
 """The resource name by which a DRA driver's pool has a NodeDevice: the driver's name and the pool's, without the node's. Pure.
 
 Most drivers name the pool of a node as the node, which other nodes' pools must not be named: `gpu.vendor.com/devices`. Eight or
-more digits of a hash follow where the pool's name does not fit a resource name, or where that name is another's.
+more digits of a hash follow where the pool's name does not fit a resource name, or where that name is another's. A driver's name
+may have capitals, which a resource name's domain may not; the names of two drivers may differ in nothing else.
+Source: k8s.io/kubernetes pkg/apis/storage/validation ValidateCSIDriverName @ 1.37.
 """
 
 import hashlib
@@ -28,8 +30,13 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^-A-Za-z0-9_.]")
 def is_observed(key: PoolKey) -> bool:
     """Whether it is a pool of a driver that is shown: those of our own driver are made of NodeDevices."""
     driver, pool = key
-    is_name = len(driver) <= MAX_DRIVER and extended_resources.DOMAIN.fullmatch(driver) is not None
+    is_name = len(driver) <= MAX_DRIVER and extended_resources.DOMAIN.fullmatch(domain(driver)) is not None
     return is_name and driver != DRA_DRIVER and 0 < len(pool) <= MAX_POOL
+
+
+def domain(driver: str) -> str:
+    """The part before the slash of its pools' resource names."""
+    return driver.lower()
 
 
 def resource_name(node_name: str, driver: str, pool: str, is_taken: Callable[[str], bool]) -> str:
@@ -37,12 +44,12 @@ def resource_name(node_name: str, driver: str, pool: str, is_taken: Callable[[st
 
     The same again for the same arguments, after a restart too.
     """
-    shown = _without_node(node_name, pool)
-    name = f"{driver}/{shown}"
+    prefix, shown = domain(driver), _without_node(node_name, pool)
+    name = f"{prefix}/{shown}"
     if extended_resources.NAME.fullmatch(shown) and not is_taken(name):
         return name
     digest = hashlib.sha256(f"{driver}\0{pool}".encode()).hexdigest()
-    return next(name for digits in _DIGITS if not is_taken(name := f"{driver}/{_hashed(shown, digest[:digits])}"))
+    return next(name for digits in _DIGITS if not is_taken(name := f"{prefix}/{_hashed(shown, digest[:digits])}"))
 
 
 def _without_node(node_name: str, pool: str) -> str:

@@ -24,7 +24,7 @@ from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.dra import slices
 from nodedevice_agent.dra.devices import PoolKey
-from nodedevice_agent.dra.names import is_observed
+from nodedevice_agent.dra.names import domain, is_observed
 from nodedevice_agent.dra.served import WATCH, ServedByDrivers
 from nodedevice_agent.dra.slices import ResourceSliceObject, slice_of
 from nodedevice_agent.errors import ApiForbidden
@@ -305,7 +305,8 @@ def known_names(file: Path) -> dict[PoolKey, str]:
         return {}
     found: dict[PoolKey, str] = {}
     for each in stored[:_MOST_KNOWN]:
-        key, name = (each.driver, each.pool), each.resource_name.removeprefix(f"{each.driver}/")
-        if is_observed(key) and extended_resources.NAME.fullmatch(name) and f"{key[0]}/{name}" not in found.values():
-            found[key] = f"{key[0]}/{name}"
+        key, prefix = (each.driver, each.pool), f"{domain(each.driver)}/"
+        name = each.resource_name.removeprefix(prefix)
+        if is_observed(key) and extended_resources.NAME.fullmatch(name) and prefix + name not in found.values():
+            found[key] = prefix + name
     return found

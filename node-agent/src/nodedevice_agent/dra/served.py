@@ -21,7 +21,7 @@ from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
 from nodedevice_agent.dra.devices import PoolKey, Slice
-from nodedevice_agent.dra.names import is_observed, resource_name
+from nodedevice_agent.dra.names import domain, is_observed, resource_name
 from nodedevice_agent.dra.pools import Pool, Pools
 from nodedevice_agent.dra.status import Offered, conditions, held_devices, snapshot, with_times
 from nodedevice_agent.kube.status import node_device_status
@@ -131,7 +131,7 @@ class ServedByDrivers:
         """The NodeDevice that a pool had before the start, where nothing else knows of it."""
         key = (status.driver, status.pool)
         is_new = is_observed(key) and key not in self.names and name not in self.names.values()
-        if is_new and name.startswith(f"{key[0]}/") and not self.is_synced:
+        if is_new and name.startswith(f"{domain(key[0])}/") and not self.is_synced:
             self.names[key] = name
 
     def held_changed(self, key: PoolKey, now: float) -> set[str]:
@@ -234,7 +234,8 @@ class ServedByDrivers:
     def _changed(self, keys: Iterable[PoolKey], now: float) -> set[str]:
         """The drivers with fewest names first: a place that is free is theirs."""
         counts = Counter(map(domain_of, self.resources))
-        return {name for key in sorted(keys, key=lambda key: (counts[key[0]], key)) for name in self._follow(key, now)}
+        in_turn = sorted(keys, key=lambda key: (counts[domain(key[0])], key))
+        return {name for key in in_turn for name in self._follow(key, now)}
 
     def _follow(self, key: PoolKey, now: float) -> Iterable[str]:
         """Bring what is shown of a pool up to date. Returns the names that may show something else now."""

@@ -109,6 +109,19 @@ def test_two_drivers_with_one_pool_have_names_of_their_own() -> None:
     assert len({resource_name(NODE, driver, "gpus", free) for driver in drivers}) == 3
 
 
+@pytest.mark.parametrize("pool", [NODE, "gpus", "a/b"])
+def test_capitals_of_a_driver_are_lower_case_in_the_name(pool: str) -> None:
+    mixed = DRIVER.title()
+    name = resource_name(NODE, mixed, pool, free)
+    assert name.startswith(f"{DRIVER}/")
+    assert NAME.fullmatch(name)
+    # ... where that is the name of another driver's pool, it has a hash of its own
+    other = resource_name(NODE, DRIVER, pool, {name}.__contains__)
+    assert other.startswith(f"{DRIVER}/")
+    assert other != name
+    assert other.rpartition("-")[2] == hashlib.sha256(f"{DRIVER}\0{pool}".encode()).hexdigest()[:8]
+
+
 def test_pools_keep_apart_whichever_came_first() -> None:
     for pools in permutations(["gpus", f"{NODE}-gpus", f"gpus-{NODE}", f"{NODE}/gpus"]):
         taken: list[str] = []
@@ -126,7 +139,10 @@ def test_pools_keep_apart_whichever_came_first() -> None:
         (("gpu.nodedevice.io", NODE), True),
         (("dra.kubernetes.io", NODE), True),
         (("x" * 64, NODE), False),
-        (("Gpu.example.com", NODE), False),
+        (("Gpu.Example.com", NODE), True),
+        (("NodeDevice.io", NODE), True),
+        (("Gpu_1.example.com", NODE), False),
+        (("Gpu.example.com/a", NODE), False),
         (("", NODE), False),
         ((DRIVER, ""), False),
         ((DRIVER, "p"), True),

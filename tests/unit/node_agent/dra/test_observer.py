@@ -141,7 +141,7 @@ async def test_a_slice_of_another_node_is_ignored_and_logged_once(node: Node, ca
     async with node.running():
         await node.put("t", "b", node=None)
         await node.put("u", "c", driver="nodedevice.io")
-        await node.put("v", "d", driver="Not.a.name")
+        await node.put("v", "d", driver="Not_a.name")
         assert node.served.resources == {}
         assert len([r for r in caplog.records if r.getMessage().startswith("ResourceSlices ignored")]) == 1
         # one that moves there is gone here

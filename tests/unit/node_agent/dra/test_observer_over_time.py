@@ -191,3 +191,9 @@ async def test_of_two_pools_with_one_name_in_the_file_the_first_has_it(tmp_path:
     entry = '{{"driver":"a.com","pool":"{}","resourceName":"a.com/x"}}'
     file.write_text(f"[{entry.format('p')},{entry.format('q')}]")
     assert known_names(file) == {("a.com", "p"): "a.com/x"}
+
+
+async def test_the_file_keeps_names_of_drivers_with_capitals(tmp_path: Path) -> None:
+    file = tmp_path / FILE_NAME
+    file.write_text('[{"driver":"A.com","pool":"p","resourceName":"a.com/p"}]')
+    assert known_names(file) == {("A.com", "p"): "a.com/p"}

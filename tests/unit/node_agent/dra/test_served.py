@@ -235,6 +235,42 @@ def test_a_name_that_others_give_out_is_no_pools() -> None:
     assert other.state(name) == "Running"
 
 
+def test_a_driver_with_capitals_has_a_lower_case_name_and_is_shown_whole() -> None:
+    node, mixed = Node(), DRIVER.title()
+    node.put("s", ["a"], driver=mixed)
+    node.begin("s")
+    assert node.served.names == {(mixed, NODE): NAME}
+    found = node.status()
+    assert found is not None
+    assert (found.driver, found.pool, found.total) == (mixed, NODE, 1)
+    # a driver whose name differs in that alone has another name, and its own devices
+    node.put("t", ["b", "c"])
+    other = node.served.names[KEY]
+    assert other.startswith(f"{NAME}-")
+    found = node.status(other)
+    assert found is not None
+    assert (found.driver, found.total) == (DRIVER, 2)
+    # an agent whose state was lost knows it by its NodeDevice
+    again = Node()
+    again.served.remember(NAME, NodeDeviceStatus(driver=mixed, pool=NODE))
+    assert again.served.names == {(mixed, NODE): NAME}
+
+
+def test_the_names_of_drivers_that_differ_in_capitals_alone_count_as_of_one() -> None:
+    known = {(DRIVER.title(), f"p{n}"): f"{DRIVER}/p{n}" for n in range(2)}
+    node = Node()
+    node.served.places.others = lambda: {f"example.com/r{n}": False for n in range(MAX_NAMES - 3)}
+    for number, (driver, pool) in enumerate(known):
+        node.put(f"s{number}", ["a"], driver=driver, pool=pool)
+    node.begin(*(f"s{number}" for number in range(2)))
+    assert node.served.names == known
+    for driver in (DRIVER.upper(), "a.example.com"):
+        node.served.pools.put(a_slice(driver, ["a"], driver=driver, pool="p"))
+    # the one place that is left is the driver's without any, whatever the order of their names
+    node.passes(0)
+    assert {*node.served.names.values()} == {*known.values(), "a.example.com/p"}
+
+
 def test_pools_have_a_place_among_the_names_of_the_node() -> None:
     node, own = Node(), {f"example.com/r{n}": Resource(f"example.com/r{n}") for n in range(MAX_NAMES - 1)}
     places = Places(own, {})
@@ -344,7 +380,7 @@ def test_a_cordon_is_reported_until_it_is_gone() -> None:
     assert node.reason() == Reason.SERVED_BY_DRA
 
 
-@pytest.mark.parametrize("driver", ["nodedevice.io", "", "No.Name"])
+@pytest.mark.parametrize("driver", ["nodedevice.io", "", "No_Name"])
 def test_other_drivers_have_none(driver: str) -> None:
     node = Node()
     assert node.put("s", ["a"], driver=driver) == set()

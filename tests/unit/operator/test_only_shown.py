@@ -22,7 +22,8 @@ from nodedevice_operator.objects.node import UNLABELED, NodeRecord
 from nodedevice_operator.objects.node_parts import node_parts
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
-from nodedevice_operator.observability.events import EventReason, transitions
+from nodedevice_operator.observability.events import EventReason
+from nodedevice_operator.observability.transitions import transitions
 from nodedevice_operator.reconcile import conditions
 from nodedevice_operator.reconcile.cordon_reconciler import (
     Cordon,
@@ -184,7 +185,7 @@ ACTS: Final[dict[str, tuple[Callable[[NodeDeviceRecord], bool], ...]]] = {
     "capacity/ownership": (fights_over_a_foreign_number,),
     "capacity/reconciler": (writes_capacity,),
     "objects/node_parts": (places_pods,),
-    "observability/events": (reports_cordons,),
+    "observability/transitions": (reports_cordons,),
     "reconcile/conditions": (is_unready_by_cordons,),
     "reconcile/cordon_reconciler": (sets_cordons_again,),
     "remediation/eviction_controller": (evicts,),
@@ -212,6 +213,7 @@ SHOWS: Final = frozenset(
         "leases/agent_liveness",
         "leases/agent_monitor",
         "objects/nodedevice",
+        "observability/events",
         "observability/inventory",
         "observability/recorder",
         "operator",

@@ -8,7 +8,7 @@ from nodedevice_operator.capacity.decide import contradictions, desired_count
 from nodedevice_operator.leases.agent_liveness import ALIVE
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, node_device_record
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
-from nodedevice_operator.observability.events import transitions
+from nodedevice_operator.observability.transitions import transitions
 from nodedevice_operator.reconcile import conditions
 from nodedevice_operator.reconcile.poddevices import desired_pod_devices, sentence
 from nodedevice_operator.remediation.eviction_policy import candidates

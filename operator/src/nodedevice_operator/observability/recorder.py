@@ -47,10 +47,10 @@ from nodedevice_operator.observability.events import (
     merged,
     of_many_nodes,
     of_too_many,
-    transitions,
 )
 from nodedevice_operator.observability.fair_queue import FairQueue
 from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.observability.transitions import transitions
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from nodedevice_api.nodedevice import Waiting
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
-from nodedevice_operator.observability.events import transitions
+from nodedevice_operator.observability.transitions import transitions
 
 from tests.fakes.operator.collaborators import REASONS
 from tests.fakes.operator.operator_model import node_device, waits

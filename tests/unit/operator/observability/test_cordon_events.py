@@ -6,7 +6,8 @@ import pytest
 from nodedevice_api import names
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.aggregates import DeviceAggregate
-from nodedevice_operator.observability.events import merged, transitions
+from nodedevice_operator.observability.events import merged
+from nodedevice_operator.observability.transitions import transitions
 
 from tests.fakes.operator.operator_model import GPU
 from tests.unit.operator.observability.changes import record, reported

@@ -16,8 +16,8 @@ from nodedevice_operator.observability.events import (
     about_node_device,
     about_pod,
     of_many_nodes,
-    transitions,
 )
+from nodedevice_operator.observability.transitions import transitions
 
 from tests.fakes.operator.operator_model import GPU, node_device, not_configured, waits
 from tests.unit.operator.observability.changes import held, record, reported, waiting

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
 from nodedevice_operator.observability.aggregates import DeviceAggregate
-from nodedevice_operator.observability.events import merged, transitions
+from nodedevice_operator.observability.events import merged
+from nodedevice_operator.observability.transitions import transitions
 
 from tests.fakes.operator.operator_model import GPU, node_device
 from tests.unit.operator.observability.changes import IDS, held, record, reported

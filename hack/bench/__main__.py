@@ -7,10 +7,8 @@ docs/performance.md. With --against, see against.py.
 """
 
 import argparse
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +19,7 @@ from hack.bench.against import against
 from hack.bench.allocation import allocation
 from hack.bench.load import GPUS, MANY_GPUS
 from hack.bench.results import Result, publishing
+from hack.bench.running import bench_folder, show_progress
 from hack.bench.start import start
 from hack.bench.turns import loop_turn_max
 from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
@@ -52,12 +51,9 @@ def measure(results: dict[str, Result], progress: Progress) -> None:
     """Fills `results`, a row or some after each measurement."""
     progress("compiling modules")
     trees.compile_modules(Path(sys.executable), _ROOT)
-    folder = Path(tempfile.mkdtemp(prefix="nodedevice-bench-"))
-    try:
+    with bench_folder() as folder:
         _without_cluster(results, folder, progress)
         _with_cluster(results, folder, progress)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _without_cluster(results: dict[str, Result], folder: Path, progress: Progress) -> None:
@@ -113,7 +109,7 @@ def main() -> int:
     if options.against:
         return against(options.against, options.rounds, own_bench=options.own_bench)
     with publishing(_OUT) as results:
-        measure(results, lambda line: print(f"  {line}", file=sys.stderr, flush=True))
+        measure(results, show_progress)
     return 0
 
 

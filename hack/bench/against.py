@@ -23,6 +23,7 @@ from rich.table import Table
 
 from hack.bench import trees, verdicts
 from hack.bench.results import Result
+from hack.bench.running import show_progress
 from hack.bench.trees import Tree, TreeError
 from hack.bench.verdicts import Row
 from hack.cluster.processes.processes import removed_at_the_end, tail, tied_to_us
@@ -74,7 +75,7 @@ def _rounds(commit: str, count: int, *, own_bench: bool) -> list[Round]:
         by_own = kept.with_name(f"{kept.name}-own-bench")
         found = by_own if own_bench or not missing(by_own, count) else kept
         if missing(found, count):
-            _progress("preparing both trees")
+            show_progress("preparing both trees")
             trees.add_worktree(_ROOT, commit, old)
             if not own_bench:
                 trees.lay_over(new, old)
@@ -84,7 +85,7 @@ def _rounds(commit: str, count: int, *, own_bench: bool) -> list[Round]:
                 trees.compile_modules(sides[0].python, old)
                 found = by_own
             found.mkdir(parents=True, exist_ok=True)
-            measure_missing(found, count, bench_of(sides[0]), bench_of(sides[1]), _progress)
+            measure_missing(found, count, bench_of(sides[0]), bench_of(sides[1]), show_progress)
     return [_read(found, number) for number in range(1, count + 1)]
 
 
@@ -97,7 +98,7 @@ def _fits(tree: Tree, commit: str) -> bool:
     try:
         trees.verify_imports(tree, f"{_BENCH}.__main__")
     except TreeError as exc:
-        _progress(f"this tree's bench does not fit {commit[:12]}, which is measured with its own one: {exc}")
+        show_progress(f"this tree's bench does not fit {commit[:12]}, which is measured with its own one: {exc}")
         return False
     return True
 
@@ -195,7 +196,3 @@ def _number(value: float | None, form: str = "") -> str:
 
 def _shown(path: Path) -> str:
     return os.path.relpath(path)
-
-
-def _progress(line: str) -> None:
-    print(f"  {line}", file=sys.stderr, flush=True)

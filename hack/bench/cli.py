@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from nodedevice_api import names
 from hack.bench.operator import fleet
 from hack.bench.operator.api import Api, Refused
 from hack.bench.results import Result, judged, publish, result
+from hack.bench.running import bench_folder, show_progress
 from hack.cluster.agent_objects import SINCE, node_device
 from hack.cluster.chart import install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -135,10 +135,8 @@ def main() -> int:
         print("BENCH_NODES is a number of nodes, such as 5000", file=sys.stderr)
         return 2
     try:
-        with tempfile.TemporaryDirectory(prefix="nodedevice-bench-") as folder:
-            results = asyncio.run(
-                measure(count, Path(folder), lambda line: print(f"  {line}", file=sys.stderr, flush=True))
-            )
+        with bench_folder() as folder:
+            results = asyncio.run(measure(count, folder, show_progress))
     except (ClusterError, Refused) as error:
         print(f"bench-cli: {error}", file=sys.stderr)
         return 1

@@ -6,13 +6,10 @@ and its own Node without spec and status. The watches alone are simulated; the A
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ from hack.bench.operator import fleet
 from hack.bench.operator.api import Api, Refused
 from hack.bench.operator.counts import Cost, rss_mib
 from hack.bench.results import Result, judged, publish
+from hack.bench.running import bench_folder, show_progress
 from hack.cluster.chart import install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import ClusterError
@@ -164,15 +162,6 @@ def _config(change: int) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="nodedevice-bench-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -181,8 +170,8 @@ def main() -> int:
         print("BENCH_NODES is a number of agents, such as 5000", file=sys.stderr)
         return 2
     try:
-        with _folder() as folder:
-            results = asyncio.run(measure(count, folder, lambda line: print(f"  {line}", file=sys.stderr, flush=True)))
+        with bench_folder() as folder:
+            results = asyncio.run(measure(count, folder, show_progress))
     except (ClusterError, Refused) as error:
         print(f"bench-configs: {error}", file=sys.stderr)
         return 1

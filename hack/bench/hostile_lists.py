@@ -5,10 +5,8 @@ A plain container's CreateContainer, as a runtime calls it, while a plugin serve
 and beside what as many names take that have ended with one device each, as each has a NodeDevice and a watch for an hour.
 """
 
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,6 +18,7 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from hack.bench.load import event_loop
 from hack.bench.results import Result, judged, publish, worst
+from hack.bench.running import bench_folder, show_progress
 from hack.cluster.build.binaries import find
 from hack.cluster.chart import install, installed_manifests
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -44,11 +43,8 @@ Progress = Callable[[str], None]
 
 
 def measure(progress: Progress) -> dict[str, Result]:
-    folder = Path(tempfile.mkdtemp(prefix="nodedevice-hostile-"))
-    try:
+    with bench_folder() as folder:
         return _measure(folder, progress)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _measure(folder: Path, progress: Progress) -> dict[str, Result]:
@@ -135,7 +131,7 @@ def _peak(pid: int) -> int:
 
 def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    results = measure(lambda line: print(f"  {line}", file=sys.stderr, flush=True))
+    results = measure(show_progress)
     publish(results, _OUT)
     return 0
 

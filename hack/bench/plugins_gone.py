@@ -6,10 +6,8 @@ on a control plane of its own: in the first, every plugin has one device; the AP
 
 import contextlib
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ from nodedevice_api.names import node_device_name
 from hack.bench.latency import has
 from hack.bench.load import event_loop
 from hack.bench.results import Result, judged, publish, worst
+from hack.bench.running import bench_folder, show_progress
 from hack.cluster.cluster import a_pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import NODE_A, Program, Stack
@@ -97,12 +96,8 @@ class Beside:
 
 def run(plugins: int, devices: int, progress: Progress) -> Seen:
     """plugins: that end; each has so many devices."""
-    folder = Path(tempfile.mkdtemp(prefix="nodedevice-plugins-"))
-    try:
-        with Stack.start(folder, progress, {NODE_A: {}}) as stack, event_loop() as call:
-            return _run(stack, call, plugins, devices, progress)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with bench_folder() as folder, Stack.start(folder, progress, {NODE_A: {}}) as stack, event_loop() as call:
+        return _run(stack, call, plugins, devices, progress)
 
 
 def _run(stack: Stack, call: Callable[[Any], Any], plugins: int, devices: int, progress: Progress) -> Seen:
@@ -180,7 +175,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     plugins = int(os.environ.get("BENCH_PLUGINS") or MOST)
     devices = int(os.environ.get("BENCH_DEVICES") or 1000)
-    results = measure(plugins, devices, lambda line: print(f"  {line}", file=sys.stderr, flush=True))
+    results = measure(plugins, devices, show_progress)
     publish(results, _OUT)
     return 0
 

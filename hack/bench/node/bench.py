@@ -5,42 +5,29 @@ machine. Needs root, as `make e2e` does.
 """
 
 import asyncio
-import shutil
-import signal
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hack.bench.node import measures
 from hack.bench.node import pods as node_pods
-from hack.bench.results import Result, publishing
-from hack.cluster.chart import install_chart
+from hack.bench.node.run import Progress, cluster, run
+from hack.bench.results import Result
 from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import operator_program
-from hack.cluster.node.checks import why_not_here
 from hack.cluster.node.layout import NodeOptions
 from hack.cluster.node.real_node import RealNode
-from hack.cluster.processes.processes import reserved_ports
 from tests.e2e.real_node.device_plugins import Kind, device_files, event_loop
 from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTest
 
 _OUT = Path(__file__).parents[3] / "build" / "bench-node.json"
 _DEVICES = 16
 
-Progress = Callable[[str], None]
-
 
 def measure(results: dict[str, Result], folder: Path, progress: Progress) -> None:
     """Fills `results`, some rows after each measurement. Raises ClusterError when the cluster or a node does not come up."""
     with ExitStack() as opened:
-        control_plane = opened.enter_context(ControlPlane.start(folder / "c", progress))
-        install_chart(control_plane)
-        (port,) = opened.enter_context(reserved_ports(1))
-        operator = operator_program(control_plane, folder, port)
-        opened.callback(operator.process.kill)
-        operator.start()
+        control_plane = opened.enter_context(cluster(folder, progress))
         loop = opened.enter_context(event_loop())
         nodes = {
             runtime: opened.enter_context(_node(control_plane, folder, runtime, loop, progress))
@@ -75,20 +62,5 @@ def _node(
             yield under_test
 
 
-def main() -> int:
-    if reason := why_not_here():
-        print(f"not measured: {reason}")
-        return 0
-    for ending in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(ending, signal.default_int_handler)
-    folder = Path(tempfile.mkdtemp(prefix="nd-"))
-    try:
-        with publishing(_OUT) as results:
-            measure(results, folder, lambda line: print(f"  {line}", file=sys.stderr, flush=True))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure, _OUT))

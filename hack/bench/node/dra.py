@@ -6,12 +6,9 @@ hour; BENCH_SECONDS: how long each of them is measured in all.
 """
 
 import os
-import shutil
-import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -20,14 +17,10 @@ from typing import Any
 import psutil
 
 from hack.bench.footprint import MIB, cpu_seconds
-from hack.bench.results import Result, judged, publishing, result, worst
-from hack.cluster.chart import install_chart
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import operator_program
-from hack.cluster.node.checks import why_not_here
+from hack.bench.node.run import Progress, cluster, run
+from hack.bench.results import Result, judged, result, worst
 from hack.cluster.node.layout import NodeOptions
 from hack.cluster.node.real_node import RealNode
-from hack.cluster.processes.processes import reserved_ports
 from hack.cluster.waiting import wait_until
 from tests.e2e.real_node.device_plugins import Kind, device_files, event_loop
 from tests.e2e.real_node.dra.driver import DraDriver
@@ -50,8 +43,6 @@ _SETTLING_SECONDS = 30
 _RSS_GOAL_MIB = 64
 # of a core, in percent: what observing may add while nothing happens
 _ADDED_CPU = 0.05
-
-Progress = Callable[[str], None]
 
 
 class Idle:
@@ -108,12 +99,7 @@ def _agent(of: NodeUnderTest, *, is_observing: bool) -> AbstractContextManager[N
 def _filled(folder: Path, progress: Progress) -> Iterator[NodeUnderTest]:
     """A node with all of its pods."""
     with ExitStack() as opened:
-        control_plane = opened.enter_context(ControlPlane.start(folder / "c", progress))
-        install_chart(control_plane)
-        (port,) = opened.enter_context(reserved_ports(1))
-        operator = operator_program(control_plane, folder, port)
-        opened.callback(operator.process.kill)
-        operator.start()
+        control_plane = opened.enter_context(cluster(folder, progress))
         control_plane.add_namespace(_NODE)
         node = opened.enter_context(RealNode.start(control_plane, _NODE, folder / "n", progress, NodeOptions()))
         file = device_files()[0]
@@ -170,20 +156,5 @@ def _fill(lab: Lab, resource: str) -> None:
             lab.of.wait_running(body["metadata"]["name"])
 
 
-def main() -> int:
-    if reason := why_not_here():
-        print(f"not measured: {reason}")
-        return 0
-    for ending in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(ending, signal.default_int_handler)
-    folder = Path(tempfile.mkdtemp(prefix="nd-"))
-    try:
-        with publishing(_OUT) as results:
-            measure(results, folder, lambda line: print(f"  {line}", file=sys.stderr, flush=True))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure, _OUT))

@@ -7,11 +7,9 @@ with the sizes and the time that it speaks of, the plots there are drawn again.
 
 import asyncio
 import os
-import shutil
 import signal
 import statistics
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from hack.bench.operator.api import Refused
 from hack.bench.operator.measured import Measured, facts, results
 from hack.bench.operator.run import RATE, measure
 from hack.bench.results import Result, show, verdict, worst, write
+from hack.bench.running import bench_folder, show_progress
 from hack.cluster.errors import ClusterError
 
 
@@ -101,20 +100,19 @@ def charts(all_measured: Sequence[Measured]) -> list[Chart]:
 def run(sizes: Sequence[int], seconds: float) -> Iterator[Measured]:
     """One fleet after the other: what it showed until its end, or until what ended it early, which is in it."""
     for nodes in sizes:
-        folder, measured = Path(tempfile.mkdtemp(prefix="nodedevice-bench-")), Measured(nodes)
+        measured = Measured(nodes)
         try:
-            asyncio.run(measure(measured, seconds, folder, _progress))
+            with bench_folder() as folder:
+                asyncio.run(measure(measured, seconds, folder, show_progress))
         except KeyboardInterrupt:
             measured.problem = _INTERRUPTED
         except Exception as exc:  # whatever it is, what was measured before is shown
             measured.problem = str(exc) or type(exc).__name__
             if not isinstance(exc, _EXPECTED):
                 traceback.print_exc()
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
         yield measured
         if measured.problem:
-            _progress(f"{nodes} nodes: ended early: {measured.problem}")
+            show_progress(f"{nodes} nodes: ended early: {measured.problem}")
         if measured.problem == _INTERRUPTED:
             return
 
@@ -125,7 +123,7 @@ def main() -> int:
     try:
         wanted, for_seconds = [int(size) for size in sizes.split(",")], float(seconds)
     except ValueError as exc:
-        _progress(
+        show_progress(
             f"BENCH_NODES={sizes} BENCH_SECONDS={seconds}: {exc}; give numbers, as in BENCH_NODES=500,1000 BENCH_SECONDS=10"
         )
         return 2
@@ -156,10 +154,6 @@ def _show_facts(all_measured: Sequence[Measured]) -> None:
     for what in dict.fromkeys(what for column in columns for what in column):
         table.add_row(what, *(column.get(what, "") for column in columns))
     Console(width=160).print(table)
-
-
-def _progress(line: str) -> None:
-    print(f"  {line}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,9 @@ BENCH_NODES: the others, 100. BENCH_OBJECTS: how many it writes. The same change
 import asyncio
 import itertools
 import os
-import shutil
 import signal
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -27,6 +25,7 @@ from hack.bench.operator.generator import NODE_DEVICES, NODES, Command
 from hack.bench.operator.generator_process import GeneratorProcess, generator_process
 from hack.bench.operator.observer import NodeObserver
 from hack.bench.results import Result, judged, publishing, result, worst
+from hack.bench.running import bench_folder, show_progress
 from hack.cluster import agent_objects
 from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -148,19 +147,11 @@ def main() -> int:
     try:
         nodes, objects = map(int, given.values())
     except ValueError as exc:
-        _progress(f"{given}: {exc}; give numbers, as in BENCH_NODES=100 BENCH_OBJECTS=20000")
+        show_progress(f"{given}: {exc}; give numbers, as in BENCH_NODES=100 BENCH_OBJECTS=20000")
         return 2
-    folder = Path(tempfile.mkdtemp(prefix="nodedevice-bench-token-"))
-    try:
-        with publishing(_OUT) as results:
-            asyncio.run(measure(results, nodes, objects, folder, _progress))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with bench_folder() as folder, publishing(_OUT) as results:
+        asyncio.run(measure(results, nodes, objects, folder, show_progress))
     return 0
-
-
-def _progress(line: str) -> None:
-    print(f"  {line}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,23 @@
+"""What every bench has around what it measures: a folder, and lines that say how far it is."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def bench_folder() -> Iterator[Path]:
+    """One that is removed in the end. Its name is short: sockets are in it, whose paths have 107 bytes at most."""
+    folder = Path(tempfile.mkdtemp(prefix="nd-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def show_progress(line: str) -> None:
+    """On standard error: standard output has the results."""
+    print(f"  {line}", file=sys.stderr, flush=True)

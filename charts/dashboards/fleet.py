@@ -5,9 +5,10 @@ From top to bottom as one asks: is something wrong, where, and is it us.
 
 from grafana_foundation_sdk.builders import dashboard
 
+from charts.dashboards import fleet_panels
 from charts.dashboards import queries as q
 from charts.dashboards.frame import FLEET_UID, HOLDERS_UID, KEPT, frame
-from charts.dashboards.panels import PERCENT, WARN, any_is_bad, bars, listing, number, over_time, row, steps
+from charts.dashboards.panels import WARN, any_is_bad, listing, number, over_time, row
 from charts.dashboards.programs import agents, extender, operator
 
 _NODE_LINK = f"/d/{FLEET_UID}?{KEPT}&var-node=${{__value.text}}"
@@ -29,32 +30,9 @@ def _now(board: dashboard.Dashboard) -> None:
     silent = q.once("nodedevice_operator_agents", "state", f'{q.CLUSTER}, state!="alive"')
     not_ready = q.once("nodedevice_operator_not_ready", "node, resource_name, reason", q.OF_BOTH)
     for panel in (
-        number("Devices", "Every device that a device plugin lists.", q.devices("total")),
-        number("Held", "Devices that pods hold.", q.devices("allocated")),
-        number("Available", "Devices that a pod could get now.", q.devices("available")),
-        number("Broken", "Devices that are not healthy, held or not.", q.unhealthy(), thresholds=any_is_bad()),
-        number(
-            "Cordoned", "Devices that an administrator took out.", q.devices("cordoned"), thresholds=any_is_bad(WARN)
-        ),
-        number(
-            "In use",
-            "Share of the healthy devices that pods hold.",
-            f"{q.devices('allocated')} / {q.devices('healthy')}",
-            unit=PERCENT,
-            thresholds=steps(0.9, 0.98),
-        ),
-        number(
-            "NodeDevices not ready",
-            "Resources of a node where something that pods need is not there; the table below names them.",
-            f"count({not_ready}) or vector(0)",
-            thresholds=any_is_bad(),
-        ),
-        number(
-            "Conflicts",
-            "Resources that another field manager owns on the Node: the operator does not write them.",
-            f"sum({q.once('nodedevice_operator_conflicts')})",
-            thresholds=any_is_bad(),
-        ),
+        *fleet_panels.numbers(q),
+        fleet_panels.not_ready(f"count({not_ready}) or vector(0)"),
+        fleet_panels.conflicts(f"sum({q.once('nodedevice_operator_conflicts')})"),
         number("Silent agents", "Agents that do not renew their Lease.", f"sum({silent})", thresholds=any_is_bad()),
         number(
             "Pods waiting",
@@ -87,25 +65,8 @@ def _devices(board: dashboard.Dashboard) -> None:
             {**{state: q.devices(state) for state in states}, "broken": q.unhealthy()},
         )
     )
-    board.with_panel(
-        bars(
-            "In use by resource",
-            "Share of each resource's healthy devices that pods hold.",
-            "{{resource_name}}",
-            f"{q.devices('allocated', 'resource_name')} / ({q.devices('healthy', 'resource_name')} > 0)",
-            unit=PERCENT,
-            most=1,
-            thresholds=steps(0.9, 0.98),
-        )
-    )
-    board.with_panel(
-        over_time(
-            "Broken by resource",
-            "Devices that are not healthy. A resource whose plugin is away has all of them here.",
-            {"{{resource_name}}": q.unhealthy("resource_name")},
-            stacked=True,
-        )
-    )
+    board.with_panel(fleet_panels.in_use_by_resource(q))
+    board.with_panel(fleet_panels.broken_by_resource(q))
     per_node = f'sum by (node, resource_name, state) (nodedevice_agent_devices{{{q.OF_BOTH}, state="%s"}})'
     board.with_panel(
         listing(
@@ -120,24 +81,8 @@ def _devices(board: dashboard.Dashboard) -> None:
 
 def _ways(board: dashboard.Dashboard) -> None:
     board.with_row(row("How devices are given out"))
-    board.with_panel(
-        over_time(
-            "Devices by who gives them out",
-            "nodedevice: the agents. kubelet, dra: the kubelet and DRA drivers, of which the devices are only shown.",
-            {"{{served_by}}": q.served("total", "served_by")},
-            stacked=True,
-            width=8,
-        )
-    )
-    board.with_panel(
-        listing(
-            "Resources by who gives them out",
-            "One name may be given out in several ways, on different nodes. Of DRA, the driver and its pool.",
-            q.served("total", "served_by, resource_name"),
-            {"served_by": "Served by", "resource_name": "Resource", "Value": "Devices"},
-            width=8,
-        )
-    )
+    for panel in fleet_panels.ways(q, width=8):
+        board.with_panel(panel)
     board.with_panel(
         listing(
             "Not of one node",

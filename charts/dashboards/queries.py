@@ -25,9 +25,9 @@ def devices(state: str, by: str = "") -> str:
     return f"sum by ({by}) ({fleet})" if by else f"sum({fleet})"
 
 
-def served(state: str, by: str) -> str:
-    """Devices of the fleet in that state by who gives them out. by: the labels to keep."""
-    matchers = f'{OF_RESOURCE}, state="{state}"'
+def served(by: str) -> str:
+    """All devices by who gives them out. by: the labels to keep."""
+    matchers = f'{OF_RESOURCE}, state="total"'
     fleet = once("nodedevice_operator_served_devices", "served_by, resource_name, state", matchers)
     return f"sum by ({by}) ({fleet})"
 

@@ -2,10 +2,11 @@
 
 from grafana_foundation_sdk.builders import dashboard
 
+from charts.dashboards import fleet_panels
 from charts.dashboards import queries as q
 from charts.dashboards import status_queries as s
 from charts.dashboards.frame import KEPT, STATUS, STATUS_FLEET_UID, STATUS_HOLDERS_UID, frame
-from charts.dashboards.panels import MOMENT, PERCENT, WARN, any_is_bad, bars, listing, number, over_time, row, steps
+from charts.dashboards.panels import MOMENT, WARN, any_is_bad, listing, number, over_time, row
 
 _NODE_LINK = f"/d/{STATUS_FLEET_UID}?{KEPT}&var-node=${{__value.text}}"
 _HOLDERS_LINK = f"/d/{STATUS_HOLDERS_UID}?{KEPT}&var-node=${{__value.text}}"
@@ -28,33 +29,10 @@ def _now(board: dashboard.Dashboard) -> None:
     silent = f"count by (cluster, node) ({s.condition('AgentReady')} == 0)"
     away = s.listed("status_endpoint", "state", ', state!="Running"')
     for panel in (
-        number("Devices", "Every device that a device plugin lists.", s.devices("total")),
-        number("Held", "Devices that pods hold.", s.devices("allocated")),
-        number("Available", "Devices that a pod could get now.", s.devices("available")),
-        number("Broken", "Devices that are not healthy, held or not.", s.unhealthy(), thresholds=any_is_bad()),
-        number(
-            "Cordoned", "Devices that an administrator took out.", s.devices("cordoned"), thresholds=any_is_bad(WARN)
-        ),
-        number(
-            "In use",
-            "Share of the healthy devices that pods hold.",
-            f"{s.devices('allocated')} / {s.devices('healthy')}",
-            unit=PERCENT,
-            thresholds=steps(0.9, 0.98),
-        ),
+        *fleet_panels.numbers(s),
         number("Nodes", "That have a NodeDevice.", f"count(count by (cluster, node) ({s.number('total')}))"),
-        number(
-            "NodeDevices not ready",
-            "Resources of a node where something that pods need is not there; the table below names them.",
-            f"count({s.not_ready()}) or vector(0)",
-            thresholds=any_is_bad(),
-        ),
-        number(
-            "Conflicts",
-            "Resources that another field manager owns on the Node: the operator does not write them.",
-            f"sum({s.condition('Conflict')}) or vector(0)",
-            thresholds=any_is_bad(),
-        ),
+        fleet_panels.not_ready(f"count({s.not_ready()}) or vector(0)"),
+        fleet_panels.conflicts(f"sum({s.condition('Conflict')}) or vector(0)"),
         number(
             "Silent agents",
             "Nodes whose agent does not renew its Lease.",
@@ -86,25 +64,8 @@ def _devices(board: dashboard.Dashboard) -> None:
             {**{state: s.devices(state) for state in states}, "broken": s.unhealthy()},
         )
     )
-    board.with_panel(
-        bars(
-            "In use by resource",
-            "Share of each resource's healthy devices that pods hold.",
-            "{{resource_name}}",
-            f"{s.devices('allocated', 'resource_name')} / ({s.devices('healthy', 'resource_name')} > 0)",
-            unit=PERCENT,
-            most=1,
-            thresholds=steps(0.9, 0.98),
-        )
-    )
-    board.with_panel(
-        over_time(
-            "Broken by resource",
-            "Devices that are not healthy. A resource whose plugin is away has all of them here.",
-            {"{{resource_name}}": s.unhealthy("resource_name")},
-            stacked=True,
-        )
-    )
+    board.with_panel(fleet_panels.in_use_by_resource(s))
+    board.with_panel(fleet_panels.broken_by_resource(s))
     board.with_panel(
         listing(
             "Available by node",
@@ -118,22 +79,8 @@ def _devices(board: dashboard.Dashboard) -> None:
 
 def _ways(board: dashboard.Dashboard) -> None:
     board.with_row(row("How devices are given out"))
-    board.with_panel(
-        over_time(
-            "Devices by who gives them out",
-            "nodedevice: the agents. kubelet, dra: the kubelet and DRA drivers, of which the devices are only shown.",
-            {"{{served_by}}": s.served("served_by")},
-            stacked=True,
-        )
-    )
-    board.with_panel(
-        listing(
-            "Resources by who gives them out",
-            "One name may be given out in several ways, on different nodes. Of DRA, the driver and its pool.",
-            s.served("served_by, resource_name"),
-            {"served_by": "Served by", "resource_name": "Resource", "Value": "Devices"},
-        )
-    )
+    for panel in fleet_panels.ways(s):
+        board.with_panel(panel)
 
 
 def _trouble(board: dashboard.Dashboard) -> None:

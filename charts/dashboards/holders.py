@@ -85,7 +85,7 @@ def _pods(board: dashboard.Dashboard) -> None:
     board.with_row(row("Pods"))
     board.with_panel(
         listing(
-            "Who holds how many",
+            "Devices by pod",
             "As reported by each node's agent; `kubectl get poddevices -A` names the devices. The 200 largest.",
             f"topk(200, {_BY_POD})",
             {"namespace": "Namespace", "pod": "Pod", "node": "Node", "resource_name": "Resource", "Value": "Devices"},

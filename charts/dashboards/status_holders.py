@@ -89,7 +89,7 @@ def _pods(board: dashboard.Dashboard) -> None:
     for title, description, query, newest_last in (
         ("Holders of devices", "The 200 pods that got their devices last.", f"topk(200, {s.pods_since()})", False),
         (
-            "Who holds broken devices",
+            "Holders of broken devices",
             "A pod keeps a device that broke; delete the pod to give it another. The longest first.",
             s.pods_since(_BROKEN),
             True,

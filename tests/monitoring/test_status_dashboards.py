@@ -107,7 +107,7 @@ def test_numbers_are_those_of_the_objects(prometheus: Prometheus, title: str, nu
         ),
         ("Broken devices", {("node-a", GPU, "g3", "ReportedUnhealthy"), ("node-b", GPU, "g1", "ReportedUnhealthy")}),
         ("Cordoned devices", {("node-a", GPU, "g2", "fan", "alice", "2026-01-01T12:00:00Z")}),
-        ("Who holds broken devices", {("team-b", "serve", "node-b", f"{GPU}=2,{MEMORY}=16", "g1 Unhealthy")}),
+        ("Holders of broken devices", {("team-b", "serve", "node-b", f"{GPU}=2,{MEMORY}=16", "g1 Unhealthy")}),
         ("Longest held", {("team-a", "train", "node-a", "c0", GPU), ("team-a", "done", "node-a", "c0", GPU)}),
     ],
 )

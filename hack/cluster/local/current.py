@@ -64,7 +64,7 @@ def is_current_wanted() -> bool:
 class CurrentCluster(Cluster):
     """Made by `start`. It knows what it has put into the cluster, and takes that away in stop()."""
 
-    # another KWOK in that cluster, if there is one, leaves our Nodes alone
+    # another KWOK in that cluster, if there is one, does not touch our Nodes
     played_by = "nodedevice"
     # and the pods of those who use that cluster stay off them
     taints = (nodes.LENT_TAINT,)

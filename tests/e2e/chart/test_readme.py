@@ -50,7 +50,7 @@ def test_from_nothing_to_a_pod_with_a_device(cluster: ChartCluster, environment:
     assert re.match(rf"c\S+ .* {os.major(status.st_rdev)}, +{os.minor(status.st_rdev)} .*{_DEVICE}$", listed.strip())
     # a moment after the pod was started, as the operator writes it
     holder = r"poddevice\S+/fuse .*example.com/fuse=1"
-    cluster.wait(lambda: bool(re.search(holder, _typed(commands[-1], environment))), "it shows who holds the device")
+    cluster.wait(lambda: bool(re.search(holder, _typed(commands[-1], environment))), "it shows the device's holder")
 
 
 def test_two_commands_of_other_pages(cluster: ChartCluster, environment: dict[str, str]) -> None:

@@ -32,7 +32,8 @@ MIB = 1024 * 1024
 MORE_MIB = 16
 
 
-pytestmark = pytest.mark.usefixtures("pod_resources")  # nothing is shown while it is not known who holds what
+# nothing is shown while it is not known which pods hold which devices
+pytestmark = pytest.mark.usefixtures("pod_resources")
 
 
 @pytest.fixture

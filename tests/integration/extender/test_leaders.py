@@ -50,7 +50,7 @@ def bound(extender: ExtenderProcess, pod: Any, node: GpuNode) -> None:
 
 
 def holder(control_plane: ControlPlane, namespace: str) -> str | None:
-    """Who holds the extenders' Lease there; None once it is released."""
+    """The holder of the extenders' Lease there; None once it is released."""
     found = control_plane.client.get(Lease, names.EXTENDER_LEASE, namespace=namespace)
     return found.spec.holderIdentity if found.spec else None
 

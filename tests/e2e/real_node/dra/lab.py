@@ -45,7 +45,7 @@ class Lab:
         self.of.control_plane.apply(yaml_text.dump_all(objects))
 
     def until_equal(self, said: str = "") -> None:
-        """Until all say the same about who holds what. said: what a person needs to know besides.
+        """Until all say the same about which pods hold which devices. said: what a person needs to know besides.
 
         Raises TimeoutError with the last differences.
         """

@@ -105,7 +105,7 @@ def test_a_driver_dies_and_comes_back(lab: Lab) -> None:
 
     lab.driver.kill()
     wait_until(lambda: not lab.driver.slices(), "the kubelet has deleted its slices", WIPED_SECONDS)
-    # no device can be given out, and who holds one still does
+    # no device can be given out, and the pod that holds one keeps it
     gone = lab.until_numbers(allocated=1, available=0, healthy=0)
     assert [row["deviceIDs"] for row in gone["allocations"]] == [row["deviceIDs"] for row in held]
     assert gone["agent"]["servedBy"] == names.SERVED_BY_DRA

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubectl_nodedevice.why.reasons import TABLE
+from kubectl_nodedevice.why.reasons.table import TABLE
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_api.names import Reason
 from nodedevice_operator.observability.events import OF_CONDITIONS, EventReason

@@ -203,6 +203,6 @@ def codes(answer: dict[str, Any]) -> list[str]:
 
 
 def expected(done: Sequence[str]) -> list[str]:
-    from kubectl_nodedevice.why.reasons import PRECEDENCE
+    from kubectl_nodedevice.why.reasons.table import PRECEDENCE
 
     return sorted(set(done), key=lambda code: PRECEDENCE[code])

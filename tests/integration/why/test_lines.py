@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubectl_nodedevice.why.reasons import OF_THE_POD, TABLE, Access, Role, Row, line_of
+from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, Access, Role
+from kubectl_nodedevice.why.reasons.row import Row, line_of
+from kubectl_nodedevice.why.reasons.table import TABLE
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod, ServiceAccount
 from lightkube.types import PatchType

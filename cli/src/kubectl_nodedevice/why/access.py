@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from kubectl_nodedevice.errors import ApiError
 from kubectl_nodedevice.objects import is_set
 from kubectl_nodedevice.session import Session
-from kubectl_nodedevice.why.reasons import OF_THE_POD, Access
+from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, Access
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 

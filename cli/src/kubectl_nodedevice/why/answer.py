@@ -8,7 +8,8 @@ from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.styles import BOLD, FAINT, GOOD
 from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.explanation import Explanation, Finding
-from kubectl_nodedevice.why.reasons import Access, line_of
+from kubectl_nodedevice.why.reasons.rights import Access
+from kubectl_nodedevice.why.reasons.row import line_of
 
 # obstacles that are shown of one finding; all are in the JSON
 _MOST_SHOWN: Final = 3

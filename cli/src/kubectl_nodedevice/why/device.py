@@ -9,7 +9,8 @@ from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_o
 from kubectl_nodedevice.why.facts import Facts
 from kubectl_nodedevice.why.links import devices, supply
 from kubectl_nodedevice.why.links.devices import Unit, Wanted
-from kubectl_nodedevice.why.reasons import BY_CODE, line_of
+from kubectl_nodedevice.why.reasons.row import line_of
+from kubectl_nodedevice.why.reasons.table import BY_CODE
 
 
 def resources_of(facts: Facts, device: str) -> list[NodeDevice]:

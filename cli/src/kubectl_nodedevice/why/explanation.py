@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from kubectl_nodedevice.why.facts import Unread
-from kubectl_nodedevice.why.reasons import BY_CODE, PRECEDENCE, Row
+from kubectl_nodedevice.why.reasons.row import Row
+from kubectl_nodedevice.why.reasons.table import BY_CODE, PRECEDENCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubectl_nodedevice.why import pods
 from kubectl_nodedevice.why.facts import Facts
-from kubectl_nodedevice.why.reasons import PRECEDENCE
+from kubectl_nodedevice.why.reasons.table import PRECEDENCE
 
 from tests.unit.cli.why import situations
 from tests.unit.cli.why.situations import ABSENT, ALONE, BOUND, UNBOUND, Change

@@ -11,7 +11,9 @@ from kubectl_nodedevice.cluster import Condition
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.why import answer, pods
 from kubectl_nodedevice.why.explanation import Explanation
-from kubectl_nodedevice.why.reasons import OF_THE_POD, TABLE, Role, Row, line_of
+from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, Role
+from kubectl_nodedevice.why.reasons.row import Row, line_of
+from kubectl_nodedevice.why.reasons.table import TABLE
 
 from tests.unit.cli.why.situations import ABSENT, ALONE, BOUND, NOW, UNBOUND, Change, base, bound, each_found
 

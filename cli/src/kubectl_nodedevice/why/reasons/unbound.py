@@ -1,87 +1,21 @@
-"""The one table of what can stop a pod: codes, sentences, lines that help, and who may run them. Pure.
+"""What stops a pod on its way to a node, in the order of precedence. Pure."""
 
-The order of the rows is the order of precedence: from the request to the container that runs. docs/reasons.md is made from it.
-Placeholders of a sentence and of a line are fields of the finding; in a line each is quoted for a shell.
-"""
-
-import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
+from kubectl_nodedevice.why.reasons import lines, rights
+from kubectl_nodedevice.why.reasons.rights import Access, Role
+from kubectl_nodedevice.why.reasons.row import Row
 
-class Role(StrEnum):
-    """With which a person may run a line: roles of Kubernetes, and of the chart."""
-
-    VIEW = "view"
-    EDIT = "edit"
-    FLEET_VIEW = "nodedevice-fleet-view"
-    CORDON = "nodedevice-cordon"
-    ADMIN = "cluster-admin"
-
-
-# the namespace of the pod that is explained
-OF_THE_POD: Final = "{namespace}"
-_SYSTEM: Final = "nodedevice-system"
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """What the API server is asked about the reader. namespace: OF_THE_POD, another one, or "" for all, and for what has none."""
-
-    verb: str
-    resource: str
-    group: str = ""
-    namespace: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """code: stable, for scripts. meaning: for the docs. sentence: for people. line: that would help. needs: what the line does."""
-
-    code: str
-    meaning: str
-    sentence: str
-    advice: str
-    line: str
-    role: Role
-    needs: Access
-
-
-_ALL_PODS: Final = Access("list", "pods")
-_SYSTEM_PODS: Final = Access("list", "pods", namespace=_SYSTEM)
-_OWN_POD: Final = Access("get", "pods", namespace=OF_THE_POD)
-_PATCH_POD: Final = Access("patch", "pods", namespace=OF_THE_POD)
-_DELETE_POD: Final = Access("delete", "pods", namespace=OF_THE_POD)
-_NODES: Final = Access("list", "nodes")
-_PATCH_NODE: Final = Access("patch", "nodes")
-_FLEET: Final = Access("list", "nodedevices", "nodedevice.io")
-_CORDON: Final = Access("patch", "nodedevices", "nodedevice.io")
-_CLASSES: Final = Access("list", "deviceclasses", "resource.k8s.io")
-_SLICES: Final = Access("list", "resourceslices", "resource.k8s.io")
-_CLAIMS: Final = Access("list", "resourceclaims", "resource.k8s.io", namespace=OF_THE_POD)
-
-_DESCRIBE: Final = "kubectl describe pod {pod} --namespace {namespace}"
-_DELETE: Final = "kubectl delete pod {pod} --namespace {namespace}"
-_UNGATE: Final = """kubectl patch pod {pod} --namespace {namespace} --type json --patch {gates_patch}"""
-_NODES_PODS: Final = "kubectl get pods --all-namespaces --output wide --field-selector spec.nodeName={node}"
-_AGENT_PODS: Final = f"kubectl get pods --namespace {_SYSTEM} --output wide --field-selector spec.nodeName={{node}}"
-_DEVICES: Final = "kubectl nodedevice devices {resource_options}"
-_OWNERS: Final = "kubectl get node {node} --output yaml --show-managed-fields"
-_QUOTA: Final = "kubectl describe resourcequota {quota} --namespace {namespace}"
-
-
-TABLE: Final = (
+UNBOUND: Final = (
     # before the scheduler sees the pod
     Row(
         "QuotaExceeded",
         "A ResourceQuota of the namespace refuses the pod, so that it is never made.",
         "{words}",
         "End a pod of the namespace that holds some, or have the quota raised:",
-        _QUOTA,
+        lines.QUOTA,
         Role.VIEW,
-        Access("get", "resourcequotas", namespace=OF_THE_POD),
+        Access("get", "resourcequotas", namespace=rights.OF_THE_POD),
     ),
     Row(
         "CreationRefused",
@@ -90,34 +24,34 @@ TABLE: Final = (
         "Its controller has the words of whoever refused it:",
         "kubectl describe {owner} --namespace {namespace}",
         Role.VIEW,
-        Access("list", "events", namespace=OF_THE_POD),
+        Access("list", "events", namespace=rights.OF_THE_POD),
     ),
     Row(
         "PodFailed",
         "The pod has failed and is not started again, as when the kubelet refuses it.",
         "It has failed for good: {words}",
         "Delete it, and have it made again:",
-        _DELETE,
+        lines.DELETE,
         Role.EDIT,
-        _DELETE_POD,
+        rights.DELETE_POD,
     ),
     Row(
         "PodDeleted",
         "The pod is being deleted.",
         "It is being deleted{since}.",
         "Its containers and finalizers are in:",
-        _DESCRIBE,
+        lines.DESCRIBE,
         Role.VIEW,
-        _OWN_POD,
+        rights.OWN_POD,
     ),
     Row(
         "SchedulingGated",
         "A scheduling gate holds the pod back from the scheduler.",
         "Scheduling gates hold it back: {gates}.",
         "Whoever set a gate removes it, as a queue does when it is the pod's turn; by hand:",
-        _UNGATE,
+        lines.UNGATE,
         Role.EDIT,
-        _PATCH_POD,
+        rights.PATCH_POD,
     ),
     Row(
         "ClaimMissing",
@@ -126,16 +60,16 @@ TABLE: Final = (
         "Create it, or correct the pod; these exist:",
         "kubectl get resourceclaims,resourceclaimtemplates --namespace {namespace}",
         Role.VIEW,
-        _CLAIMS,
+        rights.CLAIMS,
     ),
     Row(
         "ClaimNotMade",
         "The ResourceClaim is not made of its template yet.",
         "The claim {claim} is not made of its template yet{words}.",
         "Why, is among the pod's Events:",
-        _DESCRIBE,
+        lines.DESCRIBE,
         Role.VIEW,
-        _OWN_POD,
+        rights.OWN_POD,
     ),
     Row(
         "DeviceClassMissing",
@@ -144,7 +78,7 @@ TABLE: Final = (
         "Install its driver's classes, or correct the claim; these exist:",
         "kubectl get deviceclasses",
         Role.FLEET_VIEW,
-        _CLASSES,
+        rights.CLASSES,
     ),
     Row(
         "NothingServes",
@@ -153,7 +87,7 @@ TABLE: Final = (
         "Correct the name in the pod, or run its device plugin; the resources that there are:",
         "kubectl nodedevice devices",
         Role.FLEET_VIEW,
-        _FLEET,
+        rights.FLEET,
     ),
     Row(
         "NothingOffered",
@@ -162,7 +96,7 @@ TABLE: Final = (
         "See whether its driver runs; what drivers have published:",
         "kubectl get resourceslices",
         Role.FLEET_VIEW,
-        _SLICES,
+        rights.SLICES,
     ),
     Row(
         "NoScheduler",
@@ -171,7 +105,7 @@ TABLE: Final = (
         "See whether that scheduler runs, or delete the pod and correct schedulerName:",
         "kubectl get pods --all-namespaces --output wide --selector {scheduler_label}",
         Role.ADMIN,
-        _ALL_PODS,
+        rights.ALL_PODS,
     ),
     # which nodes it may be on
     Row(
@@ -181,7 +115,7 @@ TABLE: Final = (
         "Label a node so, or correct the pod; the labels of the nodes:",
         "kubectl get nodes --show-labels",
         Role.FLEET_VIEW,
-        _NODES,
+        rights.NODES,
     ),
     Row(
         "ClaimElsewhere",
@@ -190,7 +124,7 @@ TABLE: Final = (
         "The pod needs that node, or another claim; where claims are allocated:",
         "kubectl get resourceclaims --namespace {namespace} --output yaml",
         Role.VIEW,
-        _CLAIMS,
+        rights.CLAIMS,
     ),
     Row(
         "NodeCordoned",
@@ -199,7 +133,7 @@ TABLE: Final = (
         "When its maintenance is over:",
         "kubectl uncordon {node}",
         Role.ADMIN,
-        _PATCH_NODE,
+        rights.PATCH_NODE,
     ),
     Row(
         "NodeNotReady",
@@ -208,7 +142,7 @@ TABLE: Final = (
         "What is wrong there is among its conditions:",
         "kubectl describe node {node}",
         Role.FLEET_VIEW,
-        _NODES,
+        rights.NODES,
     ),
     Row(
         "NodeTaint",
@@ -217,7 +151,7 @@ TABLE: Final = (
         "Remove the taint when it has served its purpose, or add a toleration:",
         "kubectl taint node {node} {taint}-",
         Role.ADMIN,
-        _PATCH_NODE,
+        rights.PATCH_NODE,
     ),
     # who serves the resource there
     Row(
@@ -227,25 +161,25 @@ TABLE: Final = (
         "Have one pod ask for what one node has; what there is:",
         "kubectl nodedevice devices",
         Role.FLEET_VIEW,
-        _FLEET,
+        rights.FLEET,
     ),
     Row(
         "NoAgent",
         "The node's agent has no Lease: it does not run, or has never reached the API server.",
         "No agent on {on}.",
         "See the agent's pod, or start it:",
-        _AGENT_PODS,
+        lines.AGENT_PODS,
         Role.FLEET_VIEW,
-        _SYSTEM_PODS,
+        rights.SYSTEM_PODS,
     ),
     Row(
         "AgentSilent",
         "The node's agent has stopped renewing its Lease.",
         "The agent is silent on {on}.",
         "See its pod, and the node's clock and network:",
-        _AGENT_PODS,
+        lines.AGENT_PODS,
         Role.FLEET_VIEW,
-        _SYSTEM_PODS,
+        rights.SYSTEM_PODS,
     ),
     Row(
         "NotConfigured",
@@ -261,9 +195,9 @@ TABLE: Final = (
         "The device plugin or DRA driver is not connected, or has not sent its devices yet.",
         "The device plugin of {resource} is away on {on}.",
         "Start the plugin on the node; its pods:",
-        _NODES_PODS,
+        lines.NODES_PODS,
         Role.ADMIN,
-        _ALL_PODS,
+        rights.ALL_PODS,
     ),
     Row(
         "NotInjectable",
@@ -272,7 +206,7 @@ TABLE: Final = (
         "The message of Injectable has the remedy:",
         "kubectl describe nodedevice {node_device}",
         Role.FLEET_VIEW,
-        _FLEET,
+        rights.FLEET,
     ),
     Row(
         "NodeDeviceInvalid",
@@ -288,9 +222,9 @@ TABLE: Final = (
         "Another client writes the number of the resource on the Node, which the operator leaves to it.",
         "Another client owns the number of {resource} on {on}.",
         "Stop that client; the operator then takes the name back. Who wrote what:",
-        _OWNERS,
+        lines.OWNERS,
         Role.FLEET_VIEW,
-        _NODES,
+        rights.NODES,
     ),
     Row(
         "PolicyRefuses",
@@ -299,7 +233,7 @@ TABLE: Final = (
         "The message of Advertised has the remedy:",
         "kubectl describe nodedevice {node_device}",
         Role.FLEET_VIEW,
-        _FLEET,
+        rights.FLEET,
     ),
     Row(
         "CapacityRefused",
@@ -308,16 +242,16 @@ TABLE: Final = (
         "A policy, a webhook or the operator's role refuses it; the message of Advertised has its words:",
         "kubectl describe nodedevice {node_device}",
         Role.FLEET_VIEW,
-        _FLEET,
+        rights.FLEET,
     ),
     Row(
         "StrayCapacity",
         "Somebody wrote a number of the resource on a Node where a DRA driver offers it: pods there get no device.",
         "A number of {resource} that nobody serves hides the DRA driver's devices on {on}.",
         "Remove it, so that the scheduler makes a claim, and delete pods that run without a device; who wrote it:",
-        _OWNERS,
+        lines.OWNERS,
         Role.FLEET_VIEW,
-        _NODES,
+        rights.NODES,
     ),
     # which devices it has
     Row(
@@ -325,18 +259,18 @@ TABLE: Final = (
         "The node has fewer devices of the resource than the pod asks for, however many are free.",
         "It asks for {count} of {resource}, which is more than {on} {has}.",
         "Ask for fewer, or add devices; all that there are:",
-        _DEVICES,
+        lines.DEVICES,
         Role.FLEET_VIEW,
-        _FLEET,
+        rights.FLEET,
     ),
     Row(
         "TooFewOnOneDevice",
         "No physical device has as many parts free as one container asks for.",
         "No device has {most} of {resource} free on {on}.",
         "Ask for fewer, or wait until pods on one device have ended; what is free on each:",
-        _DEVICES,
+        lines.DEVICES,
         Role.FLEET_VIEW,
-        _FLEET,
+        rights.FLEET,
     ),
     Row(
         "DevicesCordoned",
@@ -345,7 +279,7 @@ TABLE: Final = (
         "Those that work again:",
         "kubectl nodedevice uncordon {node} --resource {resource} {device_options}",
         Role.CORDON,
-        _CORDON,
+        rights.CORDON,
     ),
     Row(
         "DevicesBroken",
@@ -354,7 +288,7 @@ TABLE: Final = (
         "What is wrong with one, and its remedy:",
         "kubectl nodedevice why device {node} {device} --resource {resource}",
         Role.FLEET_VIEW,
-        _FLEET,
+        rights.FLEET,
     ),
     Row(
         "DevicesInOtherUse",
@@ -363,7 +297,7 @@ TABLE: Final = (
         "They are free when the pods that have them so have ended:",
         "kubectl nodedevice devices --node {node}",
         Role.FLEET_VIEW,
-        _FLEET,
+        rights.FLEET,
     ),
     Row(
         "DevicesTainted",
@@ -372,16 +306,16 @@ TABLE: Final = (
         "The driver takes its taints away when the device works; those that are set:",
         "kubectl get resourceslices,devicetaintrules --output yaml",
         Role.ADMIN,
-        _SLICES,
+        rights.SLICES,
     ),
     Row(
         "DevicesHeld",
         "Other pods hold the devices.",
         "Other pods hold {resource} on {on}.",
         "It gets devices when enough of these pods have ended:",
-        _DEVICES,
+        lines.DEVICES,
         Role.FLEET_VIEW,
-        _FLEET,
+        rights.FLEET,
     ),
     Row(
         "CapacityBehind",
@@ -390,7 +324,7 @@ TABLE: Final = (
         "The operator writes it; see whether it runs:",
         "kubectl nodedevice check",
         Role.FLEET_VIEW,
-        _FLEET,
+        rights.FLEET,
     ),
     Row(
         "NodeShowsFewer",
@@ -399,97 +333,6 @@ TABLE: Final = (
         "Whoever serves the resource there knows why; the numbers of the Node:",
         "kubectl describe node {node}",
         Role.FLEET_VIEW,
-        _NODES,
-    ),
-    # on its node
-    Row(
-        "WaitsOnNode",
-        "The pod is bound, and its node's agent cannot give it its devices yet.",
-        "Bound to {node}, it waits for {resource}: {words}",
-        "The agent tries again by itself; what its node has:",
-        "kubectl nodedevice devices --node {node} {resource_options}",
-        Role.FLEET_VIEW,
-        _FLEET,
-    ),
-    Row(
-        "WaitsForGood",
-        "The pod is bound, and its node's agent will not try again.",
-        "Bound to {node}, it will not get {resource}: {words}",
-        "Delete it, and have it made again:",
-        _DELETE,
-        Role.EDIT,
-        _DELETE_POD,
-    ),
-    Row(
-        "RequiredPluginMissing",
-        "The container runtime creates no container of the pod while the node's agent is not connected to it.",
-        "The runtime of {node} waits for the agent: {words}",
-        "See the agent's pod:",
-        _AGENT_PODS,
-        Role.FLEET_VIEW,
-        _SYSTEM_PODS,
-    ),
-    Row(
-        "ClaimNotPrepared",
-        "The pod's claim is allocated, and its driver could not prepare the devices on the node.",
-        "The driver on {node} could not prepare its devices: {words}",
-        "The kubelet tries again within a minute or two; the driver's pods:",
-        _NODES_PODS,
-        Role.ADMIN,
-        _ALL_PODS,
-    ),
-    Row(
-        "NameKeptByKubelet",
-        "The kubelet of the node still has the name of a device plugin that ended, and refuses the DRA driver's containers.",
-        "The kubelet of {node} refuses the container: {words}",
-        "Stop that kubelet, remove its device manager's checkpoint and start it; until then keep pods off the node:",
-        "kubectl cordon {node}",
-        Role.ADMIN,
-        _PATCH_NODE,
-    ),
-    Row(
-        "ImageNotPulled",
-        "The image of a container cannot be pulled.",
-        "The image of container {container} cannot be pulled: {words}",
-        "Correct the image or its pull secret; the runtime's words are in:",
-        _DESCRIBE,
-        Role.VIEW,
-        _OWN_POD,
-    ),
-    Row(
-        "DeviceFileRefused",
-        "A container that is not root may not open the file of its device, which belongs to a group of the host.",
-        "Container {container} has its devices, and its user may not open them: {words}",
-        "Give the pod the file's group, such as securityContext.supplementalGroups: [20]; the agent's log has the number:",
-        f"kubectl logs --namespace {_SYSTEM} --selector app.kubernetes.io/component=agent --tail 1000",
-        Role.ADMIN,
-        Access("get", "pods/log", namespace=_SYSTEM),
-    ),
-    Row(
-        "ContainerNotStarted",
-        "A container does not start, or ends again and again, for a reason that is not about devices.",
-        "Container {container} does not run: {words}",
-        "Its own output:",
-        "kubectl logs {pod} --namespace {namespace} --container {container}",
-        Role.VIEW,
-        Access("get", "pods/log", namespace=OF_THE_POD),
-    ),
-    Row(
-        "RunsWithoutDevices",
-        "A container runs without the devices that it asked for.",
-        "Container {container} runs without {resource}{words}.",
-        "Delete the pod, and have it made again:",
-        _DELETE,
-        Role.EDIT,
-        _DELETE_POD,
+        rights.NODES,
     ),
 )
-
-BY_CODE: Final = {row.code: row for row in TABLE}
-PRECEDENCE: Final = {row.code: index for index, row in enumerate(TABLE)}
-
-
-def line_of(row: Row, fields: Mapping[str, str]) -> str:
-    """The command, each field of it quoted; one that ends in `_options` is made of quoted words already."""
-    quoted = {key: value if key.endswith("_options") else shlex.quote(value) for key, value in fields.items()}
-    return row.line.format(**quoted).rstrip()

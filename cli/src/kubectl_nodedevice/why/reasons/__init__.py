@@ -1,0 +1,1 @@
+"""What can stop a pod: the table of reasons, and what its rows are made of. Pure."""

@@ -1,0 +1,13 @@
+"""The one table of what can stop a pod: codes, sentences, lines that help, and who may run them. Pure.
+
+The order of the rows is the order of precedence: from the request to the container that runs. docs/reasons.md is made from it.
+"""
+
+from typing import Final
+
+from kubectl_nodedevice.why.reasons.bound import BOUND
+from kubectl_nodedevice.why.reasons.unbound import UNBOUND
+
+TABLE: Final = (*UNBOUND, *BOUND)
+BY_CODE: Final = {row.code: row for row in TABLE}
+PRECEDENCE: Final = {row.code: index for index, row in enumerate(TABLE)}

@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 
 from kubectl_nodedevice.decoding import Undecodable, decode_json
 from kubectl_nodedevice.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized, Unexpected, Unreachable
+from kubectl_nodedevice.fields import list_of, text_of
 from kubectl_nodedevice.kubeconfig import Login
-from kubectl_nodedevice.objects import list_of, text_of
 from kubectl_nodedevice.transport import Connection, Headers
 
 GROUP: Final = "/apis/nodedevice.io/v1alpha1"

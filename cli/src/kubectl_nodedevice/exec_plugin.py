@@ -14,8 +14,8 @@ from typing import Final
 
 from kubectl_nodedevice.decoding import Undecodable, decode_json
 from kubectl_nodedevice.errors import LoginProblem
+from kubectl_nodedevice.fields import is_set, list_of, text_of, words_of
 from kubectl_nodedevice.kubeconfig import Login
-from kubectl_nodedevice.objects import is_set, list_of, text_of
 
 _VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
@@ -43,7 +43,7 @@ def run(login: Login) -> Credential:
         raise LoginProblem(
             f"user {login.user} logs in by the program {command or '(none)'}, which is not installed", hint
         )
-    arguments = [program, *(each for each in list_of(entry, "args") if isinstance(each, str))]
+    arguments = [program, *words_of(entry, "args")]
     try:
         done = subprocess.run(arguments, stdout=subprocess.PIPE, env=_environment(login, version), check=False)
     except OSError as exc:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kubectl_nodedevice.decoding import Undecodable, decode_json, decode_yaml, read_text
 from kubectl_nodedevice.errors import LoginProblem
-from kubectl_nodedevice.objects import is_set, list_of, map_of, text_of
+from kubectl_nodedevice.fields import is_set, list_of, map_of, text_of, words_of
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _REMEDY: Final = "name one by --kubeconfig or KUBECONFIG; kubectl config view shows what kubectl reads"
@@ -195,7 +195,7 @@ def _login(merged: _Merged, wanted: str) -> Login:
         exec_folder=str(folder),
         as_user=text_of(user, "as"),
         as_uid=text_of(user, "as-uid"),
-        as_groups=tuple(each for each in list_of(user, "as-groups") if isinstance(each, str)),
+        as_groups=words_of(user, "as-groups"),
     )
 
 

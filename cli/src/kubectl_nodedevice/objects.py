@@ -4,8 +4,7 @@ Each `…_of` takes an object and never fails: what is absent, or of another for
 release, has the default of its field. NodeDevices and PodDevices are read as `nodedevice_api` writes them; a test compares the two.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
 from kubectl_nodedevice.cluster import (
     Agent,
@@ -36,64 +35,18 @@ from kubectl_nodedevice.cluster import (
     Toleration,
     Waiting,
 )
-
-T = TypeVar("T")
-
-
-def text_of(obj: Any, *path: str) -> str:
-    """The text there; "" where there is none."""
-    found = _at(obj, path)
-    return found if isinstance(found, str) else ""
-
-
-def number_of(obj: Any, *path: str) -> int:
-    """The whole number there; 0 where there is none."""
-    found = _at(obj, path)
-    return found if isinstance(found, int) and not isinstance(found, bool) else 0
-
-
-def is_set(obj: Any, *path: str) -> bool:
-    """Whether there is true."""
-    return _at(obj, path) is True
-
-
-def map_of(obj: Any, *path: str) -> Json:
-    """The object there; an empty one where there is none."""
-    found = _at(obj, path)
-    return found if isinstance(found, dict) else {}
-
-
-def texts_of(obj: Any, *path: str) -> Mapping[str, str]:
-    """The texts there, by name. Numbers count, as people write quantities."""
-    found = map_of(obj, *path)
-    return {key: str(value) for key, value in found.items() if isinstance(value, str | int | float)}
-
-
-def list_of(obj: Any, *path: str) -> list[Any]:
-    """The list there; an empty one where there is none."""
-    found = _at(obj, path)
-    return found if isinstance(found, list) else []
-
-
-def each_of(make: Callable[[Json], T], obj: Any, *path: str) -> tuple[T, ...]:
-    """A record of each object in the list there."""
-    return tuple(make(each) for each in list_of(obj, *path) if isinstance(each, dict))
-
-
-def _at(obj: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        if not isinstance(obj, dict):
-            return None
-        obj = obj.get(key)
-    return obj
-
-
-def _words(obj: Any, *path: str) -> tuple[str, ...]:
-    return tuple(each for each in list_of(obj, *path) if isinstance(each, str))
-
-
-def _numbers(obj: Any, *path: str) -> tuple[int, ...]:
-    return tuple(each for each in list_of(obj, *path) if isinstance(each, int))
+from kubectl_nodedevice.fields import (
+    each_of,
+    is_set,
+    list_of,
+    map_of,
+    number_of,
+    numbers_of,
+    text_of,
+    texts_of,
+    value_at,
+    words_of,
+)
 
 
 def meta_of(obj: Json) -> Meta:
@@ -135,7 +88,7 @@ def cordon_of(obj: Json) -> Cordon:
 
 def node_device_of(obj: Json) -> NodeDevice:
     status = map_of(obj, "status")
-    total = _at(status, ("total",))
+    total = value_at(status, "total")
     return NodeDevice(
         meta_of(obj),
         text_of(obj, "spec", "nodeName"),
@@ -203,7 +156,7 @@ def _device(obj: Json) -> Device:
         text_of(obj, "cordonedSince"),
         text_of(obj, "cordonedBy"),
         _part_counts(parts) if parts else None,
-        _numbers(obj, "numaNodes"),
+        numbers_of(obj, "numaNodes"),
         texts_of(obj, "attributes"),
         each_of(_device_taint, obj, "taints"),
     )
@@ -214,6 +167,7 @@ def _part_counts(obj: Json) -> PartCounts:
 
 
 def _device_taint(obj: Json) -> Taint:
+    """As an agent writes it."""
     return Taint(text_of(obj, "key"), text_of(obj, "value"), text_of(obj, "effect"), text_of(obj, "since"))
 
 
@@ -226,7 +180,7 @@ def _allocation(obj: Json) -> Allocation:
         text_of(obj, "container"),
         text_of(obj, "since"),
         each_of(_held_parts, obj, "parts"),
-        _words(obj, "deviceIDs"),
+        words_of(obj, "deviceIDs"),
         number_of(obj, "deviceIDsOmitted"),
         is_set(obj, "releasing"),
         is_set(obj, "notInjected"),
@@ -290,7 +244,7 @@ def _held(obj: Json) -> HeldDevice:
     return HeldDevice(
         text_of(obj, "id"),
         text_of(obj, "health"),
-        _numbers(obj, "numaNodes"),
+        numbers_of(obj, "numaNodes"),
         number_of(obj, "parts"),
         number_of(obj, "of"),
         text_of(obj, "claim"),
@@ -304,14 +258,15 @@ def node_of(obj: Json) -> Node:
     return Node(
         meta_of(obj),
         is_set(obj, "spec", "unschedulable"),
-        each_of(_node_taint, obj, "spec", "taints"),
+        each_of(taint_of, obj, "spec", "taints"),
         texts_of(obj, "status", "capacity"),
         texts_of(obj, "status", "allocatable"),
         conditions_of(obj),
     )
 
 
-def _node_taint(obj: Json) -> Taint:
+def taint_of(obj: Json) -> Taint:
+    """As Kubernetes writes it, of a Node or in a ResourceSlice."""
     return Taint(text_of(obj, "key"), text_of(obj, "value"), text_of(obj, "effect"), text_of(obj, "timeAdded"))
 
 

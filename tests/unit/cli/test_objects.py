@@ -81,10 +81,9 @@ def test_a_pod_device_is_read_whole() -> None:
 
 
 READERS: Final[dict[str, Callable[[Any], Any]]] = {
-    name: getattr(objects, name)
-    for name in dir(objects)
-    if name.endswith("_of")
-    and name not in ("text_of", "number_of", "map_of", "texts_of", "list_of", "each_of", "conditions_of")
+    name: found
+    for name, found in vars(objects).items()
+    if name.endswith("_of") and found.__module__ == objects.__name__ and name != "conditions_of"
 }
 
 

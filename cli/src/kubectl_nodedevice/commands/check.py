@@ -12,8 +12,9 @@ from kubectl_nodedevice.api import CONFIGS, NODE_DEVICES, POD_DEVICES, core_path
 from kubectl_nodedevice.checks import Result
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, ApiError, Forbidden, NotFound
+from kubectl_nodedevice.fields import list_of, number_of, text_of
 from kubectl_nodedevice.needs import Summary
-from kubectl_nodedevice.objects import conditions_of, lease_of, list_of, map_of, number_of, pod_of, text_of
+from kubectl_nodedevice.objects import conditions_of, lease_of, pod_of
 from kubectl_nodedevice.output import Cell, Table
 from kubectl_nodedevice.reading import AGENTS_NAMESPACE, OPERATOR_LEASE, SYSTEM_NAMESPACE, Reader
 from kubectl_nodedevice.session import Command, Session, current
@@ -144,7 +145,7 @@ class _Checks:
             )
             return [Result("kind", name, False, details)]
         conditions = {each.type: each.status for each in conditions_of(found).values()}
-        release = text_of(map_of(found, "metadata", "annotations"), _RELEASE)
+        release = text_of(found, "metadata", "annotations", _RELEASE)
         return [checks.of_kind(name, conditions, release, __version__)]
 
     def _operator(self) -> list[Result]:

@@ -12,7 +12,7 @@ import click
 from kubectl_nodedevice import schema
 from kubectl_nodedevice.decoding import Undecodable, decode_documents, read_text
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, UsageProblem
-from kubectl_nodedevice.objects import list_of, map_of, text_of
+from kubectl_nodedevice.fields import list_of, map_of, text_of
 from kubectl_nodedevice.output import Table
 from kubectl_nodedevice.session import Command, current, shared_options
 from kubectl_nodedevice.styles import BAD, BOLD, FAINT, GOOD

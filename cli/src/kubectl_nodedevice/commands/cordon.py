@@ -18,8 +18,9 @@ from kubectl_nodedevice.cluster import ALL_DEVICES, BY_DRA, BY_KUBELET, Cordon, 
 from kubectl_nodedevice.cordons import Change, Done
 from kubectl_nodedevice.devices import cordon_words
 from kubectl_nodedevice.errors import FAILED, FINE, NEEDS_YOU, ApiError, Conflict, LoginProblem, UsageProblem
+from kubectl_nodedevice.fields import text_of
 from kubectl_nodedevice.missing import nothing_of
-from kubectl_nodedevice.objects import node_device_of, text_of
+from kubectl_nodedevice.objects import node_device_of
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.text import counted, plain, some

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from kubectl_nodedevice.errors import ApiError
-from kubectl_nodedevice.objects import is_set
+from kubectl_nodedevice.fields import is_set
 from kubectl_nodedevice.session import Session
 from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, Access
 

@@ -9,7 +9,7 @@ from kubectl_nodedevice import objects
 from kubectl_nodedevice.api import core_path, lease_path, path_of
 from kubectl_nodedevice.cluster import Json, NodeDevice
 from kubectl_nodedevice.errors import Forbidden, NotFound
-from kubectl_nodedevice.objects import list_of, map_of, text_of
+from kubectl_nodedevice.fields import list_of, map_of, text_of
 from kubectl_nodedevice.reading import AGENTS_NAMESPACE, Reader
 from kubectl_nodedevice.session import Session
 from kubectl_nodedevice.why import absent, kinds
@@ -91,7 +91,7 @@ def of_pod(session: Session, namespace: str, name: str) -> Facts:
 def _around(gathering: Gathering, namespace: str, name: str, raw: Json) -> dict[str, Any]:
     """All that matters to that pod, which may not exist yet."""
     pod = objects.pod_of(raw)
-    nodes, owners = _nodes(gathering, objects.text_of(raw, "spec", "nodeName"))
+    nodes, owners = _nodes(gathering, text_of(raw, "spec", "nodeName"))
     has_claims = bool(pod.claims) or bool(requests(pod))
     return {
         "namespace": namespace,

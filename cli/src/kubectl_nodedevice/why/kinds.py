@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kubectl_nodedevice.cluster import Json, Meta, Taint
-from kubectl_nodedevice.objects import each_of, is_set, list_of, map_of, meta_of, number_of, text_of
+from kubectl_nodedevice.fields import each_of, is_set, list_of, map_of, number_of, text_of
+from kubectl_nodedevice.objects import meta_of, taint_of
 
 # every class of DRA has an extended resource of its own, see extendedresourcecache.go of the scheduler
 IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
@@ -163,6 +164,5 @@ def slice_of(obj: Json) -> Slice:
 
 
 def _slice_device(obj: Json) -> SliceDevice:
-    taints = each_of(lambda t: Taint(text_of(t, "key"), text_of(t, "value"), text_of(t, "effect")), obj, "taints")
     is_shared = is_set(obj, "allowMultipleAllocations") or bool(list_of(obj, "consumesCounters"))
-    return SliceDevice(text_of(obj, "name"), taints, is_shared)
+    return SliceDevice(text_of(obj, "name"), each_of(taint_of, obj, "taints"), is_shared)

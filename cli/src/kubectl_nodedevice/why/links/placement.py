@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kubectl_nodedevice.cluster import Node, Pod, Taint
-from kubectl_nodedevice.objects import list_of, map_of, text_of
+from kubectl_nodedevice.fields import list_of, map_of, text_of
 from kubectl_nodedevice.why.explanation import Obstacle
 
 # which the node controller sets beside spec.unschedulable

@@ -1,0 +1,67 @@
+"""Fields of objects in JSON. Never fails: what is absent, or of another form than asked for, has a default. Pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from kubectl_nodedevice.cluster import Json
+
+T = TypeVar("T")
+
+
+def text_of(obj: Any, *path: str) -> str:
+    """The text there; "" where there is none."""
+    found = value_at(obj, *path)
+    return found if isinstance(found, str) else ""
+
+
+def number_of(obj: Any, *path: str) -> int:
+    """The whole number there; 0 where there is none."""
+    found = value_at(obj, *path)
+    return found if isinstance(found, int) and not isinstance(found, bool) else 0
+
+
+def is_set(obj: Any, *path: str) -> bool:
+    """Whether there is true."""
+    return value_at(obj, *path) is True
+
+
+def map_of(obj: Any, *path: str) -> Json:
+    """The object there; an empty one where there is none."""
+    found = value_at(obj, *path)
+    return found if isinstance(found, dict) else {}
+
+
+def texts_of(obj: Any, *path: str) -> Mapping[str, str]:
+    """The texts there, by name. Numbers count, as people write quantities."""
+    found = map_of(obj, *path)
+    return {key: str(value) for key, value in found.items() if isinstance(value, str | int | float)}
+
+
+def list_of(obj: Any, *path: str) -> list[Any]:
+    """The list there; an empty one where there is none."""
+    found = value_at(obj, *path)
+    return found if isinstance(found, list) else []
+
+
+def each_of(make: Callable[[Json], T], obj: Any, *path: str) -> tuple[T, ...]:
+    """A record of each object in the list there."""
+    return tuple(make(each) for each in list_of(obj, *path) if isinstance(each, dict))
+
+
+def words_of(obj: Any, *path: str) -> tuple[str, ...]:
+    """The texts of the list there."""
+    return tuple(each for each in list_of(obj, *path) if isinstance(each, str))
+
+
+def numbers_of(obj: Any, *path: str) -> tuple[int, ...]:
+    """The whole numbers of the list there."""
+    return tuple(each for each in list_of(obj, *path) if isinstance(each, int))
+
+
+def value_at(obj: Any, *path: str) -> Any:
+    """Whatever is there; None where nothing is."""
+    for key in path:
+        if not isinstance(obj, dict):
+            return None
+        obj = obj.get(key)
+    return obj

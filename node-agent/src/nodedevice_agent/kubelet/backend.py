@@ -7,44 +7,34 @@ Source: kubelet deviceplugin v1beta1.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn
 
-import grpc
-import grpc.aio
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.tasks import apart, retried
 from nodedevice_common.threads import in_thread_if
 
-from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
-from nodedevice_agent.devicemanager.allocation.selection import Selection
 from nodedevice_agent.devicemanager.resources.resource import Resource
-from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.devicemanager.snapshot import Snapshot
-from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.kubelet.advertised import (
     Advertised,
     KubeletRegistration,
     KubeletRegistrationState,
     advertised,
     injectable,
-    select_preferred,
 )
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.mirror_feed import MirrorFeed
+from nodedevice_agent.kubelet.proxy_service import ProxyService
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import (
     RESCAN_SECONDS,
     RegisteredSocket,
     RegistrationState,
 )
-from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceList, Service, list_to_wire
+from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceList, list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.vital import vital
@@ -57,10 +47,6 @@ log = logging.getLogger(__name__)
 MAX_LIST_BYTES = 4 * 1024 * 1024
 # of a longer list, what is advertised is found out in a thread: two microseconds each
 _MOST_IN_LOOP = 4096
-# of the device files in an answer, which may be on a file system that hangs
-_READ_SECONDS = 2.0
-
-_Context = grpc.aio.ServicerContext[Any, Any]
 
 _STATES = {
     RegistrationState.REGISTERED: KubeletRegistrationState.REGISTERED,
@@ -305,123 +291,9 @@ class KubeletEndpoint:
             self._backend.on_condition(self._resource_name)
 
 
-@dataclass(eq=False)
-class ProxyService(Service):
-    """The DevicePlugin service of one resource for the kubelet, in the event loop of mirror and host.
-
-    Calls are proxied to the device plugin that is registered here, and the device list comes from the device manager. The plugin's
-    response to Allocate is passed on unchanged. Device IDs are sorted first: the kubelet's maps have no order. Every call has a
-    deadline: the kubelet's own have none. The kubelet keeps a response for as long as its pod is there, so before each start of a
-    container it is checked whether that of a built-in plugin is still right.
-    """
-
-    resource_name: str
-    devices: DeviceList
-    options: api_pb2.DevicePluginOptions
-    mirror: Mirror
-    host: PluginHost
-    host_devices: HostDeviceStat
-
-    async def GetPreferredAllocation(
-        self, request: api_pb2.PreferredAllocationRequest, context: _Context
-    ) -> api_pb2.PreferredAllocationResponse:
-        """Never an error, because that would fail the pod: an invalid response of the plugin is ignored."""
-        response = api_pb2.PreferredAllocationResponse()
-        for wanted in request.container_requests:
-            resource = self.mirror.resources[self.resource_name]
-            selection = select_preferred(
-                resource,
-                self.mirror.topology,
-                wanted.available_deviceIDs,
-                wanted.must_include_deviceIDs,
-                wanted.allocation_size,
-            )
-            is_asked = selection.missing > 0 and resource.options.get_preferred_allocation_available
-            response.container_responses.add(
-                deviceIDs=selection.completed(await self._preferred(selection) if is_asked else ())
-            )
-        return response
-
-    async def Allocate(self, request: api_pb2.AllocateRequest, context: _Context) -> api_pb2.AllocateResponse:
-        response = api_pb2.AllocateResponse()
-        for wanted in request.container_requests:
-            try:
-                with metrics.ALLOCATE_SECONDS.labels(self.resource_name).time():
-                    connection = self.host.newest(self.resource_name, "Allocate")
-                    self._refuse_taken(wanted.devices_ids)
-                    answer = await connection.allocate(tuple(sorted(wanted.devices_ids)))
-                    await self._refuse_files_of_others(answer)
-            except PluginFailed as exc:
-                metrics.ALLOCATE_FAILED.labels(self.resource_name).inc()
-                log.error("Allocate failed; the kubelet rejects the pod", extra=self._failed(exc))
-                await _abort(context, exc)
-            self.mirror.answered(self.resource_name, wanted.devices_ids, answer)
-            response.container_responses.add().ParseFromString(answer.octets)
-            extra = {"resource_name": self.resource_name, "device_ids": list(wanted.devices_ids)[:16]}
-            log.info("devices allocated by the kubelet", extra=extra)
-        return response
-
-    async def PreStartContainer(
-        self, request: api_pb2.PreStartContainerRequest, context: _Context
-    ) -> api_pb2.PreStartContainerResponse:
-        try:
-            connection = self.host.newest(self.resource_name, "PreStartContainer")
-            if outdated := self.mirror.start_problem(self.resource_name, request.devices_ids, with_edits_of):
-                raise PluginFailed(self.resource_name, "PreStartContainer", outdated)
-            if connection.options.pre_start_required:
-                with metrics.PRE_START_SECONDS.labels(self.resource_name).time():
-                    await connection.pre_start(tuple(sorted(request.devices_ids)))
-        except PluginFailed as exc:
-            metrics.PRE_START_FAILED.labels(self.resource_name).inc()
-            log.error("PreStartContainer failed; the kubelet retries", extra=self._failed(exc))
-            await _abort(context, exc)
-        return api_pb2.PreStartContainerResponse()
-
-    def _refuse_taken(self, device_ids: Iterable[str]) -> None:
-        """The kubelet may have chosen before it has read that a device is another one that is held. Raises PluginFailed."""
-        held_back = self.mirror.resources[self.resource_name].held_back
-        for device_id in device_ids:
-            if device_id in held_back:
-                other = held_back[device_id]
-                why = f"{device_id} is the same device as {other.device_id} of {other.resource_name}, and is {other.use} there"
-                raise PluginFailed(self.resource_name, "Allocate", why)
-
-    async def _refuse_files_of_others(self, answer: AllocateResponse) -> None:
-        """A plugin of somebody else may give out the file of a built-in plugin's device. Raises PluginFailed."""
-        if self.mirror.resources[self.resource_name].is_built_in or not answer.edits.devices:
-            return
-        try:
-            async with asyncio.timeout(_READ_SECONDS):
-                found = await self.host_devices.stat_devices(device.host_path for device in answer.edits.devices)
-        except (InjectionRefused, TimeoutError):
-            # the runtime reads them, too, and reports what is wrong
-            return
-        numbers = {f"{d.type}{d.major}:{d.minor}" for devices in found.values() for d in devices}
-        other = self.mirror.other_holders.of("", numbers)
-        if other is not None:
-            why = f"it gives out the device file of {other.device_id} of {other.resource_name}, which another pod holds"
-            raise PluginFailed(self.resource_name, "Allocate", why)
-
-    async def _preferred(self, selection: Selection) -> tuple[str, ...]:
-        try:
-            connection = self.host.newest(self.resource_name, "GetPreferredAllocation")
-            return await connection.preferred(selection.candidates(), selection.taken, selection.count)
-        except PluginFailed as exc:
-            log.warning("GetPreferredAllocation failed; ignoring it", extra=self._failed(exc))
-            return ()
-
-    def _failed(self, error: PluginFailed) -> dict[str, str]:
-        return {"resource_name": self.resource_name, "error": str(error)}
-
-
 def _offer(resource: Resource, before: Advertised | None) -> tuple[Advertised | None, int] | None:
     """What to advertise, and how many bytes that takes; None where it is the same as before."""
     found = advertised(resource)
     if found == before:
         return None
     return found, list_to_wire(found.devices).ByteSize() if found is not None else 0
-
-
-async def _abort(context: _Context, error: PluginFailed) -> NoReturn:
-    """The kubelet copies the text into the pod's Event."""
-    await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))

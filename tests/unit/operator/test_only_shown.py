@@ -41,7 +41,7 @@ from nodedevice_operator.requiredplugins.policy import is_candidate, select
 from tests.fakes.operator.collaborators import RecordingRecorder
 from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
 from tests.fakes.operator.operator_model import GPU, OperatorModel, node_device, settle
-from tests.unit.operator.objects.test_decoding import node_device_body, of_json
+from tests.unit.operator.objects.bodies import node_device_body, of_json
 from tests.unit.operator.reconcile.test_cordons import schema
 
 SOURCE: Final = Path(nodedevice_operator.__file__).parent

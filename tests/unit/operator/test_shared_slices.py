@@ -18,7 +18,7 @@ from nodedevice_operator.shared_slices import SharedSlices, SliceStore
 
 from tests.fakes.operator.collaborators import running
 from tests.unit.operator.kube.api_server import client_of
-from tests.unit.operator.objects.test_decoding import of_json
+from tests.unit.operator.objects.bodies import of_json
 
 ROOT: Final = "/apis/resource.k8s.io/v1"
 _PATIENCE_SECONDS: Final = 60.0

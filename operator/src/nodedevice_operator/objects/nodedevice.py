@@ -3,11 +3,10 @@
 Two records are equal when they mean the same, whatever their resource versions.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
 from nodedevice_api import names
 from nodedevice_api.nodedevice import (
     AllocationStatus,
@@ -21,22 +20,12 @@ from nodedevice_api.nodedevice import (
     Waiting,
 )
 from nodedevice_api.parts import Advertise
-from nodedevice_common.decoding import Undecodable, decode
 from nodedevice_common.interning import intern
 
-from nodedevice_operator.objects.meta import OURS, STATUS, shared
-from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema, StatusFields, StatusWriter, is_only_shown
+from nodedevice_operator.objects.meta import shared
+from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema, is_only_shown
+from nodedevice_operator.objects.status_writers import editors, is_of_agent
 
-# The API server names this manager as the owner of all fields that existed before the first apply to an object without owners.
-_BEFORE_FIRST_APPLY: Final = "before-first-apply"
-_WRITERS: Final = frozenset({names.AGENT_FIELD_MANAGER, OURS, _BEFORE_FIRST_APPLY})
-# Fields that an agent always writes.
-_OF_AGENT: Final = frozenset({"f:total", "f:endpoint"})
-_CONDITIONS: Final = "f:conditions"
-# as managedFields names the entries of a list
-_THEIR_CONDITIONS: Final = frozenset(
-    f'k:{{"type":"{kind}"}}' for kind in (*names.AGENT_CONDITIONS, *names.OPERATOR_CONDITIONS)
-)
 # Reasons for which an agent has ended a resource at once: nobody waits for its plugin to come back.
 _ENDED: Final = frozenset({names.Reason.NOT_CONFIGURED, names.Reason.PLACE_TAKEN})
 # Reasons of Ready False with which no device is missing that a pod holds.
@@ -51,7 +40,6 @@ _BYTES_OF_ENTRY: Final = 400
 _BYTES_OF_TEXT: Final = 64
 # Texts that no agent of ours writes that long.
 LONGEST_TEXT: Final = 128
-_MOST_EDITORS: Final = 8
 # Source: k8s.io/api/resource/v1, of a driver's name and a pool's.
 _LONGEST_DRIVER: Final = 63
 _LONGEST_POOL: Final = 253
@@ -276,7 +264,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         owner_uid=next((intern(o.uid[:LONGEST_TEXT]) for o in meta.owner_references if o.kind == "Node"), None),
         created=intern(meta.creation_timestamp),
         cordons=len(obj.spec.cordoned_devices),
-        has_status=(status.total is not None or status.endpoint is not None) and _is_of_agent(obj),
+        has_status=(status.total is not None or status.endpoint is not None) and is_of_agent(obj),
         total=status.total or 0,
         healthy=status.healthy,
         cordoned=status.cordoned,
@@ -294,7 +282,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         allocations_omitted=status.allocations_omitted,
         waiting=tuple(status.waiting),
         conditions={intern(c.type): _condition(c) for c in status.conditions if c.type in _KNOWN_CONDITIONS},
-        edited_by=_editors(meta.managed_fields),
+        edited_by=editors(meta.managed_fields),
         lost_cordons=_lost_cordons(obj),
         weight=_weight(obj),
         parts={ids[d.id]: d.parts for d in status.devices if d.parts is not None},
@@ -333,14 +321,6 @@ def _weight(obj: NodeDeviceSchema) -> int:
     return _BYTES_OF_ENTRY * entries + _BYTES_OF_TEXT * (len(texts) + numa_nodes) + sum(map(len, texts))
 
 
-def _editors(entries: Sequence[StatusWriter]) -> frozenset[str]:
-    """Other managers that have written fields of the agent or the operator. A condition of another type belongs to its writer."""
-    others = [entry for entry in entries if entry.subresource == STATUS and entry.manager not in _WRITERS]
-    if not others:
-        return _NOBODY
-    return frozenset(intern(entry.manager) for entry in others[:_MOST_EDITORS] if _is_edit(entry.fields))
-
-
 def _lost_cordons(obj: NodeDeviceSchema) -> frozenset[str]:
     remembered = {c.id for c in obj.status.remembered_cordons}
     return (
@@ -358,43 +338,6 @@ def _cordoned_ids(obj: NodeDeviceSchema, ids: Mapping[str, str]) -> frozenset[st
 def _cordoned_by(obj: NodeDeviceSchema, ids: Mapping[str, str]) -> dict[str, str]:
     cordons = obj.spec.cordoned_devices
     return {ids.get(c.id, c.id): intern(c.by) for c in cordons if c.by} if len(cordons) <= _MOST_LOST else {}
-
-
-def _is_of_agent(obj: NodeDeviceSchema) -> bool:
-    """Whether an agent has written the status, and not another client in its place.
-
-    A status counts as the agent's while it is advertised, and when its fields have no owner: managedFields can be reset or
-    restored, and an agent that finds the status as it should be writes nothing.
-    """
-    writers = [entry for entry in obj.metadata.managed_fields if entry.subresource == STATUS]
-    if any(entry.manager == names.AGENT_FIELD_MANAGER for entry in writers):
-        return True
-    if any(c.type == names.Condition.ADVERTISED and c.status == "True" for c in obj.status.conditions):
-        return True
-    return not any(_OF_AGENT & _owned(entry.fields).keys() for entry in writers if entry.manager not in _WRITERS)
-
-
-def _is_edit(fields: msgspec.Raw) -> bool:
-    owned = _owned(fields)
-    if _CONDITIONS in owned and _THEIR_CONDITIONS & _conditions(owned[_CONDITIONS]).keys():
-        return True
-    return not owned.keys() <= {".", _CONDITIONS}
-
-
-def _owned(fields: msgspec.Raw) -> Mapping[str, msgspec.Raw]:
-    """The owned fields of the status; none where they cannot be decoded."""
-    try:
-        return decode(fields, StatusFields).status
-    except Undecodable:
-        return {}
-
-
-def _conditions(fields: msgspec.Raw) -> Mapping[str, msgspec.Raw]:
-    """The same of its conditions."""
-    try:
-        return decode(fields, dict[str, msgspec.Raw])
-    except Undecodable:
-        return {}
 
 
 def _device(obj: DeviceStatus) -> DeviceRecord:

@@ -18,7 +18,7 @@ from nodedevice_operator.reconcile.poddevices import DesiredPodDevice, desired_p
 
 from tests.fakes.operator.operator_model import NIC, node_device
 from tests.unit import golden
-from tests.unit.operator.objects.test_decoding import node_device_body, of_json
+from tests.unit.operator.objects.bodies import node_device_body, of_json
 from tests.unit.operator.reconcile.test_cordons import cordons, schema
 
 FOLDER: Final = Path(__file__).parent / "wire"

@@ -18,6 +18,8 @@ from kubectl_nodedevice.kubeconfig import Login
 from kubectl_nodedevice.transport import Connection, Headers
 
 GROUP: Final = "/apis/nodedevice.io/v1alpha1"
+APPS: Final = "/apis/apps/v1"
+DRA: Final = "/apis/resource.k8s.io/v1"
 NODE_DEVICES: Final = "nodedevices"
 POD_DEVICES: Final = "poddevices"
 CONFIGS: Final = "nodedeviceconfigs"
@@ -212,20 +214,23 @@ class _Expired(ApiError):
 
 
 def path_of(kind: str, name: str = "", namespace: str = "") -> str:
-    """Of a kind of ours, or of one of its objects. Everything that others have named is quoted."""
-    where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-    return f"{GROUP}{where}/{kind}" + (f"/{quote(name, safe='')}" if name else "")
+    """Of a kind of ours."""
+    return group_path(GROUP, kind, name, namespace)
 
 
 def core_path(kind: str, name: str = "", namespace: str = "") -> str:
     """Of pods, nodes and the like."""
-    where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-    return f"/api/v1{where}/{kind}" + (f"/{quote(name, safe='')}" if name else "")
+    return group_path("/api/v1", kind, name, namespace)
 
 
 def lease_path(namespace: str, name: str = "") -> str:
-    base = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases"
-    return base + (f"/{quote(name, safe='')}" if name else "")
+    return group_path("/apis/coordination.k8s.io/v1", "leases", name, namespace)
+
+
+def group_path(group: str, kind: str, name: str = "", namespace: str = "") -> str:
+    """Of a kind, or of one of its objects. group: such as /apis/apps/v1. Everything that others have named is quoted."""
+    where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"{group}{where}/{kind}" + (f"/{quote(name, safe='')}" if name else "")
 
 
 def _impersonation(login: Login) -> Headers:

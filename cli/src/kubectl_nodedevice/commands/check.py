@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from kubectl_nodedevice import __version__, checks
-from kubectl_nodedevice.api import CONFIGS, NODE_DEVICES, POD_DEVICES, core_path, lease_path
+from kubectl_nodedevice.api import APPS, CONFIGS, DRA, NODE_DEVICES, POD_DEVICES, core_path, group_path, lease_path
 from kubectl_nodedevice.checks import Result
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, ApiError, Forbidden, NotFound
@@ -24,7 +24,6 @@ from kubectl_nodedevice.survey import summary_of
 T = TypeVar("T")
 _KINDS: Final = tuple(f"{plural}.nodedevice.io" for plural in (CONFIGS, NODE_DEVICES, POD_DEVICES))
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 _OURS: Final = "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component in (agent,operator,scheduler,extender)"
 _RELEASE: Final = "nodedevice.io/release"
 _POLL_SECONDS: Final = 1.0
@@ -162,7 +161,7 @@ class _Checks:
 
     def _desired(self, name: str) -> int | None:
         """How many agents that DaemonSet wants; None where there is none, or it may not be seen: it decides nothing then."""
-        path = core_path("daemonsets", name, self._namespace).replace("/api/v1/", "/apis/apps/v1/", 1)
+        path = group_path(APPS, "daemonsets", name, self._namespace)
         try:
             return number_of(self._api.get(f"daemonsets {name}", path), "status", "desiredNumberScheduled")
         except (NotFound, Forbidden):
@@ -188,7 +187,9 @@ class _Checks:
     def _shared_slices(self) -> list[Result]:
         """What no NodeDevice shows; it decides nothing."""
         try:
-            slices = self._api.objects("resourceslices", _SLICES, {"fieldSelector": "spec.nodeName="})
+            slices = self._api.objects(
+                "resourceslices", group_path(DRA, "resourceslices"), {"fieldSelector": "spec.nodeName="}
+            )
             return checks.of_shared_slices(
                 (text_of(each, "spec", "driver"), len(list_of(each, "spec", "devices"))) for each in slices
             )

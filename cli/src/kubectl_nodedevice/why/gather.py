@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 from kubectl_nodedevice import objects
-from kubectl_nodedevice.api import core_path, lease_path, path_of
+from kubectl_nodedevice.api import APPS, DRA, core_path, group_path, lease_path, path_of
 from kubectl_nodedevice.cluster import Json, NodeDevice
 from kubectl_nodedevice.errors import Forbidden, NotFound
 from kubectl_nodedevice.fields import list_of, map_of, text_of
@@ -18,12 +17,11 @@ from kubectl_nodedevice.why.facts import Facts, Unread
 from kubectl_nodedevice.why.links.quantities import requests
 
 T = TypeVar("T")
-_DRA: Final = "/apis/resource.k8s.io/v1"
 # who makes pods, and where it is
 _CONTROLLERS: Final[Mapping[str, str]] = {
-    "ReplicaSet": "/apis/apps/v1",
-    "StatefulSet": "/apis/apps/v1",
-    "DaemonSet": "/apis/apps/v1",
+    "ReplicaSet": APPS,
+    "StatefulSet": APPS,
+    "DaemonSet": APPS,
     "Job": "/apis/batch/v1",
     "ReplicationController": "/api/v1",
 }
@@ -134,7 +132,7 @@ def _template(gathering: Gathering, namespace: str, refused: kinds.Event) -> Jso
     if base is None:
         return {}
     plural = f"{refused.about_kind.lower()}s"
-    path = f"{base}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(refused.about_name, safe='')}"
+    path = group_path(base, plural, refused.about_name, namespace)
     return map_of(gathering.one_of(plural, path, refused.about_name), "spec", "template")
 
 
@@ -196,20 +194,20 @@ def _pod_device(gathering: Gathering, namespace: str, name: str) -> Any:
 
 
 def _dra(gathering: Gathering, kind: str, plural: str, make: Callable[[Json], T]) -> tuple[T, ...]:
-    return tuple(gathering.all_of(kind, f"{_DRA}/{plural}", make))
+    return tuple(gathering.all_of(kind, group_path(DRA, plural), make))
 
 
 def _claims(gathering: Gathering, namespace: str) -> tuple[Any, ...]:
     """Of all namespaces, as they hold devices; where these may not be read, the pod's own, and the others are unknown."""
-    found = gathering.all_of(kinds_of.CLAIMS, f"{_DRA}/resourceclaims", kinds.claim_of)
+    found = gathering.all_of(kinds_of.CLAIMS, group_path(DRA, "resourceclaims"), kinds.claim_of)
     if found or all(each.kind != kinds_of.CLAIMS for each in gathering.unread):
         return tuple(found)
-    own = f"{_DRA}/namespaces/{quote(namespace, safe='')}/resourceclaims"
+    own = group_path(DRA, "resourceclaims", namespace=namespace)
     return tuple(gathering.all_of(kinds_of.OWN_CLAIMS, own, kinds.claim_of))
 
 
 def _templates(gathering: Gathering, namespace: str) -> frozenset[str]:
-    path = f"{_DRA}/namespaces/{quote(namespace, safe='')}/resourceclaimtemplates"
+    path = group_path(DRA, "resourceclaimtemplates", namespace=namespace)
     return frozenset(gathering.all_of(kinds_of.TEMPLATES, path, lambda each: text_of(each, "metadata", "name")))
 
 

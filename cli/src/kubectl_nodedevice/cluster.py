@@ -73,6 +73,11 @@ class Taint:
     effect: str = ""
     since: str = ""
 
+    @property
+    def repels(self) -> bool:
+        """Whether what does not tolerate it is kept off, rather than preferably."""
+        return self.effect in ("NoSchedule", "NoExecute")
+
 
 @dataclass(frozen=True, slots=True)
 class Device:

@@ -15,7 +15,6 @@ from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.explanation import Obstacle
 
 _IN_OTHER_USE: Final = "InOtherUse"
-_REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
 CORDONED: Final = "DevicesCordoned"
 BROKEN: Final = "DevicesBroken"
 OTHER_USE: Final = "DevicesInOtherUse"
@@ -184,7 +183,7 @@ def _unit(
     # a plugin that is away is no reason of a device's own
     is_well = is_away and not device.reason
     broken = 0 if is_well else counts.total - counts.healthy
-    tainted = counts.total if any(each.effect in _REPELS for each in device.taints) else 0
+    tainted = counts.total if any(each.repels for each in device.taints) else 0
     taken = {CORDONED: cordoned, fault: broken, HELD: counts.allocated, TAINTED: tainted}
     free = counts.total - counts.allocated if is_well else counts.available
     why = {

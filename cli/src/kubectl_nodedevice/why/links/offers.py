@@ -55,7 +55,7 @@ def obstacles(
 
 
 def _unit(device: SliceDevice, holder: str, is_tolerant: bool) -> Unit:
-    taints = [] if is_tolerant else [each for each in device.taints if each.effect in ("NoSchedule", "NoExecute")]
+    taints = [] if is_tolerant else [each for each in device.taints if each.repels]
     taken = {HELD: int(bool(holder)), TAINTED: int(bool(taints))}
     why = {HELD: holder, TAINTED: f"({some([f'{each.key}:{each.effect}' for each in taints])})"}
     return Unit(device.name, 1, int(not any(taken.values())), taken, why)

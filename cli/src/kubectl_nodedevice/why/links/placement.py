@@ -14,7 +14,6 @@ from kubectl_nodedevice.why.explanation import Obstacle
 UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 # such as not-ready, unreachable and memory-pressure
 _CONTROL_PLANES: Final = "node.kubernetes.io/"
-_REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 def tolerates(pod: Pod, taint: Taint) -> bool:
@@ -46,9 +45,7 @@ def is_cordoned_for(pod: Pod, node: Node) -> bool:
 def repelling_taints(pod: Pod, node: Node) -> tuple[Taint, ...]:
     """The taints that keep the pod off; that of a cordoned node is not among them."""
     return tuple(
-        each
-        for each in node.taints
-        if each.effect in _REPELS and each.key != UNSCHEDULABLE.key and not tolerates(pod, each)
+        each for each in node.taints if each.repels and each.key != UNSCHEDULABLE.key and not tolerates(pod, each)
     )
 
 

@@ -2,11 +2,12 @@
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from nodedevice_agent.plugins.simulated import control
@@ -14,7 +15,6 @@ from nodedevice_api import names
 
 from hack.cluster.build.binaries import find
 from hack.cluster.cluster import a_pod
-from hack.cluster.local.how_to_use import cordon_functions
 from hack.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
 from hack.cluster.observe import Observer, capacity
 from hack.cluster.processes.loopback import fetch
@@ -23,6 +23,9 @@ from hack.demo.narration import Broken, narrate, play, say, show
 
 _NAMESPACE = "nodedevice-demo"
 _GPU_NODE_A = f"{NODE_A}.example.com.gpu"
+_PAGE: Final = Path(__file__).parents[2] / "docs/operations.md"
+# the first block of that section: the functions `cordon` and `uncordon`
+_FUNCTIONS: Final = re.compile(r"^### Cordon with kubectl alone$.*?^```sh$\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def main() -> int:
@@ -175,7 +178,7 @@ class _Demo:
         path = f"{find(['kubectl'])['kubectl'].parent}{os.pathsep}{os.environ['PATH']}"
         cluster = {"KUBECONFIG": str(self._stack.control_plane.admin_kubeconfig), "PATH": path}
         done = subprocess.run(
-            ["sh", "-euc", f"{cordon_functions()}\n{command}"],
+            ["sh", "-euc", f"{_cordon_functions()}\n{command}"],
             check=False,
             capture_output=True,
             text=True,
@@ -241,3 +244,9 @@ class _Demo:
 
     def _show(self, *arguments: str) -> None:
         show(self._stack.control_plane, *arguments)
+
+
+def _cordon_functions() -> str:
+    found = _FUNCTIONS.search(_PAGE.read_text("utf-8"))
+    assert found is not None, f"{_PAGE.name} has its functions no more"
+    return found[1]

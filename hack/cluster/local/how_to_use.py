@@ -3,7 +3,6 @@
 `tests/e2e/test_up.py` types them.
 """
 
-import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,8 +14,6 @@ from hack.cluster.local.stack import GPU, NODE_A
 ROOT: Final = Path(__file__).parents[3]
 TYPED: Final = "#   "
 _CORDONED: Final = "--field-selector reason=DevicesCordoned"
-# the first block of that section: the functions `cordon` and `uncordon`
-_FUNCTIONS: Final = re.compile(r"^## Take a device out of service$.*?^```sh$\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def lines(folder: Path, kubeconfig: Path, kubectl: Path, agents: Mapping[str, Path], notes: Sequence[str]) -> list[str]:
@@ -60,13 +57,6 @@ def a_pod(manifest: Path) -> Sequence[str]:
         f"{TYPED}kubectl wait --for=create poddevice/try --timeout=60s",
         f"{TYPED}kubectl get poddevices",
     )
-
-
-def cordon_functions() -> str:
-    """The page's: `make up` brings no other ones."""
-    found = _FUNCTIONS.search((ROOT / "docs/operations.md").read_text("utf-8"))
-    assert found is not None, "docs/operations.md has its functions no more"
-    return found[1]
 
 
 def _quoted(path: Path) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
 from kubectl_nodedevice.needs import Summary
-from kubectl_nodedevice.text import moment
+from kubectl_nodedevice.text import counted, moment
 
 # with more lines than this, only problems are listed one by one
 MOST_LISTED: Final = 40
@@ -135,14 +135,10 @@ def of_shared_slices(slices: Iterable[tuple[str, int]]) -> list[Result]:
         counts.setdefault(driver, []).append(number)
     found = []
     for driver, numbers in sorted(counts.items())[:MOST_LISTED]:
-        devices, is_ = _number(sum(numbers), "device"), "is" if len(numbers) == 1 else "are"
-        in_slices = f"{_number(len(numbers), 'ResourceSlice')} that {is_} not of one node: no NodeDevice shows them"
+        devices, is_ = counted(sum(numbers), "device"), "is" if len(numbers) == 1 else "are"
+        in_slices = f"{counted(len(numbers), 'ResourceSlice')} that {is_} not of one node: no NodeDevice shows them"
         found.append(Result("DRA driver", driver, True, f"offers {devices} in {in_slices}"))
     return found
-
-
-def _number(number: int, of: str) -> str:
-    return f"{number} {of}" if number == 1 else f"{number} {of}s"
 
 
 def _of_summary(found: Summary, message: str) -> Result:

@@ -14,6 +14,7 @@ from kubectl_nodedevice.missing import nothing_of
 from kubectl_nodedevice.output import Cell, Screen, Table
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.session import Command, Session, current
+from kubectl_nodedevice.styles import WARN
 from kubectl_nodedevice.text import age
 
 _COLUMNS = ("NODE", "RESOURCE", "DEVICE", "STATE", "HELD BY", "SINCE")
@@ -98,7 +99,7 @@ def _show_stale(screen: Screen, found: list[NodeDevice], now: datetime) -> None:
             silent.setdefault(each.node, agent.since)
     for node, since in silent.items():
         ago = age(since, now)
-        screen.line(f"As of {ago or 'some time'} ago: {node}, whose agent is silent since.", "yellow")
+        screen.line(f"As of {ago or 'some time'} ago: {node}, whose agent is silent since.", WARN)
 
 
 def _data(line: Line) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kubectl_nodedevice.cluster import Meta, Node, NodeDevice
+from kubectl_nodedevice.devices import holders_of
 from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
 from kubectl_nodedevice.why.facts import Facts
@@ -56,7 +57,7 @@ def _state(found: NodeDevice, units: list[Unit], device: str) -> str:
     unit = units[0]
     if unit.total > 1:
         return f"has {unit.free} of {unit.total} parts free."
-    held = [f"{each.namespace}/{each.pod}" for each in devices.holders_of(found).get(device, [])]
+    held = [each.pod for each in holders_of(found).get(device, [])]
     if held:
         return f"is held by {some(sorted(set(held)))}."
     return "is free." if unit.free else "is held by nobody, and not given out."

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from kubectl_nodedevice.cluster import Meta, Node, Pod
+from kubectl_nodedevice.cluster import BY_DRA, Meta, Node, Pod
 from kubectl_nodedevice.text import age, counted, moment, some
 from kubectl_nodedevice.why import absent
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
@@ -86,9 +86,8 @@ def _node_words(facts: Facts) -> tuple[str, str]:
 
 
 def asked(pod: Pod) -> str:
-    """Such as: asks for 2 of vendor.com/gpu."""
-    wanted = _wanted(pod)
-    return f"asks for {wanted}"
+    """Such as: asks for 2 vendor.com/gpu."""
+    return f"asks for {_wanted(pod)}"
 
 
 def _wanted(pod: Pod) -> str:
@@ -158,7 +157,7 @@ def _resources(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
 def _known(facts: Facts) -> set[str]:
     """Names of resources that pods can ask for."""
     by_node = {name for node in facts.nodes for name in node.allocatable if "/" in name}
-    shown = {each.resource for each in facts.node_devices if each.served_by != "dra"}
+    shown = {each.resource for each in facts.node_devices if each.served_by != BY_DRA}
     return by_node | shown | {each.extended_resource for each in facts.classes if each.extended_resource}
 
 

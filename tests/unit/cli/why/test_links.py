@@ -12,6 +12,7 @@ from kubectl_nodedevice.cluster import (
     Meta,
     Node,
     NodeDevice,
+    PartCounts,
     Pod,
     Taint,
     Toleration,
@@ -102,6 +103,18 @@ def test_a_holder_that_is_ending_is_named_so() -> None:
     held = Allocation("team", "old", "u", "main", device_ids=("gpu-0",), releasing=True)
     units = devices.units_of(found(allocations=(held,)), NOW)
     assert units[0].why[devices.HELD] == "by team/old (ending)"
+
+
+def test_a_holder_without_a_name_is_named_by_its_uid() -> None:
+    held = Allocation("", "", "uid-1", "main", device_ids=("gpu-0",))
+    assert devices.units_of(found(allocations=(held,)), NOW)[0].why[devices.HELD] == "by pod uid-1"
+
+
+def test_a_cordon_of_a_longer_name_is_not_of_a_part() -> None:
+    device = Device("gpu-0", "Healthy", parts=PartCounts(2, 2, 0, 2))
+    cordons = (Cordon("gpu-0::1"), Cordon("gpu-0-1"), Cordon("gpu-0-left"))
+    (unit,) = devices.units_of(found(devices=(device,), cordons=cordons), NOW)
+    assert unit.taken[devices.CORDONED] == 2
 
 
 @pytest.mark.parametrize(

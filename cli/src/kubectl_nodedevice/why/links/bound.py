@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from kubectl_nodedevice.cluster import Allocation, Container, NodeDevice, Pod, Waiting
+from kubectl_nodedevice.cluster import BY_NODEDEVICE, Allocation, Container, NodeDevice, Pod, Waiting
 from kubectl_nodedevice.text import some
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import NODE_DEVICES, POD_DEVICES, Facts
@@ -59,7 +59,7 @@ def held(facts: Facts, pod: Pod) -> tuple[tuple[NodeDevice, Allocation], ...]:
 
 def is_served(facts: Facts, pod: Pod) -> bool:
     """Whether it has what it asks for, or asks for nothing that an agent gives out."""
-    mine = {each.resource for each in facts.node_devices if each.node == pod.node and each.served_by == "nodedevice"}
+    mine = {each.resource for each in facts.node_devices if each.node == pod.node and each.served_by == BY_NODEDEVICE}
     has = {found.resource for found, _ in held(facts, pod)}
     return not (mine & requests(pod).keys()) - has
 

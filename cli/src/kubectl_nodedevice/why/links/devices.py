@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from kubectl_nodedevice.cluster import ALL_DEVICES, BY_NODEDEVICE, Allocation, Cordon, Device, NodeDevice, PartCounts
+from kubectl_nodedevice.cluster import ALL_DEVICES, BY_NODEDEVICE, Cordon, Device, NodeDevice, PartCounts
+from kubectl_nodedevice.devices import Holder, holders_of, is_part
 from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.explanation import Obstacle
 
@@ -163,18 +164,7 @@ def cordon_on(device: str, cordons: Iterable[Cordon]) -> Cordon | None:
     return found[0] if found else None
 
 
-def holders_of(found: NodeDevice) -> Mapping[str, list[Allocation]]:
-    """By physical device, who has it or parts of it."""
-    held: dict[str, list[Allocation]] = {}
-    for each in found.allocations:
-        for device in (*each.device_ids, *(part.parent for part in each.parts)):
-            held.setdefault(device, []).append(each)
-    return held
-
-
-def _unit(
-    device: Device, cordons: Sequence[Cordon], holders: Sequence[Allocation], now: datetime, is_away: bool
-) -> Unit:
+def _unit(device: Device, cordons: Sequence[Cordon], holders: Sequence[Holder], now: datetime, is_away: bool) -> Unit:
     cordon = cordon_on(device.id, cordons)
     counts = device.parts or _whole(device, holders)
     parts = 0 if cordon or not device.parts else _cordoned_parts(device.id, cordons)
@@ -195,14 +185,14 @@ def _unit(
     return Unit(device.id, counts.total, max(min(free, counts.total - cordoned - tainted), 0), taken, why, cordon)
 
 
-def _whole(device: Device, holders: Sequence[Allocation]) -> PartCounts:
+def _whole(device: Device, holders: Sequence[Holder]) -> PartCounts:
     """A device without parts, as one part."""
     is_well = device.is_healthy and device.presence != "Missing"
     return PartCounts(1, int(is_well), int(bool(holders)), int(is_well and not holders))
 
 
 def _cordoned_parts(parent: str, cordons: Iterable[Cordon]) -> int:
-    return len([each for each in cordons if each.id.startswith((f"{parent}::", f"{parent}-"))])
+    return len([each for each in cordons if is_part(each.id, parent)])
 
 
 def described_cordon(cordon: Cordon) -> str:
@@ -219,7 +209,7 @@ def described_fault(device: Device, now: datetime) -> str:
     return f"({reason or 'unhealthy'}{f' for {lasted}' if lasted else ''})"
 
 
-def described_holders(holders: Iterable[Allocation]) -> str:
+def described_holders(holders: Iterable[Holder]) -> str:
     """Such as: by default/train-1."""
-    names = sorted({f"{each.namespace}/{each.pod}{' (ending)' if each.releasing else ''}" for each in holders})
+    names = sorted({f"{each.pod}{' (ending)' if each.allocation.releasing else ''}" for each in holders})
     return f"by {some(names)}" if names else ""

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 from lightkube import Client
 from nodedevice_api.names import AGENT_FIELD_MANAGER, node_device_name
 
@@ -179,32 +178,3 @@ def test_the_page_as_it_is_typed(client: Client, enter: Type) -> None:
         assert ran.returncode in (0, 1), (line, ran)
         assert ran.stderr == "", (line, ran)
     assert _cordons(client) == {}
-
-
-_YAML: Final = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def _on_the_page() -> dict[str, Any]:
-    """The files of k9s that the page has, as one."""
-    blocks = _YAML.findall((_ROOT / "docs/kubectl.md").read_text(encoding="utf-8"))
-    return {key: value for block in blocks for key, value in yaml.safe_load(block).items()}
-
-
-@pytest.mark.parametrize("key", _on_the_page()["plugins"])
-def test_the_keys_of_k9s(client: Client, enter: Type, installed: ControlPlane, namespace: str, key: str) -> None:
-    """With what k9s fills in, and without its pager."""
-    pod = {"metadata": {"name": "try", "namespace": namespace}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
-    installed.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "Pod", **pod}))
-    filled = {"NAME": "try" if key == "nodedevice-why" else "node-a", "NAMESPACE": namespace}
-    filled["CONTEXT"] = yaml.safe_load(installed.admin_kubeconfig.read_text(encoding="utf-8"))["current-context"]
-    [_, script] = _on_the_page()["plugins"][key]["args"]
-    script = re.sub(r"\$([A-Z]+)", lambda name: filled[name[1]], script.removesuffix(" | less"))
-    ran = enter(*shlex.split(script)[2:])
-    assert ran.returncode in (0, 1), ran
-    assert ran.stderr == ""
-
-
-def test_the_columns_of_k9s(client: Client, installed: ControlPlane) -> None:
-    [header, *_] = installed.kubectl("get", "nodedevices", "-o", "wide").splitlines()
-    view = _on_the_page()["views"]["nodedevice.io/v1alpha1/nodedevices"]
-    assert set(view["columns"]) <= set(header.split())

@@ -8,6 +8,7 @@ from typing import Final
 
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
 from kubectl_nodedevice.devices import held_words, holders_of, pod_name, short_reason
+from kubectl_nodedevice.quantities import requests
 from kubectl_nodedevice.text import age, counted, moment, some
 
 NAME: Final = "kubectl nodedevice"
@@ -194,20 +195,8 @@ def of_pending(pods: Iterable[Pod], now: datetime) -> Iterator[Need]:
 
 
 def asked_for(pod: Pod) -> set[str]:
-    """Names of resources of device plugins that it asks for, and its claims."""
-    names = {
-        name
-        for each in pod.containers
-        for name, number in each.requests.items()
-        if _is_extended(name) and number != "0"
-    }
-    return names | {f"claim {each.name}" for each in pod.claims}
-
-
-def _is_extended(name: str) -> bool:
-    """Source: Kubernetes, IsExtendedResourceName."""
-    domain, slash, _ = name.partition("/")
-    return bool(slash) and not domain.endswith("kubernetes.io") and not name.startswith("requests.")
+    """Names of extended resources that it asks for, and its claims."""
+    return {*requests(pod), *(f"claim {each.name}" for each in pod.claims)}
 
 
 def of_configs(name: str, refused: int, conflict: str, result: str) -> Iterator[Need]:

@@ -191,6 +191,7 @@ def test_an_operator(renewed: str, holder: str, is_silent: bool) -> None:
         ("hugepages-2Mi", "1", False),
         ("kubernetes.io/batch", "1", False),
         ("attachable.kubernetes.io/x", "1", False),
+        ("deviceclass.resource.kubernetes.io/gpu.example.com", "1", True),
     ],
 )
 def test_what_a_pod_asks_for(resource: str, number: str, asks: bool) -> None:

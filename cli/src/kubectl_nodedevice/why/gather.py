@@ -9,12 +9,12 @@ from kubectl_nodedevice.api import APPS, DRA, core_path, group_path, lease_path,
 from kubectl_nodedevice.cluster import Json, NodeDevice
 from kubectl_nodedevice.errors import Forbidden, NotFound
 from kubectl_nodedevice.fields import list_of, map_of, text_of
+from kubectl_nodedevice.quantities import requests
 from kubectl_nodedevice.reading import AGENTS_NAMESPACE, Reader
 from kubectl_nodedevice.session import Session
 from kubectl_nodedevice.why import absent, kinds
 from kubectl_nodedevice.why import facts as kinds_of
 from kubectl_nodedevice.why.facts import Facts, Unread
-from kubectl_nodedevice.why.links.quantities import requests
 
 T = TypeVar("T")
 # who makes pods, and where it is

@@ -8,8 +8,6 @@ from kubectl_nodedevice.cluster import Json, Meta, Taint
 from kubectl_nodedevice.fields import each_of, is_set, list_of, map_of, number_of, text_of
 from kubectl_nodedevice.objects import meta_of, taint_of
 
-# every class of DRA has an extended resource of its own, see extendedresourcecache.go of the scheduler
-IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 # an expression that is this comparison, or holds for nothing without it
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from kubectl_nodedevice.cluster import BY_DRA, Meta, Node, NodeDevice, Pod
+from kubectl_nodedevice.quantities import count, is_extended
 from kubectl_nodedevice.text import counted, some
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
 from kubectl_nodedevice.why.facts import NODE_DEVICES, Facts
 from kubectl_nodedevice.why.links import devices, placement, supply
 from kubectl_nodedevice.why.links.devices import Wanted
-from kubectl_nodedevice.why.links.quantities import count, is_extended
 
 
 def explain(facts: Facts) -> Explanation:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from kubectl_nodedevice.cluster import BY_DRA, Meta, Node, Pod
+from kubectl_nodedevice.quantities import largest, requests
 from kubectl_nodedevice.text import age, counted, moment, some
 from kubectl_nodedevice.why import absent
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
@@ -13,7 +14,6 @@ from kubectl_nodedevice.why.facts import CLASSES, NODE_DEVICES, NODES, Facts
 from kubectl_nodedevice.why.kinds import Event
 from kubectl_nodedevice.why.links import bound, offers, placement, pod_claims, supply
 from kubectl_nodedevice.why.links.devices import Wanted
-from kubectl_nodedevice.why.links.quantities import largest, requests
 
 # a scheduler that runs has tried a pod by then
 _PATIENCE: Final = timedelta(seconds=5)

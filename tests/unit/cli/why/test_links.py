@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from kubectl_nodedevice import quantities
 from kubectl_nodedevice.cluster import (
     Agent,
     Allocation,
@@ -18,7 +19,7 @@ from kubectl_nodedevice.cluster import (
     Toleration,
 )
 from kubectl_nodedevice.why import kinds
-from kubectl_nodedevice.why.links import devices, placement, quantities
+from kubectl_nodedevice.why.links import devices, placement
 from kubectl_nodedevice.why.links.devices import Unit, Wanted
 
 from tests.unit.cli.why.situations import NOW
@@ -158,6 +159,8 @@ def test_init_containers_do_not_add_up() -> None:
         ("cpu", False),
         ("kubernetes.io/batch", False),
         ("x.kubernetes.io/y", False),
+        ("mykubernetes.io/y", False),
+        ("requests.example.com/gpu", False),
         ("deviceclass.resource.kubernetes.io/gpu", True),
     ],
 )

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from kubectl_nodedevice.cluster import BY_NODEDEVICE, Allocation, Container, NodeDevice, Pod, Waiting
+from kubectl_nodedevice.quantities import requests
 from kubectl_nodedevice.text import some
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import NODE_DEVICES, POD_DEVICES, Facts
 from kubectl_nodedevice.why.links import devices, offers, supply
-from kubectl_nodedevice.why.links.quantities import requests
 
 # reasons of a container that waits for its image. Source: kubelet, pkg/kubelet/images/types.go
 _IMAGE: Final = frozenset(

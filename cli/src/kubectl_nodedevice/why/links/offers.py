@@ -7,10 +7,11 @@ enough is not. Devices that the scheduler divides are not counted at all.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kubectl_nodedevice.quantities import IMPLICIT_CLASS
 from kubectl_nodedevice.text import some
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import SLICES, Facts
-from kubectl_nodedevice.why.kinds import IMPLICIT_CLASS, DeviceClass, ResourceClaim, Slice, SliceDevice
+from kubectl_nodedevice.why.kinds import DeviceClass, ResourceClaim, Slice, SliceDevice
 from kubectl_nodedevice.why.links import devices
 from kubectl_nodedevice.why.links.devices import HELD, TAINTED, Unit, Wanted
 

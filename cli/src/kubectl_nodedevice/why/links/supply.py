@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from kubectl_nodedevice.cluster import BY_DRA, BY_KUBELET, Lease, Node, NodeDevice
+from kubectl_nodedevice.quantities import count
 from kubectl_nodedevice.text import age, moment
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import LEASES, NODES, Facts
 from kubectl_nodedevice.why.kinds import DeviceClass
 from kubectl_nodedevice.why.links import devices, offers
 from kubectl_nodedevice.why.links.devices import Wanted
-from kubectl_nodedevice.why.links.quantities import count
 
 # a node's clock may differ from that of the API server; the operator's condition does not depend on either
 _SKEW: Final = timedelta(minutes=5)

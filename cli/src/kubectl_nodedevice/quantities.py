@@ -6,9 +6,8 @@ from typing import Final
 from kubectl_nodedevice.cluster import Pod
 
 _SUFFIXES: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-# of names with a slash those that are no devices: they belong to Kubernetes itself
-_NATIVE: Final = (".kubernetes.io", "kubernetes.io")
-_CLASS_DOMAIN: Final = "deviceclass.resource.kubernetes.io"
+# every class of DRA has an extended resource of its own, see extendedresourcecache.go of the scheduler
+IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 
 
 def count(quantity: str) -> int | None:
@@ -20,9 +19,10 @@ def count(quantity: str) -> int | None:
 
 
 def is_extended(name: str) -> bool:
-    """Whether it is an extended resource: a name with a domain that is not Kubernetes' own."""
-    domain, slash, _ = name.partition("/")
-    return bool(slash) and (domain == _CLASS_DOMAIN or not domain.endswith(_NATIVE))
+    """Whether it is an extended resource. Source: Kubernetes, IsExtendedResourceName and IsDRAExtendedResourceName."""
+    if name.startswith(IMPLICIT_CLASS):
+        return True
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 
 def requests(pod: Pod) -> Mapping[str, int]:

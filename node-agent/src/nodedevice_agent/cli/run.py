@@ -22,7 +22,8 @@ from nodedevice_agent.checkpoint.files import locked_state_dir, make_state_dir
 from nodedevice_agent.cli.options import takes_all_settings
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentError, AgentSettingsError, ApiNotFound, DirectoryServed, StateDirectoryUsed
-from nodedevice_agent.kube.client import KubeClient, until_done
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.retries import until_done
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.metrics import AgentHealth, serve
 from nodedevice_agent.plugins.run import PluginRunner

@@ -28,9 +28,9 @@ from nodedevice_agent.dra.names import domain, is_observed
 from nodedevice_agent.dra.served import WATCH, ServedByDrivers
 from nodedevice_agent.dra.slices import ResourceSliceObject, slice_of
 from nodedevice_agent.errors import ApiForbidden
-from nodedevice_agent.kube.client import until_done
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.responses import MOST_LISTED
+from nodedevice_agent.kube.retries import until_done
 from nodedevice_agent.lib.filesystem import remove, replace_durably
 
 log = logging.getLogger(__name__)

@@ -1,14 +1,11 @@
-"""Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease; retries.
+"""Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease.
 
 lightkube handles credentials and TLS. The types here hold only what is read.
 """
 
-import asyncio
 import logging
-import random
 import socket
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -27,7 +24,6 @@ from nodedevice_api import extended_resources, names
 from nodedevice_api.nodedevice import NodeDeviceSpec
 from nodedevice_common import rejected
 from nodedevice_common.decoding import decode
-from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.streams import lines
 from nodedevice_common.token_file import TokenFile
 
@@ -62,13 +58,10 @@ from nodedevice_agent.kube.responses import (
 log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=res.Resource)
-T = TypeVar("T")
 
 # the form of responses without spec and status
 _METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 
-FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 30.0
 _LEASE = "Lease"
 
 
@@ -364,43 +357,6 @@ def _counted(kind: str) -> Iterator[None]:
         metrics.API_WRITES.labels(kind, outcome.__name__).inc()
         raise
     metrics.API_WRITES.labels(kind, "ok").inc()
-
-
-# -- retries ------------------------------------------------------------------------------------------------------------
-
-
-def pause_seconds(failures: int) -> float:
-    """0.5 to 30 seconds, growing; random, so that the agents of a fleet do not retry in step."""
-    return random.uniform(
-        FIRST_PAUSE_SECONDS, exponential_seconds(failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
-    )
-
-
-def log_failure(event: str, error: ApiRequestError, **fields: str) -> bool:
-    """Warn, and return whether that was done. What all requests have in common is logged by the client, once."""
-    is_warned = not isinstance(error, ApiDisconnected | ApiUnauthorized)
-    log.log(logging.WARNING if is_warned else logging.DEBUG, event, extra={**fields, "error": str(error)})
-    return is_warned
-
-
-async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiRequestError] | tuple[()] = ()) -> T:
-    """Call `once` until it does not raise ApiRequestError, with growing pauses. Returns its result. but: an error to raise.
-
-    What worked for longer than the longest pause starts with the shortest pause again.
-    """
-    failures, is_logged = 0, False
-    while True:
-        started = time.monotonic()
-        try:
-            return await once()
-        except but:
-            raise
-        except ApiRequestError as exc:
-            if time.monotonic() - started > LONGEST_PAUSE_SECONDS:
-                failures, is_logged = 0, False
-            failures += 1
-            is_logged = is_logged or log_failure("API request failed; retrying", exc)
-            await asyncio.sleep(pause_seconds(failures))
 
 
 # how long a watch is silent is measured by the line, not by the byte

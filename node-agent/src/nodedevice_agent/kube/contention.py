@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from nodedevice_agent.kube.client import pause_seconds
+from nodedevice_agent.kube.retries import pause_seconds
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from nodedevice_common.pacing import TokenBucket, jittered
 
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import ApiGone, ApiRequestError, ApiSilent, ApiUnreachable
-from nodedevice_agent.kube.client import KubeClient, log_failure, pause_seconds
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.retries import log_failure, pause_seconds
 from nodedevice_agent.kube.turns import LIST, WATCH, Turn, Turns
 from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS, WatchState, number
 

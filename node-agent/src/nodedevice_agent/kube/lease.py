@@ -30,7 +30,8 @@ from nodedevice_common.text import clean
 
 from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRequestError, ApiUnauthorized, LeaseHeld
-from nodedevice_agent.kube.client import KubeClient, log_failure
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.retries import log_failure
 from nodedevice_agent.kube.watch_state import number
 from nodedevice_agent.metrics import AgentHealth
 

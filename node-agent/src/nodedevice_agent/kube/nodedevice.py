@@ -21,11 +21,12 @@ from nodedevice_api.nodedevice import NodeDeviceStatus
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
-from nodedevice_agent.kube.client import KubeClient, log_failure, pause_seconds
+from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.contention import Contention
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.observed import Json, cordons_of, observed_spec, observed_status
+from nodedevice_agent.kube.retries import log_failure, pause_seconds
 from nodedevice_agent.kube.status import is_bulk, is_loss, owned
 from nodedevice_agent.kube.watch_state import number
 from nodedevice_agent.kube.write_queue import WriteQueue

@@ -25,7 +25,7 @@ from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, Containe
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, CONFIG_MIRROR, is_config_hash
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kube.client import KubeClient, until_done
+from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceObject, api_info
 from nodedevice_agent.kube.observed import (
     cordons_of,
@@ -39,6 +39,7 @@ from nodedevice_agent.kube.observed import (
 from nodedevice_agent.kube.pod_claims import OF_CLAIM, ClaimsInStatus, ContainerClaim, PodResourceClaim, claims_of_pod
 from nodedevice_agent.kube.publisher import PODS, Publisher
 from nodedevice_agent.kube.responses import KubeMetadata, KubeObject
+from nodedevice_agent.kube.retries import until_done
 from nodedevice_agent.metrics import AgentHealth
 
 log = logging.getLogger(__name__)

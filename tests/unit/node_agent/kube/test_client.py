@@ -16,13 +16,14 @@ from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.errors import ApiRequestError, ApiUnauthorized, ApiUnreachable
 from nodedevice_agent.kube import client as kube_client
-from nodedevice_agent.kube import informer, lease
-from nodedevice_agent.kube.client import KubeClient, until_done
+from nodedevice_agent.kube import informer, lease, retries
+from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeMetadataObject
 from nodedevice_agent.kube.pods import PodObject
+from nodedevice_agent.kube.retries import until_done
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_common import rejected
 
@@ -68,7 +69,7 @@ def transport() -> Transport:
 @pytest.fixture
 async def cluster(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubeClient]:
     """With this transport; retries do not pause."""
-    for module in (kube_client, informer):
+    for module in (retries, informer):
         monkeypatch.setattr(module, "pause_seconds", lambda failures: 0)
     monkeypatch.setattr(Watches, "reserve", lambda self, is_urgent: 0)
     monkeypatch.setattr(lease, "_pause", lambda *_: asyncio.sleep(0))
@@ -235,7 +236,7 @@ async def test_rejected_credentials_are_said_once_with_the_remedy_whatever_was_a
         with pytest.raises(ApiUnauthorized) as error:
             await ask(cluster)
         # what retries it adds no line
-        kube_client.log_failure("API request failed; retrying", error.value)
+        retries.log_failure("API request failed; retrying", error.value)
     assert cluster.is_rejected
     assert logged(caplog) == [("ERROR", rejected.EVENT)]
     transport.respond(200)

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from nodedevice_agent.kube import client
+from nodedevice_agent.kube import retries
 from nodedevice_agent.kube.contention import FREE_EDITS, LONGEST_PAUSE_SECONDS, WINDOW_SECONDS, Contention
 
 from tests.unit.node_agent.kube.one_object import FakeCluster, published
@@ -37,7 +37,7 @@ def test_contention_is_logged_once_a_minute_and_ends_with_the_edits(caplog: pyte
     for _ in range(240):
         now += 1
         found.edited()
-        assert client.FIRST_PAUSE_SECONDS <= found.pause_seconds() <= LONGEST_PAUSE_SECONDS
+        assert retries.FIRST_PAUSE_SECONDS <= found.pause_seconds() <= LONGEST_PAUSE_SECONDS
     logged = [record.getMessage() for record in caplog.records]
     assert logged == [RESTORED] * FREE_EDITS + [CONFLICT] * 4
     now += WINDOW_SECONDS

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 from nodedevice_agent.errors import ApiGone, ApiUnreachable
-from nodedevice_agent.kube import client
-from nodedevice_agent.kube.client import LONGEST_PAUSE_SECONDS, until_done
+from nodedevice_agent.kube import retries
+from nodedevice_agent.kube.retries import LONGEST_PAUSE_SECONDS, until_done
 
 LOST = ApiUnreachable("watching pods", "lost")
 
@@ -31,8 +31,8 @@ class Attempts:
 
 def attempts(monkeypatch: pytest.MonkeyPatch, *each: tuple[float, Exception | None]) -> Attempts:
     made = Attempts(*each)
-    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: made.now))
-    monkeypatch.setattr(client, "pause_seconds", made.pause_seconds)
+    monkeypatch.setattr(retries, "time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr(retries, "pause_seconds", made.pause_seconds)
     return made
 
 

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationKey
-from nodedevice_agent.devicemanager.resources import availability
-from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.lib.deviceplugin_server.values import device_id
 from nodedevice_api.parts import parent_and_number
 
-from tests.robustness.host.agent import BuiltInPlugin
 from tests.robustness.host.hardware import FUSE, Node, is_same
 from tests.robustness.host.knowledge import certainly, is_as_it_was, is_known_by_more_than_number, may_be, possibly
+from tests.robustness.host.offers import nodes_of, offers_of, waiting_for_free
 from tests.robustness.host.records import Breach, Given, Held, Offer, clash, goes_with_device
 from tests.robustness.host.world import FOREIGN, Started, World
 
@@ -182,7 +180,9 @@ class Referee:
         plugin = self._world.agent.plugins.get(held.allocation.resource_name)
         resource = self._world.agent.manager.resources[held.allocation.resource_name]
         listed = [i for i in held.allocation.device_ids if plugin is not None and i in resource.devices]
-        nodes = [node for i in listed for node in self._nodes(plugin, resource, i)] if plugin is not None else []
+        nodes = (
+            [node for i in listed for node in nodes_of(self._world, plugin, resource, i)] if plugin is not None else []
+        )
         held.numbers |= {node.number for node in nodes}
         held.files = tuple(self._followed(held, given, nodes) for given in held.files)
         if nodes and all(resource.reported(i) is not None for i in held.allocation.device_ids):
@@ -303,44 +303,9 @@ class Referee:
 
     # -- offers ---------------------------------------------------------------------------------------------------------------
 
-    def offers(self) -> list[Offer]:
-        """All devices that connected plugins list and no pod holds."""
-        assert self._world.agent is not None
-        manager = self._world.agent.manager
-        found: list[Offer] = []
-        for name, plugin in sorted(self._world.agent.plugins.items()):
-            resource, config = manager.resources[name], self._world.config.find(name)
-            if not resource.is_live or config is None:
-                continue
-            free = set(availability.free(resource))
-            for listed_id in resource.listed.ids:
-                if listed_id not in resource.holders:
-                    nodes = self._nodes(plugin, resource, listed_id)
-                    offer = Offer(
-                        name,
-                        listed_id,
-                        nodes,
-                        config.is_for_several,
-                        listed_id in free,
-                        listed_id in resource.held_back,
-                    )
-                    found.append(offer)
-        return found
-
-    def _nodes(self, plugin: BuiltInPlugin, resource: Resource, listed_id: str) -> tuple[Node, ...]:
-        made = {device.id: device for device in plugin.source.devices.latest}
-        aliases = getattr(resource.devices[listed_id], "aliases", ())
-        own = next((i for i in (listed_id, *aliases) if i in made), None)
-        if own is None:
-            # damped, and not there
-            return ()
-        paths = [node.host_path for node in plugin.source.allocate([own], None).device_nodes]
-        nodes = [self._world.host.node(path) for path in paths if path != FUSE]
-        return tuple(node for node in nodes if node is not None)
-
     def _check_offers(self) -> None:
         """What is held is offered to nobody else, and nothing is offered twice."""
-        offers = self.offers()
+        offers = offers_of(self._world)
         self.checks["offers"] += len(offers)
         free = [offer for offer in offers if offer.is_free]
         held = [(node, each, each.is_shared) for each in self._held.values() for node in self._certainly(each)]
@@ -403,7 +368,7 @@ class Referee:
                 self._report(
                     "hangs", f"nobody is there, and of {name} are held {resource.holders or resource.reserved}"
                 )
-        offers = self.offers()
+        offers = offers_of(self._world)
         free = [offer for offer in offers if offer.is_free]
         for offer in offers:
             if not offer.is_free and not any(clash(offer, other) for other in free):
@@ -411,14 +376,5 @@ class Referee:
 
     def check_waiting(self) -> None:
         """No pod waits for what is free."""
-        assert self._world.agent is not None
-        manager = self._world.agent.manager
-        for pod in self._world.pods.values():
-            lacks: dict[str, int] = {}
-            for request in pod.device_requests:
-                if manager.book.of(pod.uid, request.container, request.resource_name) is None:
-                    lacks[request.resource_name] = lacks.get(request.resource_name, 0) + request.count
-            known = all(name in manager.resources for name in lacks)
-            free_now = {name: len(availability.free(manager.resources[name])) for name in lacks} if known else {}
-            if lacks and known and all(free_now[name] >= n for name, n in lacks.items()):
-                self._report("hangs", f"{pod.uid} waits for {lacks}, and these are free")
+        for pod_uid, lacks in waiting_for_free(self._world):
+            self._report("hangs", f"{pod_uid} waits for {lacks}, and these are free")

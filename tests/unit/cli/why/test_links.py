@@ -22,7 +22,7 @@ from kubectl_nodedevice.why import kinds
 from kubectl_nodedevice.why.links import devices, placement
 from kubectl_nodedevice.why.links.devices import Unit, Wanted
 
-from tests.unit.cli.why.situations import NOW
+from tests.unit.cli.why.clusters import NOW
 
 GPU = "example.com/gpu"
 

@@ -9,7 +9,7 @@ from kubectl_nodedevice.why import pods
 from kubectl_nodedevice.why.facts import Facts
 from kubectl_nodedevice.why.reasons.table import PRECEDENCE
 
-from tests.unit.cli.why import situations
+from tests.unit.cli.why import clusters
 from tests.unit.cli.why.situations import ABSENT, ALONE, BOUND, UNBOUND, Change
 
 
@@ -24,15 +24,15 @@ def in_order(*changes: Change) -> list[str]:
 
 @pytest.mark.parametrize("change", [*UNBOUND, *ALONE, *ABSENT], ids=lambda change: change.id)
 def test_what_keeps_a_pod_from_a_node(change: Change) -> None:
-    assert codes(change.do(situations.base())) == [change.code]
+    assert codes(change.do(clusters.base())) == [change.code]
 
 
 @pytest.mark.parametrize("change", BOUND, ids=lambda change: change.id)
 def test_what_keeps_a_pod_from_running_on_its_node(change: Change) -> None:
-    assert codes(change.do(situations.bound())) == [change.code]
+    assert codes(change.do(clusters.bound())) == [change.code]
 
 
-@pytest.mark.parametrize("made", [situations.base, situations.bound])
+@pytest.mark.parametrize("made", [clusters.base, clusters.bound])
 def test_where_nothing_is_wrong_nothing_is_named(made: object) -> None:
     assert callable(made)
     explained = pods.explain(made())
@@ -41,7 +41,7 @@ def test_where_nothing_is_wrong_nothing_is_named(made: object) -> None:
 
 
 def test_then_the_scheduler_has_the_word() -> None:
-    assert pods.explain(situations.base()).words == "0/3 nodes are available"
+    assert pods.explain(clusters.base()).words == "0/3 nodes are available"
 
 
 def _go_together(changes: list[Change]) -> bool:
@@ -53,7 +53,7 @@ def _several(changes: tuple[Change, ...]) -> st.SearchStrategy[list[Change]]:
     return drawn.filter(_go_together)
 
 
-_MADE = ((situations.base, UNBOUND), (situations.bound, BOUND))
+_MADE = ((clusters.base, UNBOUND), (clusters.bound, BOUND))
 _PAIRS = st.one_of(*(st.tuples(st.just(made), _several(changes)) for made, changes in _MADE))
 
 

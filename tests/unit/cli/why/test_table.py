@@ -15,7 +15,8 @@ from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, Role
 from kubectl_nodedevice.why.reasons.row import Row, line_of
 from kubectl_nodedevice.why.reasons.table import TABLE
 
-from tests.unit.cli.why.situations import ABSENT, ALONE, BOUND, NOW, UNBOUND, Change, base, bound, each_found
+from tests.unit.cli.why.clusters import NOW, base, bound, each_found
+from tests.unit.cli.why.situations import ABSENT, ALONE, BOUND, UNBOUND, Change
 
 MADE = [(base, each) for each in (*UNBOUND, *ALONE, *ABSENT)] + [(bound, each) for each in BOUND]
 _LINES = 24

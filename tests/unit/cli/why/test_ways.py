@@ -8,8 +8,9 @@ from kubectl_nodedevice.why import pods
 from kubectl_nodedevice.why.facts import CLAIMS, OWN_CLAIMS, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, ResourceClaim, Slice, SliceDevice
 
-from tests.unit.cli.why import situations
-from tests.unit.cli.why.situations import GPU, NIC, NOW, UNBOUND, each_found, each_node, pod_with
+from tests.unit.cli.why import clusters, situations
+from tests.unit.cli.why.clusters import GPU, NIC, NOW, each_found, each_node, pod_with
+from tests.unit.cli.why.situations import UNBOUND
 from tests.unit.cli.why.test_pods import codes
 
 
@@ -22,13 +23,13 @@ def by_kubelet(facts: Facts) -> Facts:
 
 
 def test_of_what_the_kubelet_serves_neither_cordons_nor_silent_agents_matter() -> None:
-    facts = change("DevicesCordoned").do(change("AgentSilent").do(by_kubelet(situations.base())))
+    facts = change("DevicesCordoned").do(change("AgentSilent").do(by_kubelet(clusters.base())))
     facts = each_found(facts, lambda found: replace(found, available=4))
     assert codes(facts) == []
 
 
 def test_what_the_kubelet_serves_may_be_broken_held_or_not_counted() -> None:
-    facts = by_kubelet(situations.base())
+    facts = by_kubelet(clusters.base())
     assert codes(change("DevicesBroken").do(facts)) == ["DevicesBroken"]
     assert codes(change("DevicesHeld").do(facts)) == ["DevicesHeld"]
     assert codes(change("PluginAway").do(facts)) == ["PluginAway"]
@@ -39,14 +40,14 @@ def test_what_the_kubelet_serves_may_be_broken_held_or_not_counted() -> None:
 
 
 def test_a_node_that_shows_none_of_ours_has_the_drivers_devices_too() -> None:
-    facts = change("CapacityConflict").do(situations.base())
+    facts = change("CapacityConflict").do(clusters.base())
     assert codes(facts) == ["CapacityConflict"]
-    offered = (DeviceClass("gpu.example.com", GPU, situations.DRIVER),)
+    offered = (DeviceClass("gpu.example.com", GPU, clusters.DRIVER),)
     assert codes(replace(facts, classes=facts.classes + offered)) == []
 
 
 def test_a_conflict_about_a_number_that_suffices_stops_nobody() -> None:
-    facts = change("CapacityConflict").do(situations.base())
+    facts = change("CapacityConflict").do(clusters.base())
     enough = each_node(
         facts, lambda node: replace(node, allocatable={**node.allocatable, GPU: "9"}) if node.allocatable else node
     )
@@ -56,8 +57,8 @@ def test_a_conflict_about_a_number_that_suffices_stops_nobody() -> None:
 def test_an_agent_whose_lease_is_long_over_is_silent_though_no_operator_says_so() -> None:
     def renewed(minutes: int) -> Facts:
         moment = NOW.replace(hour=2, minute=60 - minutes).isoformat()
-        leases = tuple(Lease(Meta(name), name, moment, 60) for name in situations.HOLDING)
-        return replace(situations.base(), leases=leases)
+        leases = tuple(Lease(Meta(name), name, moment, 60) for name in clusters.HOLDING)
+        return replace(clusters.base(), leases=leases)
 
     # its clock may differ by minutes from the API server's
     assert codes(renewed(1)) == []
@@ -72,27 +73,27 @@ def test_an_agent_whose_lease_is_long_over_is_silent_though_no_operator_says_so(
     ],
 )
 def test_devices_that_the_scheduler_divides_are_not_counted(device: SliceDevice) -> None:
-    facts = situations.asking(situations.base(), NIC, 2)
+    facts = clusters.asking(clusters.base(), NIC, 2)
     facts = replace(facts, slices=tuple(replace(each, devices=(device,)) for each in facts.slices))
     assert codes(facts) == ([] if device.is_shared else ["TooFewTogether"])
 
 
 def test_devices_of_no_node_are_the_schedulers_to_place() -> None:
-    facts = situations.base()
+    facts = clusters.base()
     beyond = tuple(replace(each, node="") for each in facts.slices)
     assert codes(replace(facts, slices=beyond)) == []
 
 
 def test_an_older_generation_of_a_pool_offers_nothing() -> None:
-    facts = situations.asking(situations.base(), NIC, 4)
+    facts = clusters.asking(clusters.base(), NIC, 4)
     newer = [Slice(each.driver, each.pool, 2, each.node, (SliceDevice("port-9"),)) for each in facts.slices]
     assert codes(facts) == []
     assert codes(replace(facts, slices=(*facts.slices, *newer))) == ["TooFewTogether"]
 
 
 def test_who_has_a_drivers_devices_is_known_by_claims() -> None:
-    facts = situations.base()
-    held = tuple((situations.DRIVER, name, f"port-{number}") for name in situations.HOLDING for number in range(4))
+    facts = clusters.base()
+    held = tuple((clusters.DRIVER, name, f"port-{number}") for name in clusters.HOLDING for number in range(4))
     claim = ResourceClaim(Meta("theirs", "other", owner="Pod/big"), (), True, held)
     found = pods.explain(replace(facts, claims=(*facts.claims, claim)))
     assert {each.code for each in found.findings} == {"DevicesHeld"}
@@ -100,20 +101,20 @@ def test_who_has_a_drivers_devices_is_known_by_claims() -> None:
 
 
 def test_a_claim_that_may_not_be_read_is_not_missing() -> None:
-    facts = change("ClaimMissing").do(situations.base())
+    facts = change("ClaimMissing").do(clusters.base())
     assert codes(facts) == ["ClaimMissing"]
     unread = (Unread(CLAIMS, "you may not read them"), Unread(OWN_CLAIMS, "you may not read them"))
     assert codes(replace(facts, claims=(), unread=unread)) == []
 
 
 def test_a_claim_with_a_choice_needs_one_of_its_classes() -> None:
-    facts = situations.base()
+    facts = clusters.base()
     request = replace(facts.claims[0].requests[0], classes=("lost.example.com", "port.example.com"))
     assert codes(replace(facts, claims=(replace(facts.claims[0], requests=(request,)),))) == []
 
 
 def test_a_claim_that_tolerates_taints_is_the_schedulers_to_compare() -> None:
-    facts = change("DevicesTainted").do(situations.base())
+    facts = change("DevicesTainted").do(clusters.base())
     request = replace(facts.claims[0].requests[0], is_tolerant=True)
     facts = replace(facts, claims=(replace(facts.claims[0], requests=(request,)),))
     # the resource of that driver has no tolerations
@@ -129,12 +130,12 @@ def _started(facts: Facts, reason: str = "") -> Facts:
 
 def test_what_the_agent_says_is_not_repeated_by_its_containers() -> None:
     waits = next(each for each in situations.BOUND if each.code == "WaitsOnNode")
-    assert codes(_started(waits.do(situations.bound()), "CreateContainerError")) == ["WaitsOnNode"]
-    assert codes(_started(situations.bound(), "CreateContainerError")) == ["ContainerNotStarted"]
+    assert codes(_started(waits.do(clusters.bound()), "CreateContainerError")) == ["WaitsOnNode"]
+    assert codes(_started(clusters.bound(), "CreateContainerError")) == ["ContainerNotStarted"]
 
 
 def test_a_silent_agent_is_no_harm_to_a_pod_that_has_its_devices() -> None:
-    silent = change("AgentSilent").do(situations.bound())
+    silent = change("AgentSilent").do(clusters.bound())
     assert codes(silent) == []
     without = each_found(silent, lambda found: replace(found, allocations=()))
     assert codes(without) == ["AgentSilent"]
@@ -142,11 +143,11 @@ def test_a_silent_agent_is_no_harm_to_a_pod_that_has_its_devices() -> None:
 
 def test_a_claim_that_was_prepared_at_last_is_no_trouble() -> None:
     unprepared = next(each for each in situations.BOUND if each.code == "ClaimNotPrepared")
-    assert codes(_started(unprepared.do(situations.bound()))) == []
+    assert codes(_started(unprepared.do(clusters.bound()))) == []
 
 
 def test_pods_that_ask_for_nothing_are_explained_as_far_as_they_go() -> None:
-    plain = pod_with(situations.base(), containers=(Container("main"),), claims=())
+    plain = pod_with(clusters.base(), containers=(Container("main"),), claims=())
     found = pods.explain(plain)
     assert (found.findings, found.state) == ((), "waits for a node and asks for no device.")
     one = each_node(plain, lambda node: replace(node, unschedulable=node.meta.name == "node-a"))
@@ -157,7 +158,7 @@ def test_pods_that_ask_for_nothing_are_explained_as_far_as_they_go() -> None:
 
 def test_two_resources_of_which_no_node_has_both() -> None:
     apart = next(each for each in situations.ALONE if each.code == "NodeLacks")
-    found = pods.explain(apart.do(situations.base()))
+    found = pods.explain(apart.do(clusters.base()))
     (finding,) = found.findings
     assert {each.node: each.detail for each in finding.obstacles} == {
         "node-a": "without example.com/fpga",
@@ -168,25 +169,25 @@ def test_two_resources_of_which_no_node_has_both() -> None:
 
 def test_a_plugin_that_is_away_breaks_no_device() -> None:
     """Each counts as unhealthy meanwhile, without a reason of its own."""
-    facts = change("PluginAway").do(situations.base())
-    unhealthy = situations.each_device(facts, lambda each: replace(each, health="Unhealthy"), healthy=0)
+    facts = change("PluginAway").do(clusters.base())
+    unhealthy = clusters.each_device(facts, lambda each: replace(each, health="Unhealthy"), healthy=0)
     assert codes(unhealthy) == ["PluginAway"]
 
 
 def test_a_remembered_cordon_counts() -> None:
     facts = each_found(
-        situations.base(), lambda found: replace(found, remembered_cordons=(Cordon("*", "ecc", "bob"),), available=0)
+        clusters.base(), lambda found: replace(found, remembered_cordons=(Cordon("*", "ecc", "bob"),), available=0)
     )
     assert codes(facts) == ["DevicesCordoned"]
 
 
 def test_what_others_hold_is_named_by_pod() -> None:
-    found = pods.explain(change("DevicesHeld").do(situations.base()))
+    found = pods.explain(change("DevicesHeld").do(clusters.base()))
     assert found.findings[0].obstacles[0].detail == "gpu-1, gpu-2, gpu-3 by other/big"
 
 
 def test_a_pod_with_a_nominated_node_says_so() -> None:
-    found = pods.explain(pod_with(situations.base(), nominated_node="node-a"))
+    found = pods.explain(pod_with(clusters.base(), nominated_node="node-a"))
     assert "The scheduler has ended pods on node-a to make room for it." in found.notes
 
 
@@ -194,7 +195,7 @@ def test_nodes_that_a_pod_does_not_want_are_no_reason() -> None:
     """As of a DaemonSet's pod, which is of one node: the other 199 are not why it waits."""
     name = {"key": "metadata.name", "operator": "In", "values": ["node-a"]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [name]}]}}
-    pod = pod_with(change("DevicesCordoned").do(situations.base()), affinity={"nodeAffinity": required})
+    pod = pod_with(change("DevicesCordoned").do(clusters.base()), affinity={"nodeAffinity": required})
     found = pods.explain(pod)
     assert [(each.code, each.nodes, each.of_nodes) for each in found.findings] == [("DevicesCordoned", ("node-a",), 1)]
     assert "1 further node is excluded by its selector or affinity." in found.notes
@@ -205,21 +206,21 @@ def test_what_its_node_says_is_not_the_schedulers() -> None:
         Event("Pod", "train", "uid-1", "FailedScheduling", "0/3 nodes", "2026-01-02T03:00:00Z"),
         Event("Pod", "train", "uid-1", "FailedMount", "no volume", "2026-01-02T03:01:00Z"),
     )
-    found = pods.explain(replace(situations.bound(), events=events))
+    found = pods.explain(replace(clusters.bound(), events=events))
     assert (found.words, found.words_by) == ("no volume", "kubelet")
-    found = pods.explain(replace(situations.base(), events=events))
+    found = pods.explain(replace(clusters.base(), events=events))
     assert (found.words, found.words_by) == ("0/3 nodes are available", "scheduler")
 
 
 def test_conditions_of_another_release_are_no_trouble() -> None:
     odd = Condition("Quality", "Perhaps", "Unheard")
-    facts = each_found(situations.base(), lambda found: replace(found, conditions={**found.conditions, "Quality": odd}))
+    facts = each_found(clusters.base(), lambda found: replace(found, conditions={**found.conditions, "Quality": odd}))
     assert codes(facts) == []
 
 
 def test_an_allocation_of_an_unknown_device_is_no_trouble() -> None:
     lost = Allocation("other", "big", "uid-9", "main", device_ids=("gpu-99",))
-    assert codes(each_found(situations.base(), lambda found: replace(found, allocations=(lost,)))) == []
+    assert codes(each_found(clusters.base(), lambda found: replace(found, allocations=(lost,)))) == []
 
 
 def test_a_pod_without_a_word() -> None:

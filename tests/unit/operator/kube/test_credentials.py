@@ -13,6 +13,7 @@ from nodedevice_operator.__main__ import main
 from nodedevice_operator.errors import CredentialsError
 from nodedevice_operator.kube import credentials
 
+from tests.unit.operator.kube.api_server import kubeconfig as kubeconfig_file
 from tests.unit.operator.kube.api_server import kubeconfig_text as kubeconfig
 
 NO_CERTIFICATE = base64.b64encode(b"no certificate").decode()
@@ -169,3 +170,21 @@ def test_in_a_pod_without_a_token_the_account_is_named(in_pod: Path) -> None:
     (in_pod / "token").unlink()
     with pytest.raises(CredentialsError, match=r"the pod's service account: cannot be used \(Service token file"):
         credentials.load(None)
+
+
+@pytest.mark.parametrize("content", ["", "{", "a: b", "apiVersion: v1\nkind: Config\n"])
+def test_a_useless_kubeconfig_is_one_error(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(content)
+    with pytest.raises(CredentialsError, match="kubeconfig"):
+        credentials.load(str(file))
+
+
+def test_a_token_file_that_is_gone_is_one_error(tmp_path: Path) -> None:
+    login = credentials.load(kubeconfig_file(tmp_path, "http://127.0.0.1:1", token="x"))
+    assert login.authorization() == "Bearer x"
+    (tmp_path / "token").write_text("y")
+    login = credentials.load(kubeconfig_file(tmp_path, "http://127.0.0.1:1", tokenFile=str(tmp_path / "token")))
+    (tmp_path / "token").unlink()
+    with pytest.raises(CredentialsError, match="token"):
+        login.authorization()

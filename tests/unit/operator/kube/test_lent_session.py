@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import json
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -137,3 +138,39 @@ async def test_an_error_that_is_no_json_is_the_error_that_a_library_knows(
             await response.json()
     # the place is not known, only what is wrong
     assert isinstance(found.value, UnicodeDecodeError) or str(found.value).endswith(": line 1 column 1 (char 0)")
+
+
+class TestLentSession:
+    """What a library gets: our connections, a token for each request, and no refusal on which it would give up."""
+
+    async def test_it_carries_the_current_token_and_can_be_closed(
+        self, server: Server, client: Client, tmp_path: Path
+    ) -> None:
+        server.answers = [(200, {}), (200, {"groups": []}), (200, {})]
+        await client.request("GET", "nodes", "/x")
+        async with client.lend_session() as lent, lent.get(f"{server.url}/apis") as response:
+            assert response.status == 200
+        await client.request("GET", "nodes", "/y")
+        for _, _, headers, _ in server.asked:
+            assert (headers["Authorization"], headers["User-Agent"]) == ("Bearer first", "nodedevice-operator")
+            assert headers["Accept-Encoding"] == "identity"
+
+    async def test_no_cookie_is_kept(self, server: Server, client: Client) -> None:
+        """A load balancer's would bind a session to one API server."""
+        async with client.lend_session() as lent:
+            for session in (lent, client._session):
+                assert isinstance(session.cookie_jar, aiohttp.DummyCookieJar)
+
+    @pytest.mark.parametrize("status", [401, 403])
+    async def test_a_refusal_is_like_a_broken_connection(self, server: Server, client: Client, status: int) -> None:
+        server.answers = [(status, {})]
+        async with client.lend_session() as lent:
+            with pytest.raises(aiohttp.ClientConnectionError, match=f"HTTP {status}"):
+                await lent.get(f"{server.url}/apis")
+
+    async def test_so_does_a_token_that_cannot_be_read(self, server: Server, client: Client, tmp_path: Path) -> None:
+        (tmp_path / "token").unlink()
+        async with client.lend_session() as lent:
+            with pytest.raises(aiohttp.ClientConnectionError, match="token"):
+                await lent.get(f"{server.url}/apis")
+        assert server.asked == []

@@ -296,3 +296,15 @@ async def test_leases_are_listed_with_their_versions_as_of_now(server: Server, c
     (found,) = (await AgentsApi(client, "agents").list_leases(is_consistent=True)).values()
     assert found.version == 17
     assert [path.partition("?")[2] for _, path, _, _ in server.asked] == ["limit=250"]
+
+
+async def test_a_list_is_read_page_by_page(server: Server, client: Client) -> None:
+    a, b = ({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "status": {}} for name in "ab")
+    server.answers = [page(a, more="next&"), page(b)]
+    listed = await Cluster(client).list_all(NODES)
+    assert [node.name for node in listed.records] == ["a", "b"]
+    assert listed.version == 9
+    assert [path for _, path, _, _ in server.asked] == [
+        "/api/v1/nodes?limit=250",
+        "/api/v1/nodes?limit=250&continue=next%26",
+    ]

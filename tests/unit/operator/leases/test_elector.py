@@ -1,91 +1,27 @@
 """The rounds of an election against a Lease in memory: when the fence opens and closes, and what is written."""
 
 import asyncio
-import itertools
 import os
 import re
 import socket
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_operator.errors import ApiError, Conflict, InvalidResponse, NoAnswer, NotLeading, Unreachable
+from nodedevice_operator.errors import InvalidResponse, NotLeading, Unreachable
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
-from nodedevice_operator.leases.leader_election import LeaderLease, Timing
+from nodedevice_operator.leases.elector import LeaderLeases, identity
+from nodedevice_operator.leases.leader_election import LeaderLease
 
 from tests.fakes.log_lines import log_lines
-from tests.fakes.operator.collaborators import running
-from tests.fakes.virtual_time import later, virtual_time
-
-
-class LeaseModel(LeaderLeases):
-    """One Lease; `failures` are raised by the next calls, first come first served."""
-
-    def __init__(self) -> None:
-        self.lease = LeaderLease()
-        self.failures: list[ApiError] = []
-        self.is_answer_lost = False
-        self._version = 0
-
-    async def read(self, seconds: float | None = None) -> LeaderLease:
-        if self.failures:
-            raise self.failures.pop(0)
-        return self.lease
-
-    async def write(self, lease: LeaderLease, seconds: float | None = None) -> LeaderLease:
-        if self.failures:
-            raise self.failures.pop(0)
-        if lease.version != self.lease.version:
-            raise Conflict("PUT", "leases", "the object has been modified", 409)
-        self._version += 1
-        self.lease = replace(lease, version=str(self._version))
-        if self.is_answer_lost:
-            raise Unreachable("PUT", "leases", "cut")
-        return self.lease
-
-
-@dataclass
-class Run:
-    """An election at a time of its own."""
-
-    leases: LeaseModel
-    now: list[float] = field(default_factory=lambda: [100.0])
-    led: list[bool] = field(default_factory=list)
-    without_leader_since: list[float] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.fence = WriteFence(lambda: self.now[0])
-        self.election = Election(self.leases, self.fence, Timing(4), "me", self._lead, lambda: self.now[0])
-
-    def _lead(self, another_wrote: bool, nobody_since: float) -> None:
-        self.led.append(another_wrote)
-        self.without_leader_since.append(nobody_since)
-
-    async def rounds(self, seconds: float) -> None:
-        """Let so many seconds pass, with every round when it is due."""
-        end = self.now[0] + seconds
-        while True:
-            pause = await self.election._round()
-            if self.now[0] + pause > end:
-                self.now[0] = end
-                return
-            self.now[0] += max(pause, 0.001)
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.operator.leases.elections import LeaseModel, Run, other
 
 
 @pytest.fixture
 def run() -> Run:
     return Run(LeaseModel())
-
-
-def other(run: Run, renewed: str = "r") -> None:
-    """Another holds the Lease, and has just renewed it."""
-    version = str(int(run.leases.lease.version or 0) + 1000)
-    run.leases.lease = LeaderLease("other", renewed, "a", 4, 7, version)
-    run.leases._version = int(version)
 
 
 async def test_a_free_lease_is_taken_at_once_and_kept(run: Run) -> None:
@@ -352,101 +288,3 @@ async def test_a_claim_that_was_sent_before_standing_aside_opens_nothing(run: Ru
 def test_a_machine_whose_name_is_no_text_can_be_written_into_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: os.fsdecode(b"node-\xff"))
     assert msgspec.json.decode(msgspec.json.encode(identity())).startswith("node-?_")
-
-
-class SlowLeases(LeaseModel):
-    """Answers after a time of the loop's: those of `seconds`, in turn. applied_after: when within it a write is done."""
-
-    def __init__(self, seconds: tuple[float, ...], applied_after: float = 1.0) -> None:
-        super().__init__()
-        self.turns: Iterator[float] = itertools.cycle(seconds)
-        self.applied_after = applied_after
-        self.sent = 0
-
-    async def read(self, seconds: float | None = None) -> LeaderLease:
-        await self._answer(next(self.turns), seconds)
-        return self.lease
-
-    async def write(self, lease: LeaderLease, seconds: float | None = None) -> LeaderLease:
-        self.sent += 1
-        takes = next(self.turns)
-        before = min(takes * self.applied_after, takes)
-        await self._answer(before, seconds)
-        written = await super().write(lease)
-        await self._answer(takes - before, None if seconds is None else seconds - before)
-        return written
-
-    async def _answer(self, takes: float, seconds: float | None) -> None:
-        assert seconds is not None, "it would be waited for without end"
-        await later(min(takes, seconds))
-        if takes > seconds:
-            raise NoAnswer("PUT", "leases", "no response", seconds)
-
-
-class Lapses:
-    """An election that works by the loop's clock, and for how long its fence was closed after it led first."""
-
-    def __init__(self, leases: LeaseModel) -> None:
-        clock = asyncio.get_running_loop().time
-        self.fence = WriteFence(clock)
-        self.led: list[bool] = []
-        self.election = Election(
-            leases, self.fence, Timing(4), identity(), lambda another, _: self.led.append(another), clock
-        )
-
-    async def closed(self, seconds: float) -> float:
-        """For how many of so many seconds the fence is closed from now on, to a tenth."""
-        closed = 0
-        for _ in range(round(seconds * 10)):
-            await later(0.1)
-            closed += not self.fence.is_open
-        return closed / 10
-
-
-@virtual_time
-@pytest.mark.parametrize("applied_after", [0.1, 0.5, 1.0])
-async def test_answers_of_one_to_three_seconds_cost_the_lead_once_at_most(applied_after: float) -> None:
-    leases = SlowLeases((0.01,), applied_after)
-    lapses, standby = Lapses(leases), Lapses(leases)
-    async with running(lapses.election.work(), standby.election.work()):
-        await asyncio.sleep(10)
-        leader = lapses if lapses.fence.is_open else standby
-        leases.turns = itertools.cycle((1.0, 2.9, 2.0, 3.0, 1.5, 2.4))
-        assert await leader.closed(30) <= 5
-        assert await leader.closed(270) == 0
-        # five times what an answer takes, which others read in it
-        assert leases.lease.duration_seconds == 15
-        assert leader.led.count(True) == 1, "nobody else ever wrote"
-        # and when it is quick again, a crash is noticed as soon as before
-        leases.turns = itertools.cycle((0.01,))
-        await asyncio.sleep(120)
-        assert leases.lease.duration_seconds == 4
-
-
-@virtual_time
-@pytest.mark.parametrize("applied_after", [0.1, 1.0])
-async def test_a_try_that_is_lost_is_followed_by_a_second_in_time(applied_after: float) -> None:
-    leases = SlowLeases((0.01,), applied_after)
-    lapses = Lapses(leases)
-    async with running(lapses.election.work()):
-        await asyncio.sleep(10)
-        sent = leases.sent
-        leases.turns = itertools.chain((1000.0,), itertools.cycle((0.01,)))
-        assert await lapses.closed(20) == 0
-        assert leases.sent > sent
-        assert lapses.led == [True]
-
-
-@virtual_time
-async def test_without_any_answer_no_try_is_left_behind() -> None:
-    leases = SlowLeases((0.01,))
-    lapses = Lapses(leases)
-    async with running(lapses.election.work()):
-        await asyncio.sleep(10)
-        leases.turns = itertools.cycle((1000.0,))
-        assert await lapses.closed(300) >= 295
-        ours = [each for each in asyncio.all_tasks() if "Election" in repr(each.get_coro())]
-        assert len(ours) <= 3, "itself, and two tries"
-        leases.turns = itertools.cycle((0.01,))
-        await asyncio.sleep(60)
-        assert lapses.fence.is_open

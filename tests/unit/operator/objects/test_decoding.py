@@ -5,9 +5,7 @@ from typing import Any
 import msgspec
 from nodedevice_api import names
 from nodedevice_api.poddevice import HeldDevice
-from nodedevice_operator.errors import FieldConflict
-from nodedevice_operator.kube.client import field_conflicts
-from nodedevice_operator.objects.meta import OURS, Cause, Details, Status
+from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.node import NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import AllocationRecord
 from nodedevice_operator.objects.poddevice import PodDeviceSchema, pod_device_record
@@ -97,26 +95,6 @@ def test_a_pod_asks_for_what_its_limits_name_but_not_for_0() -> None:
     pod = pod_record(of_json(made, PodSchema))
     assert pod.asks_for == {"example.com/gpu"}
     assert pod.is_ending
-
-
-def test_causes_of_a_refused_apply() -> None:
-    status = Status(
-        details=Details(
-            causes=[
-                Cause(
-                    "FieldManagerConflict",
-                    'conflict with "kubelet" with subresource "status" using v1',
-                    ".status.capacity.example.com/gpu",
-                ),
-                Cause("FieldManagerConflict", 'conflict with "a \\"b\\""', ".status.x"),
-                Cause("FieldValueInvalid", "no", ".spec"),
-            ]
-        )
-    )
-    assert field_conflicts(status) == (
-        FieldConflict("kubelet", ".status.capacity.example.com/gpu"),
-        FieldConflict('a \\"b\\"', ".status.x"),
-    )
 
 
 def test_what_a_lease_reports_of_refusals_has_bounds() -> None:

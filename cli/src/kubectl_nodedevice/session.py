@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 
@@ -19,8 +18,6 @@ _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 # for one request; kubectl has none, and waits for a server that is gone
 _TIMEOUT: Final = 30.0
-
-
 # in the operator's pod
 _OPERATORS_ACCOUNT: Final = "nodedevice-operator"
 _OF_OPERATORS_POD: Final = frozenset({"check", "devices", "holders"})
@@ -79,12 +76,6 @@ class Session:
         """The one that was asked for, else the context's; "" for all."""
         return "" if self.flags.is_all_namespaces else self.flags.namespace or self.login.namespace
 
-    @property
-    def now(self) -> datetime:
-        """By the API server's clock, which noted the times, once it has answered."""
-        answered = self.api.server_time if "api" in self.__dict__ else None
-        return answered or datetime.now(UTC)
-
     def kubectl(self, *arguments: str) -> list[str]:
         """A command of kubectl for the same cluster, as the same person."""
         flags = self.flags
@@ -92,6 +83,7 @@ class Session:
             *(["--kubeconfig", flags.kubeconfig] if flags.kubeconfig else []),
             *(["--context", flags.context] if flags.context else []),
             *(["--as", flags.as_user] if flags.as_user else []),
+            *(["--as-uid", flags.as_uid] if flags.as_uid else []),
             *(word for group in flags.as_groups for word in ("--as-group", group)),
         ]
         return ["kubectl", *shared, *arguments]

@@ -40,11 +40,11 @@ def _does(kubectl: Path, script: str) -> None:
 
 def test_the_agent_is_asked(run: Run, agent: FakeApiServer, kubectl: Path, tmp_path: Path) -> None:
     _does(kubectl, 'printf "usb 0403:6001\\033[31m\\n  paste: this\\n"; echo a note >&2\n')
-    ran = run("discover", "node-a", "--context", "test", "--as", "bob")
+    ran = run("discover", "node-a", "--context", "test", "--as", "bob", "--as-uid", "u-1", "--as-group", "admins")
     assert (ran.status, ran.out, ran.err) == (0, "usb 0403:6001[31m\n  paste: this\n", "a note\n")
     assert not STEERING.search(ran.out)
     called = (tmp_path / "called").read_text().split()
-    assert called[:4] == ["--context", "test", "--as", "bob"]
+    assert called[:8] == ["--context", "test", "--as", "bob", "--as-uid", "u-1", "--as-group", "admins"]
     assert called[-5:] == ["nodedevice-system", "nodedevice-agent-x", "--", "nodedevice-agent", "discover"]
 
 

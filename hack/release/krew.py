@@ -4,21 +4,18 @@ It is pure Python, so one archive is for Linux and macOS, whatever the processor
 Form: krew.googlecontainertools.github.com/v1alpha2.
 """
 
-import io
-import zipfile
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from hack.release import sums
+from hack.release.zips import zipped
 
 PLUGIN: Final = "nodedevice"
 PROGRAM: Final = "kubectl-nodedevice"
 MANIFEST: Final = f"{PLUGIN}.krew.yaml"
 _LICENCE: Final = "LICENSE"
-# the oldest that a zip knows: its bytes depend on the files alone
-_DATE: Final = (1980, 1, 1, 0, 0, 0)
 _ABOUT: Final = (
     "Shows the devices of nodes (GPUs, USB, any device plugin's and DRA driver's): which pod has which, "
     "what is broken or cordoned, and why a pod waits. Cordons and uncordons devices.\n"
@@ -32,7 +29,7 @@ def write(zipapp: Path, licence: Path, version: str, source: str, made: Path) ->
     archive's name alone, and krew needs --archive.
     """
     archive = made / f"{PROGRAM}-{version}.zip"
-    archive.write_bytes(_zipped({PROGRAM: (zipapp.read_bytes(), 0o755), _LICENCE: (licence.read_bytes(), 0o644)}))
+    archive.write_bytes(zipped({PROGRAM: (zipapp.read_bytes(), 0o755), _LICENCE: (licence.read_bytes(), 0o644)}))
     uri = f"{source.rstrip('/')}/releases/download/v{version}/{archive.name}" if source else archive.name
     text = yaml.safe_dump(manifest(version, source, uri, sums.digest(archive)), sort_keys=False, width=120)
     (made / MANIFEST).write_text(text, encoding="utf-8")
@@ -61,15 +58,3 @@ def manifest(version: str, source: str, uri: str, sha256: str) -> dict[str, Any]
             "platforms": [platform],
         },
     }
-
-
-def _zipped(files: dict[str, tuple[bytes, int]]) -> bytes:
-    """files: content and mode by name."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, (content, mode) in files.items():
-            entry = zipfile.ZipInfo(name, _DATE)
-            entry.external_attr = (0o100000 | mode) << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, content)
-    return buffer.getvalue()

@@ -9,14 +9,13 @@ on these alone.
 import argparse
 import hashlib
 import importlib.metadata
-import io
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from hack.release.errors import ReleaseError
+from hack.release.zips import zipped
 
 ROOT: Final = Path(__file__).parents[2]
 LIBRARY: Final = "kubectl-nodedevice"
@@ -37,7 +36,6 @@ main()
 # what rich needs to colour source code and Markdown, which this program does not show
 _LEFT_OUT: Final = frozenset({"markdown-it-py", "mdurl", "pygments"})
 _PINNED: Final = re.compile(r"^([A-Za-z0-9_.-]+)==([^ \\]+)", re.MULTILINE)
-_DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def write(root: Path, target: Path) -> None:
@@ -47,7 +45,7 @@ def write(root: Path, target: Path) -> None:
     files["zipapp_start.py"] = _START.read_bytes().replace(b"@CONTENT@", content.encode())
     files["__main__.py"] = _MAIN
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(_HEAD + _zipped(files))
+    target.write_bytes(_HEAD + zipped({name: (data, 0o644) for name, data in files.items()}))
     target.chmod(0o755)
 
 
@@ -83,17 +81,6 @@ def _library(name: str, version: str) -> Iterator[tuple[str, bytes]]:
         is_licence = "licenses" in file.parts or file.name.upper().startswith(("LICENSE", "COPYING"))
         if is_module or is_licence:
             yield file.as_posix(), Path(str(found.locate_file(file))).read_bytes()
-
-
-def _zipped(files: Mapping[str, bytes]) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name, data in sorted(files.items()):
-            entry = zipfile.ZipInfo(name, _DATE)
-            entry.external_attr = 0o644 << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, data)
-    return made.getvalue()
 
 
 def main() -> None:

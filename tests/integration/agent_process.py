@@ -28,6 +28,7 @@ from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.loopback import fetch
 from hack.cluster.waiting import pauses
+from tests.fakes.dra import pod_claims
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.deadlines import DEADLINES, environment
@@ -231,6 +232,17 @@ class AgentNode:
         made = await asyncio.to_thread(self.client.create, Pod(metadata=metadata, spec=spec))
         assert made.metadata is not None
         return str(made.metadata.uid)
+
+    async def claiming_pod(self, name: str, claim: str) -> None:
+        """A pod bound to this node, whose container c0 has that ResourceClaim."""
+        spec = {
+            "nodeName": self.name,
+            "containers": [{"name": "c0", "image": "none", "resources": {"claims": [{"name": "devices"}]}}],
+            "resourceClaims": pod_claims({"devices": claim}),
+            "terminationGracePeriodSeconds": 0,
+        }
+        body: Any = Pod.from_dict({"metadata": {"name": name, "namespace": self.namespace}, "spec": spec})
+        await asyncio.to_thread(lambda: self.client.create(body))
 
     async def delete_pod(self, name: str) -> None:
         await asyncio.to_thread(self.client.delete, Pod, name, namespace=self.namespace, grace_period=0)

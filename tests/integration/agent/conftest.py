@@ -12,6 +12,7 @@ from hack.cluster.accounts import client_of_pod, client_with_token
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
+from tests.fakes.dra import Slices
 from tests.fakes.hosted_manager import HostedManager
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.plugin import FakeDevice, FakePlugin
@@ -126,6 +127,14 @@ async def pod_resources(agent_node: AgentNode) -> AsyncIterator[PodResources]:
     """Of the kubelet of that node."""
     async with PodResources(agent_node.folder / "k/pod-resources/kubelet.sock") as resources:
         yield resources
+
+
+@pytest.fixture
+def slices(agent_node: AgentNode) -> Iterator[Slices]:
+    """Of DRA drivers on that node."""
+    found = Slices(agent_node.client)
+    yield found
+    found.remove()
 
 
 @pytest.fixture

@@ -2,16 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lightkube.resources.core_v1 import Pod
 from nodedevice_agent.dra.names import DEVICES
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
-from tests.fakes.dra import ResourceSlice, Slices, devices, pod_claims, resource_slice
+from tests.fakes.dra import ResourceSlice, Slices, devices, resource_slice
 from tests.fakes.pod_resources import ClaimedDevice, PodResources
 from tests.integration.agent_process import AgentNode, condition, until
 from tests.integration.crds.custom_resources import NodeDevice
@@ -56,24 +54,11 @@ class Driver:
         """The status, once Registered has that reason."""
         return await self.node.until(lambda seen: condition(seen, Condition.REGISTERED)["reason"] == reason, NAME)
 
-    async def holder(self, name: str, claim: str) -> None:
-        """A pod of the node that uses that claim."""
-        spec = {
-            "nodeName": self.node.name,
-            "containers": [{"name": "c0", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
-            "resourceClaims": pod_claims({"gpu": claim}),
-            "terminationGracePeriodSeconds": 0,
-        }
-        body: Any = Pod.from_dict({"metadata": {"name": name, "namespace": self.node.namespace}, "spec": spec})
-        await asyncio.to_thread(lambda: self.node.client.create(body))
-
 
 @pytest.fixture
-def driver(agent_node: AgentNode) -> Iterator[Driver]:
-    slices = Slices(agent_node.client)
+def driver(agent_node: AgentNode, slices: Slices) -> Driver:
     agent_node.constants |= GONE
-    yield Driver(agent_node, slices)
-    slices.remove()
+    return Driver(agent_node, slices)
 
 
 async def test_devices_and_holders_of_a_driver_are_published(driver: Driver, pod_resources: PodResources) -> None:
@@ -81,7 +66,7 @@ async def test_devices_and_holders_of_a_driver_are_published(driver: Driver, pod
     first, second, third = devices(3, "gpu")
     model = {"attributes": {"model": {"string": "A100"}}, "capacity": {"memory": {"value": "80Gi"}}}
     await driver.publish({**first, **model}, {**second, "taints": [TAINT]}, third)
-    await driver.holder("one", "claim-of-one")
+    await driver.node.claiming_pod("one", "claim-of-one")
     pod_resources.claimed.append(ClaimedDevice(node.namespace, "one", "c0", "claim-of-one", DRIVER, node.name, "gpu-0"))
     node.start_agent()
     # before 1.36 an API server drops taints, unless that is switched on
@@ -146,7 +131,7 @@ async def test_a_pool_is_replaced_as_a_whole_and_gone_with_its_slices(
     seen = await driver.numbers(3, 0, 3)
     assert [each["id"] for each in seen["devices"]] == ["last-0", "new-0", "new-1"]
     # a pod has one of them, and the driver ends while no agent runs
-    await driver.holder("one", "c")
+    await driver.node.claiming_pod("one", "c")
     pod_resources.claimed.append(ClaimedDevice(node.namespace, "one", "c0", "c", DRIVER, node.name, "new-0"))
     await driver.numbers(3, 1, 2)
     node.agent.kill()

@@ -2,18 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
-from typing import Any
 
-import pytest
-from lightkube.resources.core_v1 import Pod
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_api.names import Condition, Reason, node_device_name
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from hack.cluster.waiting import wait_until
-from tests.fakes.dra import Slices, devices, pod_claims, resource_slice
+from tests.fakes.dra import Slices, devices, resource_slice
 from tests.fakes.plugin import FakeDevice
 from tests.fakes.pod_resources import AssignedDevices, ClaimedDevice, PodResources
 from tests.fakes.sysfs import FakeSysfs
@@ -25,13 +21,6 @@ from tests.oracle.kubelet import Kubelet
 DRIVER = "gpu.vendor.example"
 OF_DRIVER, OURS = f"{DRIVER}/devices", "other.example.com/gpu"
 UUID, OTHER = "GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0", "GPU-ffffffff-e770-3ea8-8ac3-8a1d419763e0"
-
-
-@pytest.fixture
-def slices(agent_node: AgentNode) -> Iterator[Slices]:
-    found = Slices(agent_node.client)
-    yield found
-    found.remove()
 
 
 async def publish(slices: Slices, node: str, *uuids: str, generation: int = 1) -> None:
@@ -173,14 +162,7 @@ async def test_files_of_a_claim_and_a_path_here(
     assert not twice(node.status(OF_DRIVER))
     held = ClaimedDevice(node.namespace, "one", "c0", "c", DRIVER, node.name, "gpu-1", cdi="vendor.example/claim=one")
     pod_resources.claimed.append(held)
-    pod: Json = {
-        "nodeName": node.name,
-        "containers": [{"name": "c0", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
-        "resourceClaims": pod_claims({"gpu": "c"}),
-        "terminationGracePeriodSeconds": 0,
-    }
-    body: Any = Pod.from_dict({"metadata": {"name": "one", "namespace": node.namespace}, "spec": pod})
-    await asyncio.to_thread(lambda: node.client.create(body))
+    await node.claiming_pod("one", "c")
     await node.until_numbers(2, 1, 1, OF_DRIVER)
     await until_twice(node, OF_DRIVER, "gpu-1 (there /dev/card-of-test7)", "pods hold 1 of them here and 0 there")
     await until_twice(node, OURS, "pods hold 0 of them here and 1 there", f"stop the device plugin of {OURS}")

@@ -8,13 +8,12 @@ from typing import Any
 
 import psutil
 import pytest
-from lightkube.resources.core_v1 import Pod
 from nodedevice_agent.kube.write_budget import OBJECT_WRITES_AT_ONCE, OBJECT_WRITES_PER_SECOND
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
 from hack.cluster.observe import NodeDevice
-from tests.fakes.dra import ResourceClaim, Slices, claim, devices, pod_claims, resource_slice
+from tests.fakes.dra import ResourceClaim, Slices, claim, devices, resource_slice
 from tests.fakes.fault_proxy import FaultProxy
 from tests.fakes.pod_resources import ClaimedDevice, PodResources
 from tests.integration.agent_process import AgentNode, condition, until
@@ -31,16 +30,8 @@ CONSUMERS = 1000
 MIB = 1024 * 1024
 MORE_MIB = 16
 
-
 # nothing is shown while it is not known which pods hold which devices
 pytestmark = pytest.mark.usefixtures("pod_resources")
-
-
-@pytest.fixture
-def slices(agent_node: AgentNode) -> Iterator[Slices]:
-    found = Slices(agent_node.client)
-    yield found
-    found.remove()
 
 
 async def published(slices: Slices, *written: Json) -> None:
@@ -48,14 +39,23 @@ async def published(slices: Slices, *written: Json) -> None:
         await asyncio.to_thread(slices.publish, each)
 
 
-def offered(node: AgentNode) -> dict[tuple[str, str], Json]:
+def pools(node: AgentNode) -> dict[tuple[str, str], Json]:
     """Every NodeDevice of that node whose devices a DRA driver offers, by driver and pool."""
-    statuses = [
-        found["status"]
-        for found in node.client.list(NodeDevice)
-        if found["spec"]["nodeName"] == node.name and found.get("status", {}).get("driver")
-    ]
-    return {(status["driver"], status["pool"]): status for status in statuses}
+    found: Iterator[Json] = (dict(each) for each in node.client.list(NodeDevice))
+    return {
+        (each["status"]["driver"], each["status"]["pool"]): each
+        for each in found
+        if each["spec"]["nodeName"] == node.name and each.get("status", {}).get("driver")
+    }
+
+
+def offered(node: AgentNode) -> dict[tuple[str, str], Json]:
+    """Their statuses."""
+    return {key: each["status"] for key, each in pools(node).items()}
+
+
+def versions(node: AgentNode) -> dict[tuple[str, str], str]:
+    return {key: each["metadata"]["resourceVersion"] for key, each in pools(node).items()}
 
 
 async def until_offered(
@@ -186,18 +186,10 @@ async def test_what_slices_say_of_others_is_shown_apart(agent_node: AgentNode, s
     assert refused["reason"] == Reason.DEVICES_REFUSED
     assert f"device-0 in {node}-twice-0 and {node}-twice-1" in refused["message"]
     # whoever is not as it should be costs nothing: only what changes is written
-    versions = {key: version for key, version in _versions(agent_node).items() if key != (DRIVER, node)}
+    before = {key: version for key, version in versions(agent_node).items() if key != (DRIVER, node)}
     await published(slices, resource_slice(f"{node}-own", DRIVER, node, devices(7), generation=2))
     await until_offered(agent_node, lambda seen: seen[DRIVER, node]["total"] == 7)
-    assert {key: version for key, version in _versions(agent_node).items() if key != (DRIVER, node)} == versions
-
-
-def _versions(node: AgentNode) -> dict[tuple[str, str], str]:
-    return {
-        (found["status"]["driver"], found["status"]["pool"]): found["metadata"]["resourceVersion"]
-        for found in node.client.list(NodeDevice)
-        if found["spec"]["nodeName"] == node.name and found.get("status", {}).get("driver")
-    }
+    assert {key: version for key, version in versions(agent_node).items() if key != (DRIVER, node)} == before
 
 
 async def test_a_claim_of_a_thousand_pods(
@@ -208,7 +200,7 @@ async def test_a_claim_of_a_thousand_pods(
     await published(slices, resource_slice(f"{node.name}-own", DRIVER, node.name, devices(2)))
     pods = [f"consumer-{number}" for number in range(CONSUMERS)]
     for first in range(0, CONSUMERS, 20):
-        await asyncio.gather(*(_consumer(node, name) for name in pods[first : first + 20]))
+        await asyncio.gather(*(node.claiming_pod(name, "shared") for name in pods[first : first + 20]))
     pod_resources.claimed = [ClaimedDevice(where, name, "c0", "shared", DRIVER, node.name, "device-0") for name in pods]
     node.start_agent({"--kubeconfig": await asyncio.to_thread(node.kubeconfig_by, proxy.url), "--runtime": "kubelet"})
     seen = await until_offered(node, lambda seen: bool(seen) and seen[DRIVER, node.name]["allocated"] == 1)
@@ -218,16 +210,3 @@ async def test_a_claim_of_a_thousand_pods(
     asked = [path for _, method, path in proxy.requests if method == "GET" and "/resourceclaims/" in path]
     # one for each pod, at most
     assert len(asked) <= CONSUMERS, f"{len(asked)} times"
-
-
-async def _consumer(node: AgentNode, name: str) -> None:
-    """A pod bound to the node that has the claim."""
-    resources = {"claims": [{"name": "all"}]}
-    spec = {
-        "nodeName": node.name,
-        "containers": [{"name": "c0", "image": "none", "resources": resources}],
-        "resourceClaims": pod_claims({"all": "shared"}),
-        "terminationGracePeriodSeconds": 0,
-    }
-    body: Any = Pod.from_dict({"metadata": {"name": name, "namespace": node.namespace}, "spec": spec})
-    await asyncio.to_thread(lambda: node.client.create(body))

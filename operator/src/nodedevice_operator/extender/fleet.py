@@ -6,7 +6,6 @@ it lists is counted by it, and by nothing else from then on. Nothing is stored: 
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Literal
 
@@ -17,8 +16,10 @@ from nodedevice_common.part_plan import MOST_CONTAINERS
 from nodedevice_operator.extender.leaving import Leaving
 from nodedevice_operator.extender.needs import PodNeeds, at_once, taken
 from nodedevice_operator.extender.node_state import Claim, View, no_device, view_of
-from nodedevice_operator.extender.promises import TENTATIVE_SECONDS, Promise, Promises, Tentative
+from nodedevice_operator.extender.promises import Promise, Promises
 from nodedevice_operator.extender.steps import Steps
+from nodedevice_operator.extender.tentative import Tentative, Tentatives
+from nodedevice_operator.extender.verdicts import NotFitting, Verdicts, bound_elsewhere, only
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed
 from nodedevice_operator.objects.node_parts import NodeParts
 
@@ -34,24 +35,6 @@ _REMADE_SECONDS: Final = 35.0
 _WORST: Final = (1 << 62, 0)
 
 
-@dataclass(slots=True)
-class Verdicts:
-    """Of a filter: nodes that fit, and by node why others do not. unresolvable: a preemption there would not help.
-
-    soon: where none fits, a node that fits once pods that end, or are promised parts elsewhere, have left it; "" without one.
-    """
-
-    fitting: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    unresolvable: dict[str, str] = field(default_factory=dict)
-    soon: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NotFitting:
-    reason: str
-
-
 class Fleet:
     """Times are monotonic seconds."""
 
@@ -65,9 +48,7 @@ class Fleet:
         self._names: dict[str, tuple[str, str]] = {}
         # resources of a node
         self._resources: dict[str, tuple[str, ...]] = {}
-        self._tentative: dict[str, Tentative] = {}
-        self._tentative_on: dict[str, dict[str, None]] = {}
-        self._due: deque[tuple[float, str]] = deque()
+        self._tentative = Tentatives()
         self._leaving = Leaving()
 
     # -- the API --------------------------------------------------------------------------------------------------------
@@ -148,7 +129,7 @@ class Fleet:
         self.expire(now)
         self._drop(uid)
         if (promise := self._promised(uid)) is not None:
-            return _only(promise, nodes)
+            return only(promise, nodes)
         found = Verdicts(list(nodes))
         if problem := self._too_many(needs):
             return Verdicts(unresolvable=dict.fromkeys(nodes, problem))
@@ -184,7 +165,7 @@ class Fleet:
         """Which parts the pod gets on that node, promised to nobody else. The same again while an earlier bind is not decided."""
         self.expire(now)
         if (promise := self._promised(uid)) is not None:
-            return promise.assigned if promise.node == node else NotFitting(_bound_elsewhere(promise))
+            return promise.assigned if promise.node == node else NotFitting(bound_elsewhere(promise))
         if problem := self._too_many(needs) or (needs.problem if self._limits_percent(node, needs) else ""):
             return NotFitting(problem)
         return self._plan(needs, node, with_tentative=False)
@@ -193,7 +174,7 @@ class Fleet:
 
     def promise(self, uid: str, needs: PodNeeds, node: str, assigned: Assigned, now: float) -> None:
         """The pod gets these parts, unless its bind fails."""
-        held = self._released(uid)
+        held = self._tentative.remove(uid)
         if (before := self._promises.by_uid.get(uid)) is None or before.is_gone:
             self._promises.remove(uid)
             self._promises.put(Promise(uid, node, needs, assigned))
@@ -295,10 +276,10 @@ class Fleet:
 
     def _soon(self, needs: PodNeeds, failed: Mapping[str, str]) -> Steps[str]:
         """A node, of those that failed, where parts that are enough for the pod become free without another event in the API."""
-        nodes = {node: None for node in (*self._leaving.nodes(), *self._tentative_on) if node in failed}
+        nodes = {node: None for node in (*self._leaving.nodes(), *self._tentative.nodes()) if node in failed}
         for node in islice(nodes, _MOST_SOON):
             yield
-            without = self._leaving.on(node).union(self._tentative_on.get(node, ()))
+            without = self._leaving.on(node).union(each.uid for each in self._tentative.on(node))
             if self.fits_without(needs, node, without):
                 return node
         return ""
@@ -324,7 +305,7 @@ class Fleet:
             view = self._views.get(resource, {}).get(node)
             if view is None:
                 return NotFitting(f"the node has no NodeDevice of {resource}")
-            if not with_tentative and node in self._tentative_on:
+            if not with_tentative and self._tentative.on(node):
                 view = self._view(view.record, with_tentative=False)
             parts = view.plan(containers, needs.sm_percent)
             if isinstance(parts, str):
@@ -362,9 +343,9 @@ class Fleet:
             is_counted = record.resource in promise.listed or promise.uid in record.refused
             if not is_counted and promise.uid not in without:
                 yield from _claim(promise.needs, promise.assigned, record.resource)
-        for uid in self._tentative_on.get(record.node, ()) if with_tentative else ():
-            if uid not in without:
-                yield from _claim(self._tentative[uid].needs, self._tentative[uid].assigned, record.resource)
+        for tentative in self._tentative.on(record.node) if with_tentative else ():
+            if tentative.uid not in without:
+                yield from _claim(tentative.needs, tentative.assigned, record.resource)
 
     def _count_parts(self, resource: str, nodes: int) -> None:
         """So many more have parts of it. Of what nobody has no name stays: whoever has a node's token may invent names."""
@@ -381,37 +362,21 @@ class Fleet:
         assigned = self._plan(needs, node, with_tentative=True)
         if isinstance(assigned, NotFitting) or not assigned:
             return
-        self._tentative[uid] = Tentative(uid, node, needs, assigned, now + TENTATIVE_SECONDS)
-        self._tentative_on.setdefault(node, {})[uid] = None
-        self._due.append((now + TENTATIVE_SECONDS, uid))
+        self._tentative.put(Tentative(uid, node, needs, assigned), now)
         self._refresh(node)
 
     def _drop(self, uid: str) -> None:
         """End what the pod holds tentatively."""
-        node = self._released(uid)
-        if node:
+        if node := self._tentative.remove(uid):
             self._refresh(node)
-
-    def _released(self, uid: str) -> str:
-        """The same, and on which node, whose views are to be made again; "" where it holds nothing."""
-        found = self._tentative.pop(uid, None)
-        if found is None:
-            return ""
-        on_node = self._tentative_on[found.node]
-        del on_node[uid]
-        if not on_node:
-            del self._tentative_on[found.node]
-        return found.node
 
     def expire(self, now: float) -> None:
         """Forget what is over."""
         self._leaving.expire(now)
         while self._parts_gone and self._parts_gone[0][0] <= now:
             self._count_parts(self._parts_gone.popleft()[1], -1)
-        while self._due and self._due[0][0] <= now:
-            uid = self._due.popleft()[1]
-            if uid in self._tentative and self._tentative[uid].due <= now:
-                self._drop(uid)
+        for tentative in self._tentative.expired(now):
+            self._refresh(tentative.node)
         for promise in self._promises.expired(now):
             self._refresh(promise.node)
 
@@ -434,15 +399,3 @@ def _claim(needs: PodNeeds, assigned: Assigned, resource: str) -> Iterator[Claim
     containers = needs.containers(resource)
     if containers:
         yield Claim(containers, needs.sm_percent, assigned.get(resource))
-
-
-def _only(promise: Promise, nodes: Sequence[str]) -> Verdicts:
-    reason = _bound_elsewhere(promise)
-    others = {node: reason for node in nodes if node != promise.node}
-    return Verdicts([node for node in nodes if node == promise.node], unresolvable=others)
-
-
-def _bound_elsewhere(promise: Promise) -> str:
-    if promise.is_unresolved:
-        return f"it is not known yet whether the API server has bound the pod to node {promise.node}"
-    return f"the pod is bound to node {promise.node}"

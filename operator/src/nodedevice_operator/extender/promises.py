@@ -13,8 +13,6 @@ from nodedevice_operator.objects.meta import shared
 
 # The agent may have given parts to a pod that is gone; its next status shows it.
 GONE_SECONDS: Final = 10.0
-# From a pod's filter to its bind.
-TENTATIVE_SECONDS: Final = 3.0
 
 
 @dataclass(slots=True)
@@ -128,14 +126,3 @@ class Promises:
         on_node.pop(promise.uid, None)
         if not on_node:
             self._open.pop(promise.node, None)
-
-
-@dataclass(frozen=True, slots=True)
-class Tentative:
-    """What a pod will probably get, from its filter to its bind. due: when that is over."""
-
-    uid: str
-    node: str
-    needs: PodNeeds
-    assigned: Assigned
-    due: float

@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.parts import PartRules, Placement
-from nodedevice_operator.extender.fleet import Fleet, NotFitting
+from nodedevice_operator.extender.fleet import Fleet
 from nodedevice_operator.extender.steps import Steps
+from nodedevice_operator.extender.verdicts import NotFitting
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from nodedevice_api.parts import PartRules, Placement
 from nodedevice_common.part_plan import MOST_CONTAINERS
-from nodedevice_operator.extender.fleet import NotFitting
+from nodedevice_operator.extender.verdicts import NotFitting
 from nodedevice_operator.objects.bound_pod import ContainerNeed, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, PodHolding
 

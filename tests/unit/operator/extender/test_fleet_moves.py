@@ -16,9 +16,10 @@ from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.parts import PartRules, Placement
 from nodedevice_common.part_plan import Misfit, Planner
-from nodedevice_operator.extender.fleet import Fleet, NotFitting
+from nodedevice_operator.extender.fleet import Fleet
 from nodedevice_operator.extender.needs import container_percent, obeys, planned, taken
 from nodedevice_operator.extender.promises import GONE_SECONDS
+from nodedevice_operator.extender.verdicts import NotFitting
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
 

@@ -1,0 +1,69 @@
+"""What pods will probably get, each from its filter to its bind: others do not get it meanwhile."""
+
+from collections import deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from nodedevice_api.assigned_parts import Assigned
+
+from nodedevice_operator.extender.needs import PodNeeds
+
+# From a pod's filter to its bind.
+TENTATIVE_SECONDS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tentative:
+    """Of one pod, on one node."""
+
+    uid: str
+    node: str
+    needs: PodNeeds
+    assigned: Assigned
+
+
+class Tentatives:
+    """By pod UID, one of each pod. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, tuple[Tentative, float]] = {}
+        self._on: dict[str, dict[str, Tentative]] = {}
+        self._due: deque[tuple[float, str]] = deque()
+
+    def on(self, node: str) -> Collection[Tentative]:
+        return self._on.get(node, {}).values()
+
+    def nodes(self) -> Iterator[str]:
+        """Those on which there is any."""
+        return iter(self._on)
+
+    def put(self, tentative: Tentative, now: float) -> None:
+        """For a while. Its pod has no other."""
+        due = now + TENTATIVE_SECONDS
+        self._by_uid[tentative.uid] = tentative, due
+        self._on.setdefault(tentative.node, {})[tentative.uid] = tentative
+        self._due.append((due, tentative.uid))
+
+    def remove(self, uid: str) -> str:
+        """On which node it was; "" where the pod has none."""
+        found = self._by_uid.pop(uid, None)
+        if found is None:
+            return ""
+        node = found[0].node
+        del self._on[node][uid]
+        if not self._on[node]:
+            del self._on[node]
+        return node
+
+    def expired(self, now: float) -> list[Tentative]:
+        """Remove those whose time is over."""
+        found = []
+        while self._due and self._due[0][0] <= now:
+            uid = self._due.popleft()[1]
+            tentative, due = self._by_uid.get(uid, (None, 0.0))
+            # put again since: it has another due time
+            if tentative is not None and due <= now:
+                found.append(tentative)
+                self.remove(uid)
+        return found

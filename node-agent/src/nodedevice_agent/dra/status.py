@@ -19,7 +19,8 @@ from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, MAX_UNHEALTHY_NAMED, DeviceView, Snapshot
 from nodedevice_agent.dra.devices import Device, PoolKey
 from nodedevice_agent.dra.pools import MAX_NAMED, Pool
-from nodedevice_agent.kube.status import MAX_LIST_BYTES, place_taken
+from nodedevice_agent.kube.conditions import place_taken
+from nodedevice_agent.kube.status import MAX_LIST_BYTES
 
 # of one device, as the CRD has them
 MAX_SHOWN: Final = 32

@@ -19,11 +19,12 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.conditions import condition_of, with_condition
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.parked import MOST_WATCHED, Parked, is_served, to_park
 from nodedevice_agent.kube.served import Source
-from nodedevice_agent.kube.status import condition_of, node_device_status, with_condition
+from nodedevice_agent.kube.status import node_device_status
 from nodedevice_agent.kube.write_queue import WriteQueue
 
 log = logging.getLogger(__name__)

@@ -14,12 +14,10 @@ from typing import Final, TypeVar
 
 from msgspec import to_builtins
 from msgspec.json import encode
-from msgspec.structs import replace
-from nodedevice_api.names import AGENT_CONDITIONS, SERVED_BY_NODEDEVICE, Condition, Reason
+from nodedevice_api.names import AGENT_CONDITIONS, SERVED_BY_NODEDEVICE, Condition
 from nodedevice_api.nodedevice import (
     AgentStatus,
     AllocationStatus,
-    ConditionStatus,
     CordonedDevice,
     DeviceStatus,
     EndpointStatus,
@@ -31,50 +29,23 @@ from nodedevice_api.nodedevice import (
 from nodedevice_api.parts import Advertise, PartRules
 from nodedevice_api.wire import Record
 
-from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, AllocationView, DeviceView, PendingView, Snapshot
 from nodedevice_agent.kube import parts
+from nodedevice_agent.kube.conditions import ConditionValue, kept_since, of_snapshot, with_times
 from nodedevice_agent.kube.observed import Json
 
 MAX_ALLOCATIONS = 1024
 MAX_IDS = 1024
 MAX_WAITING = 256
-MAX_MESSAGE = 2048
-# of plugins that serve one resource, in a message
-MAX_SOCKETS = 4
 # Of one list, as JSON: the API server rejects an object of 1.5 MiB, with an error that looks like a server error.
 MAX_LIST_BYTES = 256 * 1024
 
 _Entry = TypeVar("_Entry", bound=Record)
 _NO_ENDPOINT: Final = EndpointStatus()
 _NO_DEVICE: Final = DeviceStatus(id="")
-# status, reason and message
-_Condition = tuple[str, str, str]
-
-_NOT_INJECTED: _Condition = (
-    "False",
-    Reason.RUNTIME_NONE,
-    "devices do not reach containers (--runtime none), so only held ones are advertised: set --runtime auto, nri or kubelet, or "
-    "--advertise-without-injection for pods that need none in their containers",
-)
-
-_RUNNING: _Condition = ("True", Reason.ENDPOINT_RUNNING, "the device plugin is connected")
-_NOT_CONFIGURED: _Condition = (
-    "False",
-    Reason.NOT_CONFIGURED,
-    "no configuration of this node names this resource any more; this object is deleted once no pod holds or awaits a device and "
-    "none is cordoned; to serve it again, name it in a NodeDeviceConfig that selects this node or in the agent's configuration",
-)
-_CURRENT: _Condition = ("True", Reason.WATCHES_CURRENT, "changes of pods and cordons reach the agent")
-_STALE: _Condition = (
-    "False",
-    Reason.WATCH_STALE,
-    "the API server has sent nothing for more than 90 s over a watch of pods or of this object, so changes reach the agent late "
-    "or not at all: check proxies and load balancers between this node and the API server",
-)
 
 
 def node_device_status(
@@ -87,11 +58,11 @@ def node_device_status(
     served_by: str = SERVED_BY_NODEDEVICE,
     unsaved: str = "",
     notes: str = "",
-    registered: tuple[str, str, str] | None = None,
-    injectable: tuple[str, str, str] | None = None,
+    registered: ConditionValue | None = None,
+    injectable: ConditionValue | None = None,
     is_watch_stale: bool = False,
     rows: Sequence[AllocationStatus] | None = None,
-    conditions: Mapping[str, tuple[str, str, str]] | None = None,
+    conditions: Mapping[str, ConditionValue] | None = None,
 ) -> NodeDeviceStatus:
     """Every field of status that the agent owns.
 
@@ -114,6 +85,14 @@ def node_device_status(
     waiting, _ = _truncated([_waiting(w, awaited, wall_time) for w in now.pending], MAX_WAITING)
     # the operator sets those that fit again, and the others follow
     remembered, _ = _truncated([_cordon(*c) for c in now.remembered_cordons], MAX_NAMED_DEVICES)
+    of_now = of_snapshot(
+        now,
+        unsaved=unsaved,
+        notes=notes,
+        registered=registered,
+        injectable=injectable,
+        is_watch_stale=is_watch_stale,
+    )
     return NodeDeviceStatus(
         total=now.total,
         healthy=now.healthy,
@@ -132,17 +111,7 @@ def node_device_status(
         waiting=waiting,
         waiting_pods=len({each.pending.pod_uid for each in now.pending}),
         remembered_cordons=remembered,
-        conditions=_conditions(
-            before,
-            wall_time,
-            {
-                Condition.REGISTERED: _registered(now, unsaved, notes, registered or _RUNNING),
-                Condition.HEALTHY: _healthy(now),
-                Condition.INJECTABLE: injectable or _NOT_INJECTED,
-                Condition.WATCHES_CURRENT: _STALE if is_watch_stale else _CURRENT,
-                **(conditions or {}),
-            },
-        ),
+        conditions=with_times(before, wall_time, {**of_now, **(conditions or {})}),
     )
 
 
@@ -164,7 +133,7 @@ def _endpoint(now: Snapshot, before: EndpointStatus, wall_time: str) -> Endpoint
         state=now.state.value,
         pre_start_required=now.options.pre_start_required,
         get_preferred_allocation_available=now.options.get_preferred_allocation_available,
-        since=_since(before.since, wall_time, is_same=before.state == now.state.value),
+        since=kept_since(before.since, wall_time, is_same=before.state == now.state.value),
     )
 
 
@@ -187,7 +156,7 @@ def _device(device: DeviceView, before: DeviceStatus, wall_time: str) -> DeviceS
         reason=device.reason,
         message=device.message if device.reason else None,
         parts=device.parts,
-        since=_since(before.since, wall_time, is_same=is_same),
+        since=kept_since(before.since, wall_time, is_same=is_same),
         cordoned_since=(before.cordoned_since or wall_time) if device.cordoned else "",
         cordoned_by=device.cordoned_by,
         numa_nodes=list(device.numa_nodes),
@@ -243,7 +212,7 @@ def _waiting(entry: PendingView, before: Mapping[tuple[str, str], Waiting], wall
         container=waiting.container,
         reason=waiting.reason,
         message=waiting.message[:1024],
-        since=_since(earlier.since if earlier is not None else "", wall_time, is_same=is_same),
+        since=kept_since(earlier.since if earlier is not None else "", wall_time, is_same=is_same),
         not_injected=entry.not_injected,
         final=waiting.is_final,
     )
@@ -262,11 +231,6 @@ def _text(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _since(before: str, wall_time: str, *, is_same: bool) -> str:
-    """The observed time stamp while the entry is the same."""
-    return before if is_same and before else wall_time
-
-
 def _truncated(entries: list[_Entry], limit: int) -> tuple[list[_Entry], int]:
     """As many entries as the bounds allow, and the number of omitted ones."""
     kept, size = entries[:limit], 0
@@ -282,103 +246,6 @@ def _size(entry: Record) -> int:
     """In characters of JSON that is all ASCII."""
     encoded = encode(entry)
     return len(encoded) if encoded.isascii() else len(json.dumps(to_builtins(entry), separators=(",", ":")))
-
-
-def _conditions(before: NodeDeviceStatus, wall_time: str, values: Mapping[str, _Condition]) -> list[ConditionStatus]:
-    earlier = {c.type: c for c in before.conditions}
-    found = ((kind, values[kind]) for kind in AGENT_CONDITIONS if kind in values)
-    return [_condition(kind, *value, earlier.get(kind), wall_time) for kind, value in found]
-
-
-def condition_of(status: NodeDeviceStatus, kind: str) -> _Condition | None:
-    """Status, reason and message; None where it is not there."""
-    return next(((c.status, c.reason, c.message) for c in status.conditions if c.type == kind), None)
-
-
-def with_condition(
-    status: NodeDeviceStatus, before: NodeDeviceStatus, wall_time: str, kind: str, value: _Condition
-) -> NodeDeviceStatus:
-    """The same with one that is only there while it holds, behind the others. before, wall_time: as above."""
-    earlier = next((c for c in before.conditions if c.type == kind), None)
-    return replace(status, conditions=[*status.conditions, _condition(kind, *value, earlier, wall_time)])
-
-
-def _condition(
-    kind: str, status: str, reason: str, message: str, earlier: ConditionStatus | None, wall_time: str
-) -> ConditionStatus:
-    before = earlier.last_transition_time if earlier is not None else ""
-    return ConditionStatus(
-        type=kind,
-        status=status,
-        reason=reason,
-        message=message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…",
-        last_transition_time=_since(before, wall_time, is_same=earlier is not None and earlier.status == status),
-    )
-
-
-def _registered(now: Snapshot, unsaved: str, notes: str, running: _Condition) -> _Condition:
-    if now.lost_to is not None:
-        return "False", Reason.PLACE_TAKEN, place_taken(now.lost_to)
-    if now.is_not_configured:
-        return _NOT_CONFIGURED
-    if now.state is EndpointState.GONE:
-        return "False", Reason.ENDPOINT_GONE, "no device plugin has served this resource for five minutes"
-    if now.state is EndpointState.STOPPED and now.is_silent:
-        return (
-            "False",
-            Reason.ENDPOINT_STOPPED,
-            "the device plugin is connected and does not answer: it hangs, or is paused",
-        )
-    if now.state is EndpointState.STOPPED:
-        return "False", Reason.ENDPOINT_STOPPED, "the device plugin is disconnected; waiting for it to register again"
-    if not now.is_live:
-        return "False", Reason.DEVICE_LIST_PENDING, "the device plugin has registered; waiting for its device list"
-    if unsaved:
-        return "True", Reason.CHECKPOINT_NOT_WRITTEN, unsaved
-    if notes:
-        return "True", Reason.CHECKPOINT_UNREADABLE, notes
-    if now.id_error:
-        return "True", Reason.DEVICES_REFUSED, now.id_error
-    if len(now.sockets) > 1:
-        message = f"{len(now.sockets)} device plugins serve this resource, and the list of the newest counts; stop all but one: "
-        return "True", Reason.SEVERAL_PLUGINS, message + ", ".join(now.sockets[-MAX_SOCKETS:])
-    if now.unknown_cordons:
-        named = ", ".join(now.unknown_cordons)
-        message = f"spec.cordonedDevices has IDs that the device plugin does not list: {named}; correct or remove them"
-        return "True", Reason.CORDONED_DEVICE_UNKNOWN, message
-    return running
-
-
-def place_taken(by: str) -> str:
-    whose = f"{by} has its place" if by else "others have all places"
-    return (
-        f"a node has {MAX_NAMES} resource names at most, and {whose}; this object is deleted once no pod holds or awaits a device "
-        "and none is cordoned; stop device plugins that this node does not need, and have this one register again"
-    )
-
-
-def _healthy(now: Snapshot) -> tuple[str, str, str]:
-    if now.total == 0 and now.is_not_configured:
-        return "False", Reason.NO_DEVICES, "no device plugin serves this resource"
-    if now.total == 0:
-        return "False", Reason.NO_DEVICES, _with_plugin_message("the device plugin lists no devices", now)
-    if not now.is_live:
-        message = f"no device plugin is connected: none of {now.total} devices counts as healthy"
-        return "False", Reason.NONE_HEALTHY, message
-    noun = "devices" if now.part_rules is None else "parts"
-    shown = [f"{device.id} ({device.reason})" for device in now.unhealthy]
-    unhealthy = now.total - now.healthy
-    if unhealthy == 0:
-        return "True", Reason.ALL_HEALTHY, _with_plugin_message(f"all {now.total} {noun} are healthy", now)
-    of_shown = sum(d.parts.total - d.parts.healthy if d.parts is not None else 1 for d in now.unhealthy)
-    named = ", ".join(shown) + (", …" if unhealthy > of_shown else "")
-    reason = Reason.NONE_HEALTHY if now.healthy == 0 else Reason.SOME_UNHEALTHY
-    return "False", reason, _with_plugin_message(f"{unhealthy} of {now.total} {noun} are unhealthy: {named}", now)
-
-
-def _with_plugin_message(message: str, now: Snapshot) -> str:
-    """With the plugin's message about the whole list, while the plugin is connected."""
-    return f"{message}; {now.plugin_message}" if now.plugin_message and now.is_live else message
 
 
 def owned(observed: Json, desired: Json) -> Json:

@@ -18,7 +18,8 @@ from nodedevice_agent.dra.status import (
     taint_rule,
     with_times,
 )
-from nodedevice_agent.kube.status import MAX_MESSAGE, node_device_status
+from nodedevice_agent.kube.conditions import MAX_MESSAGE
+from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.names import Condition, Reason
 from nodedevice_api.nodedevice import AllocationStatus, ClaimedDevice, NodeDeviceStatus
 

@@ -9,9 +9,9 @@ from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import AllocationView, PendingView, snapshot
 from nodedevice_agent.kube import status as statuses
 from nodedevice_agent.kube.observed import observed_status
-from nodedevice_agent.kube.status import condition_of, is_bulk, is_loss, owned, with_condition
+from nodedevice_agent.kube.status import is_bulk, is_loss, owned
 from nodedevice_api.names import Condition
-from nodedevice_api.nodedevice import AllocationStatus, ConditionStatus, CordonedDevice, NodeDeviceStatus
+from nodedevice_api.nodedevice import AllocationStatus, CordonedDevice
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, WITH_PREFERENCES, Scenario, device_ids, pod, status_of
 from tests.unit.node_agent.kube import crd_rules
@@ -289,18 +289,6 @@ def test_what_is_not_ascii_counts_as_it_is_sent() -> None:
     assert statuses._size(CordonedDevice(id="é", reason="a")) == len(r'{"id":"\u00e9","reason":"a"}')
 
 
-@pytest.mark.parametrize(("more", "end"), [(0, "x"), (1, "…")])
-def test_a_message_is_cut_at_its_bound(more: int, end: str) -> None:
-    message = "x" * (statuses.MAX_MESSAGE + more)
-    shown = statuses._condition("Registered", "True", "R", message, None, MONDAY).message
-    assert (len(shown), shown[-1]) == (statuses.MAX_MESSAGE, end)
-
-
-def test_whoever_has_the_place_of_a_name_is_named() -> None:
-    assert "names at most, and example.com/a has its place; this" in statuses.place_taken("example.com/a")
-    assert "names at most, and others have all places; this" in statuses.place_taken("")
-
-
 def test_what_others_write_is_no_difference() -> None:
     ours = status(Scenario.with_plugin(1))
     theirs = {"type": "Theirs", "status": "True"}
@@ -327,16 +315,3 @@ def test_a_condition_that_is_over_is_a_difference() -> None:
     assert owned({**ours, "conditions": [*ours["conditions"], over]}, ours) != ours
     theirs = {"type": Condition.READY, "status": "True"}
     assert owned({**ours, "conditions": [*ours["conditions"], theirs]}, ours) == ours
-
-
-def test_a_condition_that_is_only_there_while_it_holds() -> None:
-    """It keeps the time of its beginning while its message changes."""
-    before = NodeDeviceStatus(
-        conditions=[ConditionStatus(type=Condition.OFFERED_TWICE, status="True", last_transition_time=MONDAY)]
-    )
-    new = ("True", "OfferedTwice", "by another")
-    for earlier, since in ((before, MONDAY), (NodeDeviceStatus(), TUESDAY)):
-        [found] = with_condition(NodeDeviceStatus(), earlier, TUESDAY, Condition.OFFERED_TWICE, new).conditions
-        assert (found.message, found.last_transition_time) == ("by another", since)
-        assert condition_of(NodeDeviceStatus(conditions=[found]), Condition.OFFERED_TWICE) == new
-    assert condition_of(before, Condition.HEALTHY) is None

@@ -5,7 +5,8 @@ import json
 import pytest
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES
-from nodedevice_agent.kube.status import MAX_ALLOCATIONS, MAX_IDS, MAX_LIST_BYTES, MAX_MESSAGE, MAX_WAITING
+from nodedevice_agent.kube.conditions import MAX_MESSAGE
+from nodedevice_agent.kube.status import MAX_ALLOCATIONS, MAX_IDS, MAX_LIST_BYTES, MAX_WAITING
 
 from tests.unit.node_agent.devicemanager.scenario import Scenario, calls, pod
 from tests.unit.node_agent.kube.shown_status import TUESDAY, condition, status

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from nodedevice_agent.kube.status import MAX_MESSAGE
+from nodedevice_agent.kube.conditions import MAX_MESSAGE
 from nodedevice_agent.offered_twice.compare import MOST_DEVICES, Offer
 from nodedevice_agent.offered_twice.messages import message
 from nodedevice_agent.offered_twice.sources import Raw, Source

@@ -4,50 +4,29 @@ By whichever way it is taken out. What pods hold stays theirs, and a resource th
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import yaml
-from lightkube.resources.core_v1 import Event, Node
+from lightkube.resources.core_v1 import Event
 from nodedevice_agent.checkpoint.files import restore
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api.names import node_device_name
 
-from hack.fake_nvml.library import FakeNvml
 from tests.integration.agent.test_nri import PatientRuntime, container, sandbox
 from tests.integration.agent_process import condition, holdings, reasons, until
-from tests.integration.configured_node import SERIAL, SIMULATED, ConfiguredNode, simulated
+from tests.integration.configured_node import (
+    SERIAL,
+    SIMULATED,
+    ConfiguredNode,
+    simulated,
+    until_capacity,
+    until_deleted,
+)
 
-GPU, ONE, TWO = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
 BOTH: dict[str, Any] = {"simulated": [{"resourceName": SIMULATED, "count": 2}, {"resourceName": SERIAL, "count": 1}]}
 pytestmark = pytest.mark.usefixtures("operator")
-
-
-def capacity(configured: ConfiguredNode, resource: str = SIMULATED) -> str | None:
-    """What the Node shows."""
-    status = configured.node.client.get(Node, configured.node.name).status
-    return ((status.capacity if status else None) or {}).get(resource)
-
-
-async def until_capacity(configured: ConfiguredNode, number: int | None, resource: str = SIMULATED) -> None:
-    wanted = None if number is None else str(number)
-    await until(
-        lambda: capacity(configured, resource) == wanted, lambda: f"{capacity(configured, resource)} becomes {wanted}"
-    )
-
-
-async def until_deleted(configured: ConfiguredNode, resource: str = SIMULATED) -> None:
-    """It is gone, its capacity too, and the agent has forgotten it."""
-    node = configured.node
-    await until(lambda: not node.object(resource), lambda: f"gone: {json.dumps(node.object(resource), indent=1)}")
-    assert capacity(configured, resource) is None
-    forgotten = "resource forgotten: its plugin is gone"
-    await until(
-        lambda: any(line["resource_name"] == resource for line in node.agent.lines(forgotten)),
-        lambda: f"{forgotten}: {node.agent.tail()}",
-    )
 
 
 async def until_not_configured(configured: ConfiguredNode, resource: str = SIMULATED) -> dict[str, Any]:
@@ -301,58 +280,6 @@ async def test_an_edit_with_a_mistake_ends_nothing_for_good(configured: Configur
     await node.until(lambda seen: seen["endpoint"]["state"] != "Running", SIMULATED)
     await configured.remove("a")
     await until_deleted(configured)
-
-
-@pytest.fixture
-def a100(configured: ConfiguredNode, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    """Of the node: two in MIG mode, with instances of three profiles, and a whole one."""
-    gpus = FakeNvml(configured.node.folder / "nvml", "mig-a100")
-    for name, value in gpus.environment().items():
-        monkeypatch.setenv(name, value)
-    return gpus
-
-
-def nvml(**settings: Any) -> dict[str, Any]:
-    return {"nvml": {"mig": "mixed", "pollSeconds": 1, "rescanSeconds": 1, **settings}}
-
-
-async def test_gpus_and_the_names_of_their_instances(configured: ConfiguredNode, a100: FakeNvml) -> None:
-    """Names of instances are in no configuration: their profiles make them."""
-    node = configured.node
-    configured.start_agent()
-    await configured.configure("a", nvml())
-    for resource, number in ((GPU, 1), (ONE, 8), (TWO, 1)):
-        await until_capacity(configured, number, resource)
-    # what has no instance at the moment is configured all the same
-    a100.destroy(0)
-    await until(lambda: node.status(TWO).get("healthy") == 0, lambda: str(node.status(TWO)))
-    assert condition(node.status(TWO), "Registered")["reason"] == "EndpointRunning"
-    # a mistake ends none of them for good
-    await configured.configure("a", nvml(typo=1))
-    await node.until(lambda seen: condition(seen, "Registered")["reason"] == "EndpointStopped", ONE)
-    await configured.configure("a", nvml(resourceName="nvidia.com/a100"))
-    await until_capacity(configured, 1, "nvidia.com/a100")
-    await until_deleted(configured, GPU)
-    await until_capacity(configured, 7, ONE)
-    await configured.configure("a", nvml(mig="none"))
-    await until_deleted(configured, ONE)
-    await until_deleted(configured, TWO)
-    await configured.remove("a")
-    await until_deleted(configured, "nvidia.com/a100")
-
-
-async def test_gpus_that_the_agents_file_lost(configured: ConfiguredNode, a100: FakeNvml) -> None:
-    node = configured.node
-    file = node.folder / "agent.yaml"
-    file.write_text(yaml.safe_dump({"plugins": nvml()}))
-    configured.start_agent(**{"--config": str(file)})
-    await until_capacity(configured, 8, ONE)
-    await until_capacity(configured, 1, GPU)
-    await node.agent.stop()
-    file.write_text("{}")
-    configured.start_agent(**{"--config": str(file)})
-    await until_deleted(configured, ONE)
-    await until_deleted(configured, GPU)
 
 
 async def test_the_layer_below_takes_over(configured: ConfiguredNode) -> None:

@@ -1,0 +1,65 @@
+"""GPUs and MIG instances that are taken out of the configuration: real agent and operator, on a real API server."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.fake_nvml.library import FakeNvml
+from tests.integration.agent_process import condition, until
+from tests.integration.configured_node import ConfiguredNode, until_capacity, until_deleted
+
+GPU, ONE, TWO = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
+pytestmark = pytest.mark.usefixtures("operator")
+
+
+@pytest.fixture
+def a100(configured: ConfiguredNode, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """Of the node: two in MIG mode, with instances of three profiles, and a whole one."""
+    gpus = FakeNvml(configured.node.folder / "nvml", "mig-a100")
+    for name, value in gpus.environment().items():
+        monkeypatch.setenv(name, value)
+    return gpus
+
+
+def nvml(**settings: Any) -> dict[str, Any]:
+    return {"nvml": {"mig": "mixed", "pollSeconds": 1, "rescanSeconds": 1, **settings}}
+
+
+async def test_gpus_and_the_names_of_their_instances(configured: ConfiguredNode, a100: FakeNvml) -> None:
+    """Names of instances are in no configuration: their profiles make them."""
+    node = configured.node
+    configured.start_agent()
+    await configured.configure("a", nvml())
+    for resource, number in ((GPU, 1), (ONE, 8), (TWO, 1)):
+        await until_capacity(configured, number, resource)
+    # what has no instance at the moment is configured all the same
+    a100.destroy(0)
+    await until(lambda: node.status(TWO).get("healthy") == 0, lambda: str(node.status(TWO)))
+    assert condition(node.status(TWO), "Registered")["reason"] == "EndpointRunning"
+    # a mistake ends none of them for good
+    await configured.configure("a", nvml(typo=1))
+    await node.until(lambda seen: condition(seen, "Registered")["reason"] == "EndpointStopped", ONE)
+    await configured.configure("a", nvml(resourceName="nvidia.com/a100"))
+    await until_capacity(configured, 1, "nvidia.com/a100")
+    await until_deleted(configured, GPU)
+    await until_capacity(configured, 7, ONE)
+    await configured.configure("a", nvml(mig="none"))
+    await until_deleted(configured, ONE)
+    await until_deleted(configured, TWO)
+    await configured.remove("a")
+    await until_deleted(configured, "nvidia.com/a100")
+
+
+async def test_gpus_that_the_agents_file_lost(configured: ConfiguredNode, a100: FakeNvml) -> None:
+    node = configured.node
+    file = node.folder / "agent.yaml"
+    file.write_text(yaml.safe_dump({"plugins": nvml()}))
+    configured.start_agent(**{"--config": str(file)})
+    await until_capacity(configured, 8, ONE)
+    await until_capacity(configured, 1, GPU)
+    await node.agent.stop()
+    file.write_text("{}")
+    configured.start_agent(**{"--config": str(file)})
+    await until_deleted(configured, ONE)
+    await until_deleted(configured, GPU)

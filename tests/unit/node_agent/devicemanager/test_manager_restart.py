@@ -1,17 +1,14 @@
-"""A restart: state restored from the checkpoint, or recovered from the API when the checkpoint was lost."""
+"""A restart: state restored from the checkpoint, and plugins that register again."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 from nodedevice_agent.devicemanager.static_pods import StaticPod
-from nodedevice_api.parts import PartRules
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, held_by, is_saved, pod, published
 
@@ -157,196 +154,6 @@ class TestFromCheckpoint:
         after = before.restarted()
         assert after.manager.checkpoint().allocations == before.manager.checkpoint().allocations
         assert set(after.manager.checkpoint().registered) == {GPU, NIC}
-
-
-def lost(*resources: str, **options: Any) -> Scenario:
-    """The checkpoint was lost; plugins of these resources have registered again; nothing is recovered from the API yet."""
-    scenario = Scenario(is_recovering=True, **options)
-    for endpoint, name in enumerate(resources, 1):
-        scenario.plugin(2, name, endpoint)
-    return scenario
-
-
-def knows(*allocations: Allocation, resources: Iterable[str] = ()) -> Checkpoint:
-    """What is recovered from the API."""
-    return Checkpoint(allocations, dict.fromkeys(resources, ()))
-
-
-def called_again(**options: Any) -> tuple[Scenario, CallAllocate]:
-    """A device of a pod is recovered, without a response; the call for it."""
-    scenario = lost(GPU, **options)
-    (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
-    return scenario, call
-
-
-class TestLostCheckpoint:
-    @pytest.mark.kubelet("weak spot 6")
-    def test_nothing_is_allocated_or_published_before_the_recovery(self) -> None:
-        scenario = lost(GPU)
-        assert calls(scenario.see(pod("q", gpu=1))) == []
-        assert is_settling(scenario.manager, GPU)
-
-    def test_pods_keep_their_devices_and_pending_pods_get_others(self) -> None:
-        scenario = lost(GPU)
-        scenario.see(pod("p", gpu=1), pod("q", gpu=1))
-        effects = scenario.happens("recovered", knows(held_by("p", "d1", response=None)))
-        assert effects[0] == SaveCheckpoint(durable=True)
-        assert published(effects) == {GPU}
-        again, for_q = calls(effects)
-        assert (again.device_ids, for_q.device_ids) == (("d1",), ("d0",))
-        scenario.answer_all(effects)
-        assert scenario.held() == {"p/main": ("d1",), "q/main": ("d0",)}
-        assert not is_settling(scenario.manager, GPU)
-
-    @pytest.mark.kubelet("behaviour 60")
-    def test_allocate_is_called_again_and_its_response_saved(self) -> None:
-        scenario, call = called_again()
-        assert scenario.answer(call, b"again") == [SaveCheckpoint(durable=True, pod_uid="p"), Publish(GPU)]
-        (kept,) = scenario.manager.book
-        assert kept.response == b"again"
-        assert scenario.passes(600) == []
-
-    @pytest.mark.parametrize("known", [NOON, 0])
-    def test_another_response_does_not_change_since_when_they_are_held(self, known: int) -> None:
-        scenario = lost(GPU)
-        (call,) = calls(scenario.happens("recovered", knows(replace(held_by("p", "d0", response=None), since=known))))
-        scenario.wall_clock = NOON + 60
-        scenario.answer(call, b"again")
-        assert since(scenario) == {"p": known}
-
-    def test_it_is_called_once_the_plugin_lists_the_device(self) -> None:
-        scenario = Scenario(is_recovering=True)
-        assert calls(scenario.happens("recovered", knows(held_by("p", "d0", "d1", response=None)))) == []
-        assert is_settling(scenario.manager, GPU)
-        scenario.connect()
-        assert calls(scenario.lists(["d0"])) == []
-        (call,) = calls(scenario.lists(["d0", "d1"]))
-        assert (call.device_ids, call.pod_uid, call.container) == (("d0", "d1"), "p", "main")
-        assert calls(scenario.lists(["d0", "d1", "d2"])) == []
-
-    def test_a_failed_call_is_retried_with_backoff(self) -> None:
-        scenario, call = called_again()
-        assert scenario.fail(call) == []
-        assert calls(scenario.passes(0.5)) == []
-        (call,) = calls(scenario.passes(0.5))
-        scenario.fail(call)
-        assert calls(scenario.passes(1.5)) == []
-        (call,) = calls(scenario.passes(0.5))
-        scenario.answer(call)
-        assert scenario.manager.next_deadline() is None
-
-    def test_a_plugin_that_disconnects_during_the_backoff_is_called_when_it_lists_again(self) -> None:
-        scenario, call = called_again()
-        scenario.fail(call)
-        scenario.disconnect()
-        # without a plugin to call, time passes without repeated deadlines
-        assert calls(scenario.passes(30)) == []
-        (call,) = calls(scenario.plugin(["d0"], endpoint=2))
-        assert call.endpoint == 2
-
-    def test_a_plugin_of_parts_is_called_again_when_the_pod_is_known(self) -> None:
-        scenario = Scenario(is_recovering=True)
-        scenario.connect()
-        parts = accept([Device("g-0", parent="g")], part_rules=PartRules())
-        scenario.happens("listed", GPU, 1, parts)
-        assert calls(scenario.happens("recovered", knows(held_by("p", "g-0", response=None)))) == []
-        (call,) = calls(scenario.happens("pods_synced", [pod("p", gpu=1)]))
-        assert (call.device_ids, call.pod_uid, call.container) == (("g-0",), "p", "main")
-
-    @pytest.mark.parametrize("fails_first", [False, True], ids=["in flight", "failed"])
-    def test_a_call_for_a_static_pod_is_made_again_under_the_uid_of_the_runtime(self, fails_first: bool) -> None:
-        scenario, call = called_again(waits_for_runtime=True)
-        if fails_first:
-            scenario.fail(call)
-        scenario.happens("pods_synced", [pod("p", gpu=1, config_hash=HASH)])
-        (again,) = calls(scenario.happens("static_pod_shown", STATIC_POD))
-        # the response to the first call changes nothing any more
-        scenario.fail(call)
-        assert calls(scenario.passes(30)) == []
-        assert scenario.answer(again, b"again") == [SaveCheckpoint(durable=True, pod_uid=HASH), Publish(GPU)]
-        (kept,) = scenario.manager.book
-        assert (kept.pod_uid, kept.response) == (HASH, b"again")
-
-    @pytest.mark.kubelet("behaviour 61")
-    @pytest.mark.parametrize("fails_first", [False, True], ids=["in flight", "failed"])
-    def test_no_call_for_a_pod_that_ended(self, fails_first: bool) -> None:
-        scenario, call = called_again()
-        if fails_first:
-            scenario.fail(call)
-        scenario.gone("p")
-        assert scenario.answer(call) == []
-        assert scenario.held() == {}
-        assert calls(scenario.passes(30)) == []
-
-    def test_nothing_was_held(self) -> None:
-        scenario = lost(GPU)
-        scenario.see(pod("p", gpu=1))
-        scenario.answer_all(scenario.happens("recovered", knows()))
-        assert scenario.held() == {"p/main": ("d0",)}
-
-    @pytest.mark.parametrize("comes_again", [False, True])
-    def test_a_plugin_that_has_not_listed_yet_is_waited_for(self, comes_again: bool) -> None:
-        scenario = Scenario(is_recovering=True)
-        scenario.connect()
-        if comes_again:
-            scenario.disconnect()
-            scenario.connect(endpoint=2)
-        scenario.happens("recovered", knows(held_by("p", "d0", response=None)))
-        assert is_settling(scenario.manager, GPU)
-        assert published(scenario.lists(2, endpoint=2 if comes_again else 1)) == {GPU}
-        assert not is_settling(scenario.manager, GPU)
-
-    def test_a_plugin_that_went_long_before_the_recovery_is_waited_for_after_a_second_restart_too(self) -> None:
-        scenario = Scenario(is_recovering=True)
-        scenario.connect()
-        scenario.disconnect()
-        scenario.passes(400)
-        scenario.happens("recovered", knows(resources=[GPU]))
-        assert is_settling(scenario.manager, GPU)
-        assert is_settling(scenario.restarted().manager, GPU)
-
-    def test_one_that_never_lists_is_not_waited_for_any_longer(self) -> None:
-        scenario = Scenario(is_recovering=True)
-        scenario.connect()
-        scenario.happens("recovered", knows(resources=[GPU]))
-        assert published(scenario.passes(SETTLE_SECONDS)) == {GPU}
-        assert not is_settling(scenario.manager, GPU)
-        assert published(scenario.passes(400)) == set()
-        assert scenario.snapshot().state is EndpointState.RUNNING
-
-    def test_one_that_disconnected_before_keeps_its_grace_period(self) -> None:
-        scenario = lost(GPU)
-        scenario.disconnect()
-        scenario.passes(100)
-        scenario.happens("recovered", knows(resources=[GPU]))
-        assert is_settling(scenario.manager, GPU)
-        scenario.passes(199)
-        assert scenario.snapshot().state is EndpointState.STOPPED
-        scenario.passes(1)
-        assert scenario.snapshot().state is EndpointState.GONE
-
-    def test_a_resource_that_the_api_does_not_have_is_published_at_once(self) -> None:
-        scenario = Scenario(is_recovering=True)
-        scenario.connect()
-        scenario.happens("recovered", knows(resources=[NIC]))
-        assert not is_settling(scenario.manager, GPU)
-
-    def test_a_resource_without_allocations_and_without_plugin_is_stopped(self) -> None:
-        scenario = lost(GPU)
-        assert published(scenario.happens("recovered", knows(resources=[GPU, NIC]))) == {GPU, NIC}
-        assert not is_settling(scenario.manager, GPU)
-        assert is_settling(scenario.manager, NIC)
-        assert published(scenario.passes(SETTLE_SECONDS)) == {NIC}
-        assert scenario.snapshot(NIC).state is EndpointState.STOPPED
-        assert set(scenario.manager.checkpoint().registered) == {GPU, NIC}
-
-    def test_allocations_without_a_response_survive_the_next_restart(self) -> None:
-        scenario = lost(GPU)
-        scenario.happens("recovered", knows(held_by("p", "d0", response=None)))
-        again = scenario.restarted()
-        assert again.held() == {"p/main": ("d0",)}
-        (call,) = calls(again.plugin(2))
-        assert call.device_ids == ("d0",)
 
 
 def reconnected() -> Scenario:

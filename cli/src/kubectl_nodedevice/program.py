@@ -30,7 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "__complete": "kubectl_nodedevice.commands.completion:complete",
 }
 # by which a shell asks what may follow
-_COMPLETION: Final = "_KUBECTL_NODEDEVICE_COMPLETE"
+COMPLETION: Final = "_KUBECTL_NODEDEVICE_COMPLETE"
 # of a process that a closed pipe ends, as shells show it
 _CLOSED_PIPE: Final = 141
 
@@ -108,10 +108,10 @@ def _forget_output() -> None:
 
 def _run(arguments: list[str]) -> int:
     screen = Screen()
-    if _COMPLETION in os.environ:
+    if COMPLETION in os.environ:
         from kubectl_nodedevice.commands.completion import asked_by_shell
 
-        return asked_by_shell(root, os.environ[_COMPLETION])
+        return asked_by_shell(root, os.environ[COMPLETION])
     try:
         # not by main(), which has its own end for a closed pipe
         with root.make_context(NAME, arguments) as context:

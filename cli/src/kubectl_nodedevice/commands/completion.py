@@ -5,10 +5,10 @@ from typing import Final
 import click
 
 from kubectl_nodedevice.errors import FINE
+from kubectl_nodedevice.program import COMPLETION
 from kubectl_nodedevice.session import Command, current
 
 _PROGRAM: Final = "kubectl-nodedevice"
-_VARIABLE: Final = "_KUBECTL_NODEDEVICE_COMPLETE"
 # kubectl runs kubectl_complete-PLUGIN, and reads cobra's form: a line each, then what to do with them; 4 is "no files"
 _FOR_KUBECTL: Final = f'#!/bin/sh\nexec {_PROGRAM} __complete "$@"'
 _NO_FILES: Final = ":4"
@@ -27,7 +27,7 @@ def completion(context: click.Context, shell: str) -> int:
 
         found = get_completion_class(shell)
         assert found is not None
-        lines = found(context.find_root().command, {}, _PROGRAM, _VARIABLE).source()
+        lines = found(context.find_root().command, {}, _PROGRAM, COMPLETION).source()
     for line in lines.splitlines():
         # as it is: a script's tabs and spaces count
         screen.verbatim(line)
@@ -43,7 +43,7 @@ def complete(context: click.Context, words: tuple[str, ...]) -> int:
     """What may follow, for kubectl. words: what is typed; the last one is to be completed."""
     from click.shell_completion import ShellComplete
 
-    asked = ShellComplete(context.find_root().command, {}, _PROGRAM, _VARIABLE)
+    asked = ShellComplete(context.find_root().command, {}, _PROGRAM, COMPLETION)
     screen = current(context).screen
     for each in asked.get_completions(list(words[:-1]), words[-1] if words else ""):
         screen.verbatim(f"{each.value}\t{each.help}" if each.help else each.value)
@@ -55,4 +55,4 @@ def asked_by_shell(root: click.Command, instruction: str) -> int:
     """Answer a shell whose script is of `completion`. Returns the exit status."""
     from click.shell_completion import shell_complete
 
-    return shell_complete(root, {}, _PROGRAM, _VARIABLE, instruction)
+    return shell_complete(root, {}, _PROGRAM, COMPLETION, instruction)

@@ -1,10 +1,7 @@
 """How the agent is put together: each part is there, is the same for all who share it, and has its settings."""
 
 import asyncio
-import json
 import logging
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -12,8 +9,8 @@ import msgspec
 import pytest
 import trustme
 from nodedevice_agent import __version__, metrics
-from nodedevice_agent.agent import POOLS_FILE_NAME, Agent
-from nodedevice_agent.checkpoint.files import agent_id, make_state_dir
+from nodedevice_agent.agent import POOLS_FILE_NAME
+from nodedevice_agent.checkpoint.files import agent_id
 from nodedevice_agent.cli import run
 from nodedevice_agent.configs.effective import Effective
 from nodedevice_agent.configs.watch import ConfigWatch
@@ -22,22 +19,15 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
-from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
-from nodedevice_agent.dra.claims import ClaimReader
-from nodedevice_agent.dra.observer import DriverObserver
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
-from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pods import PodWatch
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
@@ -49,88 +39,16 @@ from nodedevice_agent.plugins.settings import (
     SimulatedSettings,
 )
 from nodedevice_agent.runtime.backend import NriBackend
-from nodedevice_agent.runtime.device_numbers import DeviceNumbers
 from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
 from nodedevice_agent.runtime.noop_handler import NoopHandler
 from nodedevice_agent.runtime.record_only import RecordOnly
-from nodedevice_agent.settings import AgentSettings
 
 from tests.fakes.failing_task import Failing
 from tests.fakes.parts import misfits, one_of, parts_of
 from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.idle_agent import Node
 
 RUNTIMES = ("nri", "kubelet", "none")
-
-
-class Node:
-    """Directories of a node, and an API server that nobody asks."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        entry: dict[str, Any] = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}]}
-        entry["users"] = [{"name": "u", "user": {"token": "t"}}]
-        entry["contexts"] = [{"name": "x", "context": {"cluster": "c", "user": "u"}}]
-        (folder / "kc").write_text(json.dumps({**entry, "current-context": "x"}))
-        for name in ("plugins", "registry", "kubelet"):
-            (folder / name).mkdir()
-        make_state_dir(folder / "state")
-        self.health = AgentHealth("plugin directory", "node", "api server", "pods")
-        self.applied: list[PluginSettings] = []
-        self.built_in = BuiltInSockets()
-        # of the kubelet's state
-        self.reads = 0
-
-    async def _read(self) -> None:
-        self.reads += 1
-
-    def settings(self, **given: Any) -> AgentSettings:
-        directories = {
-            "plugin_dir": "plugins",
-            "state_dir": "state",
-            "kubelet_dir": "kubelet",
-            "nri_socket": "nri.sock",
-        }
-        paths = {name: str(self.folder / path) for name, path in directories.items()}
-        return AgentSettings(**{"node_name": "n1", "kubeconfig": str(self.folder / "kc"), **paths, **given})
-
-    @contextmanager
-    def agent(self, **given: Any) -> Iterator[Agent]:
-        """One that has not begun to work, with these settings."""
-        settings = self.settings(**given)
-        with closing(PluginDirectory.take(Path(settings.plugin_dir))) as directory:
-            cluster = KubeClient.connect(Path(settings.kubeconfig))
-            yield Agent(settings, directory, cluster, self.health, self.applied.append, self.built_in)
-
-    @asynccontextmanager
-    async def started(self, monkeypatch: pytest.MonkeyPatch, **given: Any) -> AsyncIterator[Agent]:
-        """One whose tasks all begin, and are idle."""
-        idle: list[tuple[Any, str]] = [(Agent, "_beat"), (ConfigWatch, "run"), (PluginHost, "_detect_end")]
-        idle += [(NriBackend, "_watch_doubtful"), (Observer, "run"), (LeaseKeeper, "run")]
-        idle += [
-            (DriverObserver, "run"),
-            (ClaimReader, "run"),
-            (NodeDeviceSync, "run"),
-            (PluginWatcher, "run"),
-            (PodWatch, "run"),
-            (RegistrationServer, "keep"),
-        ]
-        idle += [(KubeletBackend, "_watch"), (KubeletReader, "run"), (DeviceNumbers, "run"), (NriPlugin, "run")]
-        for owner, method in idle:
-            monkeypatch.setattr(owner, method, Failing().work)
-        monkeypatch.setattr(LeaseKeeper, "acquire", lambda _: asyncio.sleep(0))
-        monkeypatch.setattr(KubeletReader, "read", self._read)
-        with self.agent(**given) as agent:
-            task = asyncio.create_task(agent.run())
-            try:
-                waiting = asyncio.create_task(agent.is_serving.wait())
-                async with asyncio.timeout(60):
-                    await asyncio.wait([waiting, task], return_when=asyncio.FIRST_COMPLETED)
-                waiting.cancel()
-                assert not task.done(), task.exception()
-                yield agent
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.fixture

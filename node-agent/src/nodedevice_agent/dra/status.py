@@ -19,7 +19,7 @@ from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, MAX_UNHEALTHY_NAMED, DeviceView, Snapshot
 from nodedevice_agent.dra.devices import Device, PoolKey
 from nodedevice_agent.dra.pools import MAX_NAMED, Pool
-from nodedevice_agent.kube.conditions import place_taken
+from nodedevice_agent.kube.conditions import ConditionValue, place_taken
 from nodedevice_agent.kube.status import MAX_LIST_BYTES
 
 # of one device, as the CRD has them
@@ -37,8 +37,6 @@ _OFF: Final = (
     "devices are given out as before"
 )
 _NO_CLAIM: Final = ClaimStatus(name="")
-# status, reason and message
-_Condition = tuple[str, str, str]
 
 
 class Offered(Struct, frozen=True):
@@ -211,7 +209,7 @@ def _missing(name: str) -> DeviceView:
 # -- conditions ----------------------------------------------------------------------------------------------------------------
 
 
-def conditions(found: Offered, now: Snapshot) -> dict[str, _Condition]:
+def conditions(found: Offered, now: Snapshot) -> dict[str, ConditionValue]:
     return {
         Condition.REGISTERED: _registered(found),
         Condition.HEALTHY: _healthy(found, now),
@@ -223,7 +221,7 @@ def conditions(found: Offered, now: Snapshot) -> dict[str, _Condition]:
     }
 
 
-def _registered(found: Offered) -> _Condition:
+def _registered(found: Offered) -> ConditionValue:
     driver, name = found.key
     if found.is_off:
         return "False", Reason.NOT_CONFIGURED, _OFF
@@ -294,7 +292,7 @@ def taint_rule(key: PoolKey, device: str) -> str:
     return json.dumps(rule, separators=(",", ":"))
 
 
-def _healthy(found: Offered, now: Snapshot) -> _Condition:
+def _healthy(found: Offered, now: Snapshot) -> ConditionValue:
     if found.pool is None and not now.total:
         return "False", Reason.NO_DEVICES, "no ResourceSlice offers devices of this pool"
     if found.pool is None:

@@ -19,7 +19,7 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.conditions import condition_of, with_condition
+from nodedevice_agent.kube.conditions import ConditionValue, condition_of, with_condition
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.parked import MOST_WATCHED, Parked, is_served, to_park
@@ -55,7 +55,7 @@ class Backend(Protocol):
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         """Whether a container runs without this resource that it requested."""
 
-    def injectable(self, now: Snapshot) -> tuple[str, str, str] | None:
+    def injectable(self, now: Snapshot) -> ConditionValue | None:
         """Status, reason and message of the condition Injectable; None where nothing is injected."""
 
 
@@ -67,7 +67,7 @@ class OfferedTwice(Protocol):
     def changed(self) -> None:
         """A resource's devices or allocations may have changed."""
 
-    def condition(self, resource_name: str) -> tuple[str, str, str] | None:
+    def condition(self, resource_name: str) -> ConditionValue | None:
         """Status, reason and message; None while nothing of it is offered twice."""
 
 

@@ -20,6 +20,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.deviceplugin.codec import with_edits_of
+from nodedevice_agent.kube.conditions import ConditionValue
 from nodedevice_agent.offered_twice.compare import Findings, Shared, find
 from nodedevice_agent.offered_twice.host import HostReader
 from nodedevice_agent.offered_twice.identities import Node
@@ -42,7 +43,6 @@ from nodedevice_agent.offered_twice.sources import Source
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Condition = tuple[str, str, str]
 
 # several changes become one comparison; together with the pause after one, less than a second
 _TOGETHER_SECONDS: Final = 0.2
@@ -79,7 +79,7 @@ class OfferedTwice:
         self._host = host
         self._on_change = on_change
         self._is_changed = asyncio.Event()
-        self._conditions: dict[str, Condition] = {}
+        self._conditions: dict[str, ConditionValue] = {}
         # until then what was published before stays
         self.is_known = False
         self._shared: Shared = {}
@@ -92,7 +92,7 @@ class OfferedTwice:
         """A source may offer something else, or pods may hold something else."""
         self._is_changed.set()
 
-    def condition(self, resource_name: str) -> Condition | None:
+    def condition(self, resource_name: str) -> ConditionValue | None:
         """Status, reason and message; None while nothing of it is offered twice."""
         return self._conditions.get(resource_name)
 
@@ -181,7 +181,7 @@ class OfferedTwice:
 
     def _set(self, findings: Findings, *, are_known: bool) -> None:
         offers = {f.other.resource_name: f.other for each in findings.values() for f in each}
-        found: dict[str, Condition] = {
+        found: dict[str, ConditionValue] = {
             name: ("True", Reason.OFFERED_TWICE, message(offers[name], each)) for name, each in findings.items()
         }
         before, self._conditions = self._conditions, found

@@ -151,8 +151,7 @@ def offer_of(
     statements = []
     for each in () if source is Source.BUILT_IN else held:
         nodes = host.named(each.paths) + host.of_cdi(each.cdi)
-        # the files of an instance of a GPU are the GPU's, too
-        if nodes and not any(map(is_instance, (i for d in each.device_ids for i in known.get(d, ())))):
+        if nodes and not _has_instance(each.device_ids, known):
             found = identities_of(source, Raw(nodes=nodes, is_only=is_only), is_of_all=False)
             statements.append((each.device_ids, found))
     units = _Units(resource)
@@ -166,6 +165,11 @@ def offer_of(
         units.is_offered,
         units.is_held,
     )
+
+
+def _has_instance(device_ids: Iterable[str], known: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether one of them is an instance of a GPU, whose files are the GPU's, too."""
+    return any(is_instance(identity) for device_id in device_ids for identity in known.get(device_id, ()))
 
 
 class _Units:
@@ -212,7 +216,7 @@ def offer_of_pool(found: PoolOffer, host: Host, known: Mapping[str, tuple[str, .
     statements = []
     for each, device_ids in named.items():
         nodes = host.of_cdi([each])
-        if nodes and not any(map(is_instance, (i for d in device_ids for i in known.get(d, ())))):
+        if nodes and not _has_instance(device_ids, known):
             raw = Raw(nodes=nodes, is_only=len(pool.devices) == 1)
             statements.append((tuple(device_ids), identities_of(Source.DRA, raw, is_of_all=False)))
 

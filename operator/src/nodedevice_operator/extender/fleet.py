@@ -23,6 +23,7 @@ from nodedevice_operator.extender.verdicts import NotFitting, Verdicts, bound_el
 from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed
 from nodedevice_operator.objects.node_parts import NodeParts
 
+# Source: MaxExtenderPriority, k8s.io/kube-scheduler extender/v1/types.go.
 _MOST_SCORE: Final = 10
 _NOTHING: Final[Assigned] = {}
 # Containers times nodes for which a filter plans before others have their turn: 128 times as many as take part of a millisecond.
@@ -196,9 +197,6 @@ class Fleet:
         if promise is not None and promise.pod is None and not promise.is_gone:
             self._promises.remove(uid)
             self._refresh(promise.node)
-
-    def promise_of(self, uid: str) -> Promise | None:
-        return self._promises.by_uid.get(uid)
 
     def promised_units(self) -> dict[str, int]:
         """By resource name: the parts that pods are promised and no status lists yet. Safe to call in another thread."""

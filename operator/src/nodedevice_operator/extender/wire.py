@@ -4,7 +4,7 @@ Source: k8s.io/kube-scheduler/extender/v1 types.go @ v1.37.1. Fields that are no
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -140,9 +140,6 @@ class BindAnswer(Struct, rename="pascal", gc=False):
     """error: "" where the pod is bound; kube-scheduler shows it in the pod's event FailedScheduling."""
 
     error: str = ""
-
-
-MOST_SCORE: Final = 10
 
 
 def decode(data: bytes | Raw, form: type[T]) -> T:

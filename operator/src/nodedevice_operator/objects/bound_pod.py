@@ -18,7 +18,6 @@ from nodedevice_operator.objects.meta import ObjectMetadata, Schema, shared
 # Source: pkg/kubelet/types/pod_update.go, ConfigHashAnnotationKey and ConfigMirrorAnnotationKey
 _CONFIG_HASH: Final = "kubernetes.io/config.hash"
 _CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _NOTHING: Final[Assigned] = {}
 _SIDECAR: Final = "Always"
 _ALL_PERCENT: Final = 100
@@ -47,16 +46,11 @@ class _Annotated(ObjectMetadata):
     deletion_timestamp: str | None = None
 
 
-class _BoundPodPhase(Schema):
-    phase: str = ""
-
-
 class BoundPodSchema(Schema):
     """A pod, bound or not: whatever its needs and its assignment depend on."""
 
     metadata: _Annotated
     spec: _BoundPodSpec = msgspec.field(default_factory=_BoundPodSpec)
-    status: _BoundPodPhase = msgspec.field(default_factory=_BoundPodPhase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +149,6 @@ class BoundPod:
             resource: {each.container: {next(parents): each.count} for each in containers}
             for resource, containers in self.needs.of
         }
-
-
-def is_bound(obj: BoundPodSchema) -> bool:
-    """Whether a node may hold parts for it."""
-    return bool(obj.spec.node_name) and obj.status.phase not in _ENDED
 
 
 def bound_pod(obj: BoundPodSchema) -> BoundPod:

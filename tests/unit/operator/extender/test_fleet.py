@@ -56,7 +56,7 @@ def test_a_pod_that_is_gone_before_a_status_listed_it_counts_for_a_while() -> No
     assert isinstance(known.assign("q", needs(40), "a", 5 + GONE_SECONDS - 0.1), NotFitting)
     assert known.assign("q", needs(80), "a", 5 + GONE_SECONDS) == given("g0", 80)
     assert reason(known, needs(80), now=5 + GONE_SECONDS) == ""
-    assert known.promise_of("p") is None
+    assert known._promises.by_uid == {}
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,8 @@ class Operator:
         """By name. What is about single objects, or for showing, does not end the others."""
         election = {} if self._election is None else {"election": vital("election", self._election.work)}
         vital_kinds = {kind.name for kind in KINDS}
-        shared_slices = retried("shared-slices", self._shared_slices.work) if self._settings.observe_dra else None
+        is_dra_observed = self._settings.observe_dra
+        shared_slices = {"shared-slices": retried("shared-slices", self._shared_slices.work)} if is_dra_observed else {}
         return {
             "beat": vital("beat", self._beat),
             **election,
@@ -284,7 +285,7 @@ class Operator:
             "evictions": retried("evictions", self._evictions.work),
             "node-labels": retried("node-labels", self._node_labels.work),
             "gone-nodedevices": retried("gone-nodedevices", self._gone.work),
-            **({} if shared_slices is None else {"shared-slices": shared_slices}),
+            **shared_slices,
             **{
                 f"watch-{kind}": (vital if kind in vital_kinds else retried)(f"watch-{kind}", informer.work)
                 for kind, informer in self._informers.items()

@@ -237,10 +237,10 @@ def decide(
         applied=(history.applied - parted) | frozenset(apply.numbers if apply else kept),
         withdrawn=(history.withdrawn | parted) - kept.keys(),
     )
-    pairs = zip(records, decisions, strict=True)
+    pairs = list(zip(records, decisions, strict=True))
     return CapacityDecision(
         apply=apply,
-        statuses={each.resource: _status(node, record, each) for record, each in zip(records, decisions, strict=True)},
+        statuses={each.resource: _status(node, record, each) for record, each in pairs},
         history=history,
         events=tuple(event for record, each in pairs for event in ownership_events(node, record, each)),
         repairs=tuple(each.drift.cause for each in decisions if each.drift),

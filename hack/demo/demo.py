@@ -1,7 +1,6 @@
 """`make demo`: the whole main job, in a few lines, on a real control plane with real plugins. Ends with a verdict."""
 
 import json
-import os
 import re
 import subprocess
 import time
@@ -13,11 +12,11 @@ import yaml
 from nodedevice_agent.plugins.simulated import control
 from nodedevice_api import names
 
-from hack.cluster.build.binaries import find
 from hack.cluster.cluster import a_pod
 from hack.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
 from hack.cluster.observe import Observer, capacity
 from hack.cluster.processes.loopback import fetch
+from hack.cluster.shell import shell_environment
 from hack.demo.demo_stack import start_stack
 from hack.demo.narration import Broken, narrate, play, say, show
 
@@ -175,15 +174,14 @@ class _Demo:
 
     def _type(self, command: str) -> None:
         """One of the functions for the shell in docs/operations.md, and what it prints. Raises Broken when it fails."""
-        path = f"{find(['kubectl'])['kubectl'].parent}{os.pathsep}{os.environ['PATH']}"
-        cluster = {"KUBECONFIG": str(self._stack.control_plane.admin_kubeconfig), "PATH": path}
+        control_plane = self._stack.control_plane
         done = subprocess.run(
             ["sh", "-euc", f"{_cordon_functions()}\n{command}"],
             check=False,
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **cluster, "HOME": str(self._stack.control_plane.folder)},
+            env=shell_environment(control_plane.admin_kubeconfig, control_plane.folder),
         )
         say(f"  $ {command}", *(f"    {line}" for line in (done.stdout + done.stderr).splitlines()))
         if done.returncode != 0:

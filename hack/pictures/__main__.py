@@ -1,4 +1,4 @@
-"""`make pictures`: runs the product, types commands into a terminal, and draws what it shows. Two minutes."""
+"""`make pictures`: runs the product, types commands into a terminal, and draws what it shows. A minute."""
 
 import fcntl
 import os
@@ -18,10 +18,10 @@ import click
 from nodedevice_agent.plugins.simulated import control
 
 from hack import yaml_text
-from hack.cluster.build.binaries import find
 from hack.cluster.cluster import a_pod
 from hack.cluster.errors import ClusterError
 from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
+from hack.cluster.shell import shell_environment
 from hack.cluster.waiting import wait_until
 from hack.pictures.svg import THEMES, drawn
 
@@ -56,13 +56,8 @@ class _Scene:
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
         self._kubectl = stack.control_plane.kubectl
-        programs = [str(find(["kubectl"])["kubectl"].parent), str(Path(sys.executable).parent)]
-        self._environment = {
-            **os.environ,
-            "KUBECONFIG": str(stack.control_plane.admin_kubeconfig),
-            "PATH": os.pathsep.join([*programs, os.environ["PATH"]]),
-            "TERM": "xterm-256color",
-        }
+        environment = shell_environment(stack.control_plane.admin_kubeconfig, stack.control_plane.folder)
+        self._environment = environment | {"TERM": "xterm-256color"}
 
     def play(self) -> None:
         for pod, count in (("train", 2), ("infer", 1)):

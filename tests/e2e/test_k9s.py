@@ -1,19 +1,16 @@
 """docs/k9s: its commands, typed as k9s types them on the whole product, and its columns, which the kinds have."""
 
-import os
 import re
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
 from hack import yaml_text
-from hack.cluster.build.binaries import find
 from hack.cluster.cluster import a_pod
 from hack.cluster.local.stack import GPU, NODE_A, Stack
+from hack.cluster.shell import shell_environment
 from hack.cluster.waiting import wait_until
 from tests.e2e.pages import ROOT, typed
 
@@ -42,13 +39,7 @@ def environment(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> dict[
     folder = tmp_path_factory.mktemp("programs")
     (folder / "less").write_text("#!/bin/sh\nexec cat\n")
     (folder / "less").chmod(0o755)
-    folders = [folder, Path(sys.executable).parent, find(["kubectl"])["kubectl"].parent]
-    return {
-        **os.environ,
-        "PATH": os.pathsep.join([*map(str, folders), os.environ["PATH"]]),
-        "KUBECONFIG": str(stack.control_plane.admin_kubeconfig),
-        "HOME": str(stack.control_plane.folder),
-    }
+    return shell_environment(stack.control_plane.admin_kubeconfig, stack.control_plane.folder, [folder])
 
 
 def _filled(text: str, row: Mapping[str, str]) -> str:

@@ -3,18 +3,16 @@
 What any page has its reader apply, the API server accepts.
 """
 
-import os
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from hack.cluster.build.binaries import find
 from hack.cluster.local.stack import GPU, NODE_A, Stack
 from hack.cluster.processes.processes import Process, reserved_ports
+from hack.cluster.shell import shell_environment
 from tests.e2e.pages import ROOT, applied_by, commands_of, typed
 
 pytestmark = pytest.mark.cluster
@@ -135,12 +133,6 @@ def test_an_agent_outside_of_a_pod(stack: Stack, tmp_path: Path) -> None:
 
 
 def _environment(stack: Stack, first: Sequence[Path] = ()) -> dict[str, str]:
-    folders = [*map(str, first), str(Path(sys.executable).parent), str(find(["kubectl"])["kubectl"].parent)]
-    return {
-        **os.environ,
-        "PATH": os.pathsep.join([*folders, os.environ["PATH"]]),
-        "KUBECONFIG": str(stack.control_plane.admin_kubeconfig),
-        # as `make up` prints it
-        "NODE_A": str(stack.agents[NODE_A].folder),
-        "HOME": str(stack.control_plane.folder),
-    }
+    found = shell_environment(stack.control_plane.admin_kubeconfig, stack.control_plane.folder, first)
+    # as `make up` prints it
+    return found | {"NODE_A": str(stack.agents[NODE_A].folder)}

@@ -1,6 +1,5 @@
 """The commands of docs/operations.md that take a device out of service, typed as they stand there: no cordon of anybody is lost."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from nodedevice_api.names import AGENT_FIELD_MANAGER, node_device_name
 
 from hack.cluster.build.binaries import find
 from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.shell import shell_environment
 from tests.integration.crds.custom_resources import Body, NodeDevice, apply_status, free, node_device
 
 pytestmark = pytest.mark.cluster
@@ -61,9 +61,7 @@ def shell(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def environment(installed: ControlPlane, programs: Path, tmp_path: Path) -> dict[str, str]:
-    folders = [str(programs), str(find(["kubectl"])["kubectl"].parent), os.environ["PATH"]]
-    kubeconfig = str(installed.admin_kubeconfig)
-    return {**os.environ, "PATH": os.pathsep.join(folders), "KUBECONFIG": kubeconfig, "HOME": str(tmp_path)}
+    return shell_environment(installed.admin_kubeconfig, tmp_path, [programs])
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@
 import itertools
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -43,6 +44,10 @@ class Kind:
     holds: Mapping[str, int] = field(default_factory=dict)
     shares: bool = False
     ends: bool = False
+
+    @property
+    def takes(self) -> Counter[str]:
+        return Counter({**self.holds, "pods": 1})
 
 
 def _limits(name: str, limits: Mapping[str, int], **more: Any) -> Json:
@@ -90,11 +95,8 @@ class RandomPods(Lab):
 
     def fitting(self) -> list[str]:
         """Kinds for which there is room."""
-        return [name for name, kind in KINDS.items() if all(self._used(what) + count <= ROOM[what]
-                for what, count in {**kind.holds, "pods": 1}.items())]  # fmt: skip
-
-    def _used(self, what: str) -> int:
-        return sum({**kind.holds, "pods": 1}.get(what, 0) for kind in self.running.values())
+        taken = sum((kind.takes for kind in self.running.values()), Counter[str]())
+        return [name for name, kind in KINDS.items() if taken + kind.takes <= Counter(ROOM)]
 
     def start(self, name: str, kind: Kind) -> None:
         body = kind.body(name)

@@ -68,6 +68,11 @@ class DeviceTaint(Record, frozen=True, kw_only=True):
     effect: str = always(str)
     since: str = ""
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether only pods that tolerate it may get the device."""
+        return self.effect in ("NoSchedule", "NoExecute")
+
 
 class DeviceStatus(Record, frozen=True, kw_only=True):
     """presence: Present or Missing; "" for a physical device with parts that is present. parts: None for a device that has none.

@@ -30,7 +30,6 @@ MAX_ATTRIBUTES_BYTES: Final = MAX_LIST_BYTES // 2
 _DEVICE_BYTES: Final = 110
 _TAINT_BYTES: Final = 80
 _ATTRIBUTE_BYTES: Final = 6
-_IN_USE: Final = frozenset({"NoSchedule", "NoExecute"})
 _NO_RULES: Final = "only the driver can take a device out of use, by a taint in its ResourceSlices"
 _OFF: Final = (
     "observeDra or observe is false, so what DRA drivers offer is not shown on this node any more; this object is deleted, and its "
@@ -128,7 +127,7 @@ def _available(pool: Pool, held: Collection[str], unhealthy: Collection[str]) ->
     return sum(
         name not in held
         and name not in unhealthy
-        and not any(taint.effect in _IN_USE for taint in device.taints)
+        and not any(taint.is_exclusive for taint in device.taints)
         and all(used[s, c] + amount <= pool.shared.get((s, c), 0) for s, c, amount in device.consumes)
         for name, device in pool.devices.items()
     )

@@ -20,7 +20,6 @@ from nodedevice_agent.offered_twice.compare import DeviceIDs, Offer
 from nodedevice_agent.offered_twice.identities import Node, base_id, dev_path, is_instance
 from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
 
-_OUT: Final = frozenset({"NoSchedule", "NoExecute"})
 # of one NodeDevice, and of one container
 MOST_PATHS: Final = 4096
 MOST_NODES: Final = 1024
@@ -222,7 +221,7 @@ def offer_of_pool(found: PoolOffer, host: Host, known: Mapping[str, tuple[str, .
 
     def is_offered(device_id: str) -> bool:
         device = pool.devices.get(device_id)
-        is_out = device is None or any(taint.effect in _OUT for taint in device.taints)
+        is_out = device is None or any(taint.is_exclusive for taint in device.taints)
         return device_id in held or not is_out
 
     program = program_of(Source.DRA, pool.driver)

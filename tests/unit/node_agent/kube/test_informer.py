@@ -16,7 +16,6 @@ from nodedevice_agent.kube.pods import PodObject
 from nodedevice_agent.kube.turns import AT_ONCE, PER_SECOND
 from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS
 
-from tests.fakes.api_client import client_of
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
 
@@ -65,13 +64,6 @@ class Server(httpx2.AsyncBaseTransport):
 @pytest.fixture
 def server() -> Server:
     return Server()
-
-
-@pytest.fixture
-async def cluster(server: Server) -> AsyncIterator[KubeClient]:
-    made = client_of(server)
-    yield made
-    await made.close()
 
 
 def line(event: str, found: dict[str, Any]) -> bytes:

@@ -1,7 +1,6 @@
 """Lists of large objects: a few in a response, and no more in memory than a bound; and which kinds an API server has."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -11,7 +10,6 @@ from nodedevice_agent.errors import ApiForbidden, ApiUnreachable
 from nodedevice_agent.kube import responses
 from nodedevice_agent.kube.client import KubeClient
 
-from tests.fakes.api_client import client_of
 from tests.unit.node_agent.dra.published import NODE, body, device
 
 KINDS = {"kind": "APIResourceList", "resources": [{"name": "resourceslices", "verbs": ["list"]}, {"name": "x/status"}]}
@@ -38,13 +36,6 @@ class Server(httpx2.AsyncBaseTransport):
 @pytest.fixture
 def server() -> Server:
     return Server()
-
-
-@pytest.fixture
-async def cluster(server: Server) -> AsyncIterator[KubeClient]:
-    made = client_of(server)
-    yield made
-    await made.close()
 
 
 async def test_they_come_in_small_pages(server: Server, cluster: KubeClient) -> None:

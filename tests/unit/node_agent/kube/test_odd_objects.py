@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import httpx2
@@ -15,7 +15,6 @@ from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObje
 from nodedevice_agent.kube.pods import PodObject, from_api
 from nodedevice_common.decoding import DEEPEST
 
-from tests.fakes.api_client import client_of
 from tests.unit.common.test_decoding import nested
 
 
@@ -32,15 +31,8 @@ class Answer(httpx2.AsyncBaseTransport):
 
 
 @pytest.fixture
-def answer() -> Answer:
+def server() -> Answer:
     return Answer()
-
-
-@pytest.fixture
-async def cluster(answer: Answer) -> AsyncIterator[KubeClient]:
-    made = client_of(answer)
-    yield made
-    await made.close()
 
 
 def an_object(name: str, depth: int = 1, spec: str = "{}") -> str:
@@ -69,25 +61,25 @@ KINDS: Final = (PodObject, NodeMetadataObject, NodeDeviceObject, NodeDeviceConfi
 
 @pytest.mark.parametrize("depth", [1_100, 10_000])
 @pytest.mark.parametrize("request_one", ONE.values(), ids=ONE.keys())
-async def test_one_object(cluster: KubeClient, answer: Answer, request_one: Request, depth: int) -> None:
-    answer.body = an_object("x", depth).encode()
+async def test_one_object(cluster: KubeClient, server: Answer, request_one: Request, depth: int) -> None:
+    server.body = an_object("x", depth).encode()
     await request_one(cluster)
 
 
 @pytest.mark.parametrize("depth", [1_100, 10_000])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_lists_and_watches(cluster: KubeClient, answer: Answer, kind: Any, depth: int) -> None:
+async def test_lists_and_watches(cluster: KubeClient, server: Answer, kind: Any, depth: int) -> None:
     objects = [an_object("a"), an_object("deep", depth, f'{{"plugins":{nested(depth)}}}'), an_object("z")]
-    answer.body = a_list(*objects)
+    server.body = a_list(*objects)
     found, version = await cluster.list(kind, {})
     assert ([one.metadata.name for one in found], version) == (["a", "deep", "z"], "9")
-    answer.body = b"".join(f'{{"type":"ADDED","object":{each}}}\n'.encode() for each in objects)
+    server.body = b"".join(f'{{"type":"ADDED","object":{each}}}\n'.encode() for each in objects)
     async with cluster.watch(kind, {}, "1", 60) as events:
         assert [one.metadata.name async for _, one in events] == ["a", "deep", "z"]
 
 
-async def test_what_is_kept_of_a_configuration_is_not_deep(cluster: KubeClient, answer: Answer) -> None:
-    answer.body = a_list(an_object("deep", 1, f'{{"plugins":{nested(10_000)}}}'))
+async def test_what_is_kept_of_a_configuration_is_not_deep(cluster: KubeClient, server: Answer) -> None:
+    server.body = a_list(an_object("deep", 1, f'{{"plugins":{nested(10_000)}}}'))
     [found], _ = await cluster.list(NodeDeviceConfigObject, {})
     levels, value = 0, found.spec["plugins"]
     while isinstance(value, dict):
@@ -102,13 +94,13 @@ ODD: Final = an_object(
 
 
 async def test_a_pod_of_another_form_is_known_by_its_name(
-    cluster: KubeClient, answer: Answer, caplog: pytest.LogCaptureFixture
+    cluster: KubeClient, server: Answer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Were it left out, its devices would be free."""
-    answer.body = a_list(an_object("a"), ODD)
+    server.body = a_list(an_object("a"), ODD)
     for _ in range(3):
         found, _ = await cluster.list(PodObject, {})
-    answer.body = f'{{"type":"MODIFIED","object":{ODD}}}\n'.encode()
+    server.body = f'{{"type":"MODIFIED","object":{ODD}}}\n'.encode()
     async with cluster.watch(PodObject, {}, "1", 60) as events:
         found += [one async for _, one in events]
     pods = [from_api(pod) for pod in found]
@@ -122,23 +114,23 @@ async def test_a_pod_of_another_form_is_known_by_its_name(
     assert "kubectl delete pods odd -n ns" in line.__dict__["remedy"]
 
 
-async def test_of_another_kind_nothing_is_concluded(cluster: KubeClient, answer: Answer) -> None:
+async def test_of_another_kind_nothing_is_concluded(cluster: KubeClient, server: Answer) -> None:
     """A NodeDevice without its spec would have no cordons."""
-    answer.body = a_list(an_object("odd", 1, "7"))
+    server.body = a_list(an_object("odd", 1, "7"))
     with pytest.raises(ApiUnreachable, match="cannot decode the response"):
         await cluster.list(NodeDeviceObject, {})
 
 
-async def test_an_error_of_any_depth(cluster: KubeClient, answer: Answer) -> None:
+async def test_an_error_of_any_depth(cluster: KubeClient, server: Answer) -> None:
     """The one thing that the library decodes."""
-    answer.status, answer.body = 403, f'{{"message":"no","details":{nested(10_000)}}}'.encode()
+    server.status, server.body = 403, f'{{"message":"no","details":{nested(10_000)}}}'.encode()
     with pytest.raises(ApiForbidden):
         await cluster.node_uid("n")
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b'{"items": 7}', b"[" * 20_000])
-async def test_what_is_no_answer_of_an_api_server(cluster: KubeClient, answer: Answer, body: bytes) -> None:
-    answer.body = body
+async def test_what_is_no_answer_of_an_api_server(cluster: KubeClient, server: Answer, body: bytes) -> None:
+    server.body = body
     for kind in KINDS:
         with pytest.raises(ApiUnreachable):
             await cluster.list(kind, {})

@@ -2,7 +2,7 @@
 
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from nodedevice_agent.kube.pods import PodObject
 from nodedevice_agent.kube.responses import REQUEST_SECONDS
 from prometheus_client import REGISTRY
 
-from tests.fakes.api_client import SERVER, client_of
+from tests.fakes.api_client import SERVER
 
 OWN = "/apis/nodedevice.io/v1alpha1/nodedevices"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/agents/leases"
@@ -45,15 +45,8 @@ class Transport(httpx2.AsyncBaseTransport):
 
 
 @pytest.fixture
-def transport() -> Transport:
+def server() -> Transport:
     return Transport()
-
-
-@pytest.fixture
-async def cluster(transport: Transport) -> AsyncIterator[KubeClient]:
-    made = client_of(transport)
-    yield made
-    await made.close()
 
 
 async def watched(cluster: KubeClient, kind: type[Any], fields: dict[str, str]) -> list[Any]:
@@ -149,12 +142,12 @@ BODIES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_each_request(name: str, cluster: KubeClient, transport: Transport) -> None:
+async def test_each_request(name: str, cluster: KubeClient, server: Transport) -> None:
     call, method, path, query, _ = REQUESTS[name]
     if name.startswith("watch"):
-        transport.body = b""
+        server.body = b""
     await call(cluster)
-    (asked,) = transport.asked
+    (asked,) = server.asked
     found = dict(asked.url.params)
     # of the library, which pages everything
     if "limit" not in query:
@@ -169,17 +162,17 @@ async def test_each_request(name: str, cluster: KubeClient, transport: Transport
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_each_failure_names_its_request(name: str, cluster: KubeClient, transport: Transport) -> None:
+async def test_each_failure_names_its_request(name: str, cluster: KubeClient, server: Transport) -> None:
     call, *_, what = REQUESTS[name]
-    transport.status, transport.body = 404, {"message": "none here", "reason": "NotFound", "code": 404}
+    server.status, server.body = 404, {"message": "none here", "reason": "NotFound", "code": 404}
     with pytest.raises(ApiNotFound, match=f"^{what}: none here$"):
         await call(cluster)
 
 
-async def test_several_fields_select_together_and_pods_come_whole(cluster: KubeClient, transport: Transport) -> None:
-    transport.body = b""
+async def test_several_fields_select_together_and_pods_come_whole(cluster: KubeClient, server: Transport) -> None:
+    server.body = b""
     await watched(cluster, PodObject, {"spec.nodeName": "n1", "metadata.name": "p"})
-    (asked,) = transport.asked
+    (asked,) = server.asked
     assert asked.url.params["fieldSelector"] == "spec.nodeName=n1,metadata.name=p"
     assert "PartialObjectMetadata" not in asked.headers["Accept"]
 
@@ -196,11 +189,11 @@ def writes(kind: str, outcome: str) -> float:
     ("status", "outcome"), [(200, "ok"), (409, "ApiRefused"), (503, "ApiUnreachable"), (404, "ApiNotFound")]
 )
 async def test_each_write_is_counted_by_its_outcome(
-    name: str, kind: str, status: int, outcome: str, cluster: KubeClient, transport: Transport
+    name: str, kind: str, status: int, outcome: str, cluster: KubeClient, server: Transport
 ) -> None:
-    before, transport.status = writes(kind, outcome), status
+    before, server.status = writes(kind, outcome), status
     if status != 200:
-        transport.body = {"message": "x", "code": status}
+        server.body = {"message": "x", "code": status}
         with pytest.raises((ApiRefused, ApiUnreachable, ApiNotFound)):
             await REQUESTS[name][0](cluster)
     else:
@@ -208,12 +201,12 @@ async def test_each_write_is_counted_by_its_outcome(
     assert writes(kind, outcome) == before + 1
 
 
-async def test_what_comes_of_responses(cluster: KubeClient, transport: Transport) -> None:
+async def test_what_comes_of_responses(cluster: KubeClient, server: Transport) -> None:
     assert await cluster.node_uid("n1") == "u"
     assert await cluster.catch_up(PodObject, {}) == "7"
     pods, version = await cluster.list(PodObject, {})
     assert (pods, version) == ([], "7")
-    transport.body = {
+    server.body = {
         "metadata": {"resourceVersion": "9"},
         "items": [{"metadata": {"name": "n1", "labels": {"a": "b"}}}],
     }
@@ -222,20 +215,20 @@ async def test_what_comes_of_responses(cluster: KubeClient, transport: Transport
     configs, _ = await cluster.list(NodeDeviceConfigObject, {})
     assert [each.metadata.name for each in configs] == ["n1"]
     assert [type(each) for each in await cluster.node_devices_of("n1")] == [NodeDeviceObject]
-    transport.body = {"metadata": {}, "items": []}
+    server.body = {"metadata": {}, "items": []}
     assert await cluster.catch_up(PodObject, {}) == ""
     assert (await cluster.list(NodeMetadataObject, {}))[1] == ""
     assert await cluster.node_uid("n1") == ""
-    transport.body = {"metadata": {}, "status": {"authenticated": True}}
+    server.body = {"metadata": {}, "status": {"authenticated": True}}
     assert await cluster.review("g", "TokenReview", {"token": "t"}) == {"authenticated": True}
-    assert json.loads(transport.asked[-1].content)["spec"] == {"token": "t"}
+    assert json.loads(server.asked[-1].content)["spec"] == {"token": "t"}
 
 
 async def test_a_nodes_capacity_is_of_extended_resources_and_whole_numbers(
-    cluster: KubeClient, transport: Transport
+    cluster: KubeClient, server: Transport
 ) -> None:
     capacity = {"cpu": "8", "memory": "1Ki", "example.com/a": "3", "example.com/b": 4, "example.com/c": "x"}
-    transport.body = {"metadata": {"name": "n1"}, "status": {"capacity": capacity}}
+    server.body = {"metadata": {"name": "n1"}, "status": {"capacity": capacity}}
     assert await cluster.node_capacity("n1") == {"example.com/a": 3, "example.com/b": 4}
 
 

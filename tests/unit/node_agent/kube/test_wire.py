@@ -1,6 +1,6 @@
 """The bytes that an agent sends: of each kind of NodeDevice the same as in the golden files."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +28,6 @@ from nodedevice_api.nodedevice import (
 )
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement, part_id
 
-from tests.fakes.api_client import client_of
 from tests.unit import golden
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
@@ -345,26 +344,19 @@ class Sent(httpx2.AsyncBaseTransport):
 
 
 @pytest.fixture
-def sent() -> Sent:
+def server() -> Sent:
     return Sent()
 
 
-@pytest.fixture
-async def cluster(sent: Sent) -> AsyncIterator[KubeClient]:
-    made = client_of(sent)
-    yield made
-    await made.close()
-
-
 @pytest.mark.parametrize("case", CASES)
-async def test_of_a_status(cluster: KubeClient, sent: Sent, case: str) -> None:
+async def test_of_a_status(cluster: KubeClient, server: Sent, case: str) -> None:
     await cluster.apply_status(names.node_device_name("node-a", GPU), CASES[case]())
-    golden.check(FOLDER, case, sent.body)
+    golden.check(FOLDER, case, server.body)
 
 
-async def test_of_a_new_object(cluster: KubeClient, sent: Sent) -> None:
+async def test_of_a_new_object(cluster: KubeClient, server: Sent) -> None:
     await cluster.create_node_device(("node-a", "uid-of-the-node"), GPU)
-    golden.check(FOLDER, "new-object", sent.body)
+    golden.check(FOLDER, "new-object", server.body)
 
 
 def test_every_field_of_a_status_is_in_some_file() -> None:

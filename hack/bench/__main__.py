@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from hack.bench import footprint, gpus, latency, load, trees
+from hack.bench import footprint, gpus, latency, load
 from hack.bench.against import against
 from hack.bench.allocation import allocation
 from hack.bench.load import GPUS, MANY_GPUS
@@ -49,8 +49,6 @@ Progress = Callable[[str], None]
 
 def measure(results: dict[str, Result], progress: Progress) -> None:
     """Fills `results`, a row or some after each measurement."""
-    progress("compiling modules")
-    trees.compile_modules(Path(sys.executable), _ROOT)
     with bench_folder() as folder:
         _without_cluster(results, folder, progress)
         _with_cluster(results, folder, progress)

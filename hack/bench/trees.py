@@ -114,7 +114,7 @@ def compile_modules(python: Path, path: Path) -> None:
 
     A node's agent has compiled modules. Here PYTHONDONTWRITEBYTECODE may be set, and who runs first would compile for the others.
     """
-    folders = [str(path / folder) for folder in (*_PACKAGES, *BENCH)]
+    folders = [str(path / folder) for folder in (*_PACKAGES, "cli", *BENCH) if (path / folder).is_dir()]
     # some libraries have files for other versions of Python, which cannot be compiled
     command = [str(python), "-m", "compileall", "-qq", "-j", "0", *folders, *_site_folders(python)]
     subprocess.run(command, check=False)

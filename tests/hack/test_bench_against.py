@@ -199,12 +199,12 @@ def test_modules_of_a_tree_and_of_its_libraries_are_compiled(tmp_path: Path, mon
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     site = tmp_path / "site-packages"
     monkeypatch.setattr(trees, "_site_folders", lambda _: [str(site)])
-    for folder in (tmp_path / "common" / "src", tmp_path / "hack", site):
+    for folder in (tmp_path / "common" / "src", tmp_path / "cli" / "src", tmp_path / "hack", site):
         folder.mkdir(parents=True)
         (folder / "module.py").write_text("x = 1\n")
     (site / "other_release.py").write_text("print 1\n")
     trees.compile_modules(Path(sys.executable), tmp_path)
-    assert len(list(tmp_path.rglob("module.*.pyc"))) == 3
+    assert len(list(tmp_path.rglob("module.*.pyc"))) == 4
 
 
 def test_a_worktree_is_removed_with_the_repositorys_record_of_it(tmp_path: Path, git: Callable[..., None]) -> None:

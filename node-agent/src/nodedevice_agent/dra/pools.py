@@ -61,6 +61,8 @@ class Pools:
     def __init__(self) -> None:
         self._slices: dict[str, Slice] = {}
         self._pools: dict[PoolKey, Pool] = {}
+        # of those without slices: as they were
+        self._former: dict[PoolKey, Pool] = {}
         # by slice: how many attributes its devices have
         self._attributes: dict[str, int] = {}
         # names of slices without the attributes of their devices, as there is no room for them
@@ -102,6 +104,10 @@ class Pools:
         found = self._slices.pop(name, None)
         return self._composed({found.key}) if found is not None else set()
 
+    def forget(self, key: PoolKey) -> None:
+        """It has had no slices for so long that others of that name are another pool's."""
+        self._former.pop(key, None)
+
     def names(self) -> set[str]:
         """Of all slices that are known."""
         return {*self._slices}
@@ -110,11 +116,13 @@ class Pools:
         changed: set[PoolKey] = set()
         for key in keys:
             slices = [found for found in self._slices.values() if found.key == key]
-            before, after = self._pools.get(key), composed(slices, self._pools.get(key))
-            if after is None:
-                self._pools.pop(key, None)
-            else:
+            before = self._pools.get(key)
+            after = composed(slices, before or self._former.pop(key, None))
+            if after is not None:
                 self._pools[key] = after
+            elif before is not None:
+                # a kubelet that starts deletes all slices of its node, and they come again one by one
+                self._former[key] = self._pools.pop(key)
             if before != after:
                 changed.add(key)
         return changed

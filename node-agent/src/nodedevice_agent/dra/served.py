@@ -265,6 +265,7 @@ class ServedByDrivers:
         if key in self._gone_at and self._gone_at[key] <= now:
             del self._gone_at[key]
             self._shown.pop(key, None)
+            self.pools.forget(key)
         if pool is None or pool.is_complete:
             self._late_at.pop(key, None)
         else:

@@ -14,7 +14,7 @@ from nodedevice_api.nodedevice import NodeDeviceStatus
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.dra.observed import FILE_NAME, KEY, NAME, Node
-from tests.unit.node_agent.dra.published import DRIVER, NODE
+from tests.unit.node_agent.dra.published import DRIVER, NODE, row
 from tests.unit.node_agent.kube.shown_status import MONDAY
 
 pytestmark = virtual_time
@@ -93,6 +93,34 @@ async def test_an_api_server_that_does_not_answer_is_asked_again(node: Node) -> 
         await node.put("s", "a")
         await later(60)
         assert node.devices() == ["a"]
+
+
+async def test_a_kubelet_that_starts_takes_no_device_out_of_the_list(node: Node) -> None:
+    """It deletes all slices of its node, and drivers publish theirs again one by one."""
+
+    def shown() -> list[tuple[str, str]]:
+        status = node.served.status(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
+        assert status is not None
+        return [(each.id, each.presence) for each in status.devices]
+
+    node.held.rows[KEY] = [row("p", "b")]
+    for name in ("a", "b"):
+        await node.put(name, name, count=2)
+    async with node.running():
+        before = shown()
+        for name in ("a", "b"):
+            await node.remove(name)
+        assert shown() == before
+        await node.put("c", "a", count=2)
+        assert shown() == before
+        await node.put("d", "b", count=2)
+        assert shown() == before == [("a", "Present"), ("b", "Present")]
+        # without any for longer, those that are there count
+        for name in ("c", "d"):
+            await node.remove(name)
+        await later(GONE_SECONDS)
+        await node.put("e", "a", count=2)
+        assert shown() == [("a", "Present"), ("b", "Missing")]
 
 
 # -- the file ----------------------------------------------------------------------------------------------------

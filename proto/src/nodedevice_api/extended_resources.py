@@ -1,7 +1,7 @@
 """Extended resources by the API server's own rules: which names they may have (the CRD's CEL checks the same), and how it spells
 their whole numbers. Pure.
 
-The server rewrites what it is given: 1000 comes back as "1k". Extended resources are whole numbers, so only those are read.
+The server rewrites what it is given: 1000 comes back as "1k". Extended resources are whole numbers; amount() reads any other one.
 Whoever may write a Node or a pod may write any exponent, 1e3000000 too: no number may fail or take long because of its size.
 The client libraries' parsers do not serve: kubernetes.utils takes "NaN", "1_000" and "1K" and fails on 1e3000000k, lightkube's
 fails on 1E3 and 1e30.
@@ -68,15 +68,28 @@ def is_extended_resource(resource_name: str) -> bool:
 
 def count(quantity: str) -> int | None:
     """The whole number that `quantity` means, between -MOST and MOST; None where it means none ("1500m", or no quantity at all)."""
+    scaled = _scaled(quantity)
+    if scaled is None or scaled != scaled.to_integral_value(context=_CONTEXT):
+        return None
+    return int(_bounded(scaled))
+
+
+def amount(quantity: str) -> Decimal | None:
+    """The same of what need not be whole, such as a counter of a DRA driver: "1500m" is 1.5. None where it is no quantity."""
+    scaled = _scaled(quantity)
+    return _bounded(scaled) if scaled is not None else None
+
+
+def _scaled(quantity: str) -> Decimal | None:
     match = _FORM.fullmatch(quantity.strip()) if len(quantity) <= _MAX_LENGTH else None
     if match is None or (match[3] or "") not in _SCALE:
         return None
     number = Decimal(match[1])
     if match[2]:
         exponent = int(min(max(Decimal(match[2]), -_MAX_EXPONENT), _MAX_EXPONENT))
-        scaled = number.scaleb(exponent, _CONTEXT)
-    else:
-        scaled = _CONTEXT.multiply(number, _SCALE[match[3] or ""])
-    if scaled != scaled.to_integral_value(context=_CONTEXT):
-        return None
-    return int(min(max(scaled, Decimal(-MOST)), Decimal(MOST)))
+        return number.scaleb(exponent, _CONTEXT)
+    return _CONTEXT.multiply(number, _SCALE[match[3] or ""])
+
+
+def _bounded(number: Decimal) -> Decimal:
+    return min(max(number, Decimal(-MOST)), Decimal(MOST))

@@ -1,9 +1,11 @@
 """Names that an extended resource may have, and whole numbers as the API server spells them."""
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_api.extended_resources import MOST, count, resource_name_problem
+from nodedevice_api.extended_resources import MOST, amount, count, resource_name_problem
 
 
 @pytest.mark.parametrize("name", ["example.com/gpu", "a/b", "vendor.example.com/A_b.c-1", "x" * 60 + ".y/" + "n" * 63])
@@ -59,6 +61,15 @@ def test_count(quantity: str, number: int | None) -> None:
     assert count(quantity) == number
 
 
+@pytest.mark.parametrize(
+    ("quantity", "number"),
+    [("1500m", "1.5"), ("100u", "0.0001"), ("2.5Ki", "2560"), ("1e-3", "0.001"), ("1e5000", MOST), ("-10E", -MOST)],
+)
+def test_an_amount_may_be_less_than_one(quantity: str, number: str | int) -> None:
+    assert amount(quantity) == Decimal(number)
+    assert amount("one") is None
+
+
 @given(st.integers(0, 10**15))
 def test_plain_digits_mean_themselves(number: int) -> None:
     assert count(str(number)) == number
@@ -67,10 +78,13 @@ def test_plain_digits_mean_themselves(number: int) -> None:
 
 @given(st.from_regex(r"[+-]?[0-9]{0,30}[.]?[0-9]{1,30}[eE][+-]?[0-9]{1,30}", fullmatch=True))
 def test_any_exponent_is_answered(quantity: str) -> None:
-    number = count(quantity)
-    assert number is None or -MOST <= number <= MOST
+    number, any_number = count(quantity), amount(quantity)
+    assert any_number is not None
+    assert -MOST <= any_number <= MOST
+    assert number is None or number == any_number
 
 
 @given(st.text(max_size=20))
 def test_any_text_is_answered(text: str) -> None:
     assert count(text) is None or isinstance(count(text), int)
+    assert amount(text) is None or isinstance(amount(text), Decimal)

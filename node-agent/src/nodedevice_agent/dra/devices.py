@@ -1,6 +1,7 @@
 """What a DRA driver says of the devices of this node: records of its ResourceSlices, each of bounded size. Pure."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Final
 
 from msgspec import Struct
@@ -9,7 +10,7 @@ from nodedevice_api.nodedevice import DeviceTaint
 NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
 
 # counter set, counter, and how much of it
-Counters = tuple[tuple[str, str, int], ...]
+Counters = tuple[tuple[str, str, Decimal], ...]
 # driver and name of a pool
 PoolKey = tuple[str, str]
 

@@ -6,6 +6,7 @@ Source: k8s.io/dynamic-resource-allocation structured/internal, GatherPools @ 1.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Final
 
 from msgspec import Struct
@@ -44,7 +45,7 @@ class Pool(Struct, frozen=True):
     is_whole: bool = True
     twice: tuple[str, ...] = ()
     undecodable: tuple[str, ...] = ()
-    shared: Mapping[tuple[str, str], int] = {}
+    shared: Mapping[tuple[str, str], Decimal] = {}
 
     @property
     def key(self) -> PoolKey:
@@ -146,7 +147,7 @@ def _of_slices(slices: Sequence[Slice], count: int, missing: int, undecodable: t
     devices: dict[str, Device] = {}
     where: dict[str, str] = {}
     twice: dict[str, str] = {}
-    shared: dict[tuple[str, str], int] = {}
+    shared: dict[tuple[str, str], Decimal] = {}
     for found in slices:
         for device in found.devices:
             if device.name in where:

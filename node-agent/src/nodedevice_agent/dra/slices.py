@@ -2,7 +2,7 @@
 
 The API server holds a slice to the bounds of its release; those here are wider, and hold what a later one may let through. The
 devices stay as they came until slice_of(), so that a driver that publishes as fast as it can costs a scan of the text, not more.
-Source: k8s.io/api resource/v1 types.go @ 1.37.
+Source: k8s.io/api resource/v1 types.go, k8s.io/dynamic-resource-allocation deviceattribute @ 1.37.
 """
 
 import re
@@ -36,7 +36,8 @@ _MAX_KEY: Final = 317
 _MAX_TAINT_VALUE: Final = 63
 _MAX_EFFECT: Final = 32
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
-# of what a device consumes of what it shares with others
+# Of what devices share, and of what one of them consumes of that. The API server's are 8 sets of 32, and 2 of 32.
+MAX_SHARED_COUNTERS: Final = 512
 MAX_COUNTERS: Final = 128
 _NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 _MAX_NUMA_NODE: Final = 1023
@@ -154,7 +155,7 @@ def slice_of(found: ResourceSliceObject, *, with_attributes: bool = True) -> Sli
         spec.pool.generation,
         max(spec.pool.resourceSliceCount, 1),
         tuple(_device(device, texts, with_attributes=with_attributes) for device in named[:MAX_DEVICES]),
-        _counters((each.name, each.counters) for each in counters),
+        _counters(((each.name, each.counters) for each in counters), MAX_SHARED_COUNTERS),
         len(devices) - len(named[:MAX_DEVICES]),
         problem,
         with_attributes,
@@ -169,7 +170,7 @@ def _device(device: _Device, texts: dict[str, str], *, with_attributes: bool) ->
         _attributes(device, texts) if with_attributes else NO_ATTRIBUTES,
         tuple(_taint(taint) for taint in (device.taints or ())[:MAX_TAINTS] if taint.key and taint.effect),
         _numa_nodes(attributes.get(_NUMA_NODE)),
-        _counters((each.counterSet, each.counters) for each in device.consumesCounters or ()),
+        _counters(((each.counterSet, each.counters) for each in device.consumesCounters or ()), MAX_COUNTERS),
     )
 
 
@@ -213,15 +214,18 @@ def _spelled(value: _Value) -> str:
 
 
 def _numa_nodes(attribute: _Attribute | None) -> tuple[int, ...]:
-    node = attribute.whole if attribute is not None else None
+    """A list begins with the device's own; others of the same socket follow."""
+    if attribute is None:
+        return ()
+    node = attribute.whole if attribute.whole is not None else next(iter(attribute.ints or ()), None)
     return (node,) if node is not None and 0 <= node <= _MAX_NUMA_NODE else ()
 
 
-def _counters(sets: Iterable[tuple[str, Mapping[str, _Quantity] | None]]) -> Counters:
+def _counters(sets: Iterable[tuple[str, Mapping[str, _Quantity] | None]], most: int) -> Counters:
     found = (
-        (set_name, name, number)
+        (set_name, name, amount)
         for set_name, counters in sets
         for name, quantity in (counters or {}).items()
-        if (number := extended_resources.count(str(quantity.value))) is not None
+        if (amount := extended_resources.amount(str(quantity.value))) is not None
     )
-    return tuple(islice(found, MAX_COUNTERS))
+    return tuple(islice(found, most))

@@ -5,8 +5,9 @@ nothing of a pool that is incomplete or that has a device twice.
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Final
 
 from msgspec import Struct
@@ -119,7 +120,7 @@ def _gives_out(pool: Pool, found: Offered) -> bool:
 
 def _available(pool: Pool, held: Collection[str], unhealthy: Collection[str]) -> int:
     """How many a pod could get that tolerates no taint."""
-    used: Counter[tuple[str, str]] = Counter()
+    used: defaultdict[tuple[str, str], Decimal] = defaultdict(Decimal)
     for name in held:
         if name in pool.devices:
             for set_name, counter, amount in pool.devices[name].consumes:

@@ -1,6 +1,7 @@
 """ResourceSlices as they come: what is shown is bounded, and nothing that a driver can write hurts."""
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -75,6 +76,10 @@ def test_taints_and_the_numa_node() -> None:
         DeviceTaint(key="a.com/cold", effect="None"),
     )
     assert found.numa_nodes == (1,)
+    # the device's own, and another of the same socket
+    for others, own in (([3, 2], (3,)), ([], ()), ([-1], ())):
+        attributes = {"resource.kubernetes.io/numaNode": {"ints": others}}
+        assert only(device("d", attributes=attributes)).numa_nodes == own
     for other in (-1, 4096, "1"):
         assert only(device("d", attributes={"resource.kubernetes.io/numaNode": other})).numa_nodes == ()
 
@@ -100,6 +105,13 @@ def test_what_is_beyond_the_bounds_is_left_out_and_devices_are_counted() -> None
     first = found.devices[0]
     assert len(first.attributes) == slices.MAX_ATTRIBUTES
     assert (len(first.taints), len(first.consumes)) == (slices.MAX_TAINTS, slices.MAX_COUNTERS)
+
+
+def test_all_counters_that_a_slice_may_have_are_kept() -> None:
+    sets = [{"name": f"s{n}", "counters": {f"c{i}": {"value": "500m"} for i in range(32)}} for n in range(8)]
+    assert len(a_slice("s", sharedCounters=sets).counters) == 8 * 32
+    many = [{"name": f"s{n}", "counters": {f"c{i}": {"value": "1"} for i in range(99)}} for n in range(99)]
+    assert len(a_slice("s", sharedCounters=many).counters) == slices.MAX_SHARED_COUNTERS
 
 
 def test_equal_texts_are_kept_once() -> None:
@@ -175,6 +187,6 @@ def test_a_slice_without_room_says_so() -> None:
     assert slice_of(found).devices == ()
 
 
-def test_amounts_that_are_no_whole_numbers_are_left_out() -> None:
+def test_amounts_may_be_fractions_and_what_is_no_number_is_left_out() -> None:
     consumes = [{"counterSet": "s", "counters": {"a": {"value": "500m"}, "b": {"value": "2"}, "c": {"value": "many"}}}]
-    assert only(device("d", consumesCounters=consumes)).consumes == (("s", "b", 2),)
+    assert only(device("d", consumesCounters=consumes)).consumes == (("s", "a", Decimal("0.5")), ("s", "b", 2))

@@ -140,7 +140,7 @@ def test_while_a_generation_comes_slice_by_slice_the_numbers_stay() -> None:
     assert numbers(offered(found.get(KEY), is_late=True)) == (2, 2, 0, 0)
 
 
-def part(name: str, amount: int) -> Json:
+def part(name: str, amount: int | str) -> Json:
     consumes = [{"counterSet": "gpu-0", "counters": {"slices": {"value": amount}}}]
     return device(name, consumesCounters=consumes)
 
@@ -152,6 +152,13 @@ def test_what_shares_a_device_with_held_ones_is_available_while_enough_is_left()
     assert numbers(offered(pool, row("p", "half")))[3] == 2
     assert numbers(offered(pool, row("p", "whole")))[3] == 1
     assert numbers(offered(pool, row("p", "alone")))[3] == 4
+    # amounts need not be whole
+    shared = [{"name": "gpu-0", "counters": {"slices": {"value": "1500m"}}}]
+    pool = pool_of(
+        part("whole", "1500m"), part("third", "500m"), part("rest", 1), part("most", "1001m"), sharedCounters=shared
+    )
+    assert numbers(offered(pool))[3] == 4
+    assert numbers(offered(pool, row("p", "third")))[3] == 1
     # of a set that is nowhere there is nothing
     assert numbers(offered(pool_of(part("whole", 1))))[3] == 0
 

@@ -27,7 +27,7 @@ def test_a_slice() -> None:
     found = a_slice("s", ["d0", "d1"], generation=4, count=2, sharedCounters=counters)
     assert (found.name, found.key, found.generation, found.count) == ("s", (DRIVER, NODE), 4, 2)
     assert [each.name for each in found.devices] == ["d0", "d1"]
-    assert found.counters == (("gpu-0", "memory", 80 * 2**30), ("gpu-0", "slices", 7))
+    assert found.counters == (("gpu-0", "memory", Decimal(80 * 2**30)), ("gpu-0", "slices", Decimal(7)))
     assert (found.omitted, found.problem) == (0, "")
 
 
@@ -189,4 +189,4 @@ def test_a_slice_without_room_says_so() -> None:
 
 def test_amounts_may_be_fractions_and_what_is_no_number_is_left_out() -> None:
     consumes = [{"counterSet": "s", "counters": {"a": {"value": "500m"}, "b": {"value": "2"}, "c": {"value": "many"}}}]
-    assert only(device("d", consumesCounters=consumes)).consumes == (("s", "a", Decimal("0.5")), ("s", "b", 2))
+    assert only(device("d", consumesCounters=consumes)).consumes == (("s", "a", Decimal("0.5")), ("s", "b", Decimal(2)))

@@ -47,7 +47,6 @@ class PodRows:
         self._pods: Mapping[str, Pod] | None = None
         # of a kubelet that does not answer for single pods
         self._without_get: FileIdentity | None = None
-        self._refusal = ""
 
     @property
     def rows(self) -> tuple[PodResourcesRow, ...]:
@@ -68,22 +67,17 @@ class PodRows:
         present, entries = dict(pods), None if entries is None else tuple(entries)
         ended = [pod for uid, pod in (known or {}).items() if uid not in present]
         asked = None if known is None else await self._to_ask(entries, known, ended, present)
-        if asked is None or not await self._get(kubelet, asked, ended, present):
-            await self.list(kubelet, now, asked or ())
+        if asked is None:
+            await self.list(kubelet, now)
+        elif (refused := await self._get(kubelet, asked, ended, present)) is not None:
+            await self._list_refused(kubelet, now, asked, refused)
         self._entries, self._pods = entries, present
 
-    async def list(self, kubelet: PodResources, now: float, refused: Collection[PodName] = ()) -> None:
-        """refused: pods that Get did not answer for. If List has one of them, it is Get that is missing, and not the pod.
-
-        Raises PodResourcesUnavailable.
-        """
+    async def list(self, kubelet: PodResources, now: float) -> None:
+        """Raises PodResourcesUnavailable."""
         self.calls += 1
         self._rows = await kubelet.list_pods()
         self.listed_at = now
-        if not self._rows.keys().isdisjoint(refused):
-            self._without_get = await self._served_socket()
-            message = "the kubelet does not answer for single pods; all are listed at each change"
-            log.info(message, extra={"socket": str(self._socket), "error": self._refusal})
 
     def forget(self) -> None:
         """The next time all are listed."""
@@ -127,8 +121,8 @@ class PodRows:
 
     async def _get(
         self, kubelet: PodResources, asked: Iterable[PodName], ended: Iterable[Pod], pods: Mapping[str, Pod]
-    ) -> bool:
-        """False where the kubelet refuses to say."""
+    ) -> PodResourcesRefused | None:
+        """How the kubelet refuses to say, if it does."""
         found, names = RowsByPod(), _names(pods.values())
         for name in sorted(asked):
             self.calls += 1
@@ -136,8 +130,7 @@ class PodRows:
                 held = await kubelet.get_pod(*name)
             except PodResourcesRefused as exc:
                 if name in names:
-                    self._refusal = str(exc)
-                    return False
+                    return exc
                 # nor does the API have it
                 continue
             # what the device manager gave to a pod that has ended is free, whatever the kubelet remembers of it
@@ -145,7 +138,17 @@ class PodRows:
         replaced = {*_names(ended), *asked}
         kept = {name: held for name, held in self._rows.items() if name not in replaced}
         self._rows = kept | {name: held for name, held in found.items() if held != _NOTHING}
-        return True
+        return None
+
+    async def _list_refused(
+        self, kubelet: PodResources, now: float, asked: Collection[PodName], refused: PodResourcesRefused
+    ) -> None:
+        """If List has one of those that Get did not answer for, it is Get that is missing, and not the pod."""
+        await self.list(kubelet, now)
+        if not self._rows.keys().isdisjoint(asked):
+            self._without_get = await self._served_socket()
+            message = "the kubelet does not answer for single pods; all are listed at each change"
+            log.info(message, extra={"socket": str(self._socket), "error": str(refused)})
 
     async def _served_socket(self) -> FileIdentity | None:
         try:

@@ -355,3 +355,8 @@ def test_tests_of_mutants_run_in_an_empty_directory(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     trials._Rules(str(tmp_path)).pytest_collection_finish()
     assert (Path.cwd(), [*Path.cwd().iterdir()]) == (tmp_path / "current", [])
+
+
+def test_unit_tests_of_every_program_are_run() -> None:
+    units = Path(__file__).parents[1] / "unit"
+    assert {*trials._FOLDERS} == {f"tests/unit/{path.name}" for path in units.iterdir() if any(path.rglob("test_*.py"))}

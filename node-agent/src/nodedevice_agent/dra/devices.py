@@ -28,7 +28,7 @@ class Device(Struct, frozen=True, gc=False):
 class Slice(Struct, frozen=True):
     """count: how many slices its pool has in that generation. counters: what devices of the pool share, and how much there is.
 
-    omitted: devices that it has beyond what a slice may have. problem: why its devices cannot be decoded; "" where they can.
+    omitted: devices that it has beyond what a slice may have. problem: what its devices are, where they are not known; else "".
     has_attributes: whether those of its devices were kept.
     """
 

@@ -1,12 +1,14 @@
 """The pools of this node's DRA drivers, from their slices: which generation counts, what is missing, what is in two slices. Pure.
 
 The newest generation counts once all its slices are there; until then the last one that was complete is shown. The scheduler gives
-out nothing of an incomplete pool, nor of one in which a device is twice.
+out nothing of a pool that has fewer slices than it says, or more, nor of one in which a device or a set of counters is twice, or a
+device consumes of a counter that is nowhere.
 Source: k8s.io/dynamic-resource-allocation structured/internal, GatherPools @ 1.37.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct
@@ -30,8 +32,9 @@ class Pool(Struct, frozen=True):
     """The devices are those of the last generation of which every slice was there; without one yet, those of the slices that are.
 
     devices: by name, in order. omitted: how many their slices have beyond what a slice may have. missing: slices of the newest
-    generation.
-    twice: devices that are in two slices, the first few. undecodable: slices whose devices are of an unknown form, the first few.
+    generation. surplus: slices that it has beyond their number by its own word.
+    twice: devices that are in two slices. uncounted: counters that devices consume and no slice has, and sets that two have.
+    unread: slices whose devices are not known; problem: what these are, of the first. Of each the first few.
     shared: how much there is of each counter of each set that devices share.
     """
 
@@ -42,9 +45,12 @@ class Pool(Struct, frozen=True):
     omitted: int = 0
     count: int = 1
     missing: int = 0
+    surplus: int = 0
     is_whole: bool = True
     twice: tuple[str, ...] = ()
-    undecodable: tuple[str, ...] = ()
+    uncounted: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    problem: str = ""
     shared: Mapping[tuple[str, str], Decimal] = {}
 
     @property
@@ -53,7 +59,11 @@ class Pool(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        return self.missing == 0
+        return not self.missing and not self.surplus
+
+    @property
+    def is_valid(self) -> bool:
+        return not self.twice and not self.uncounted
 
 
 class Pools:
@@ -135,36 +145,58 @@ def composed(slices: Sequence[Slice], before: Pool | None) -> Pool | None:
         return None
     newest = max(found.generation for found in slices)
     current = sorted((found for found in slices if found.generation == newest), key=lambda found: found.name)
-    usable = [found for found in current if not found.problem]
+    usable, unread = [found for found in current if not found.problem], [found for found in current if found.problem]
     count = max(found.count for found in current)
-    missing, undecodable = max(count - len(usable), 0), tuple(found.name for found in current if found.problem)
+    missing, surplus = max(count - len(usable), 0), max(len(current) - count, 0)
     if missing and before is not None and before.is_whole:
-        return replace(before, count=count, missing=missing, undecodable=undecodable[:MAX_NAMED])
-    return _of_slices(usable or current[:1], count, missing, undecodable[:MAX_NAMED])
+        shown = before
+    else:
+        shown = _of_slices(usable or current[:1], is_whole=not missing)
+    return replace(
+        shown,
+        count=count,
+        missing=missing,
+        surplus=surplus,
+        unread=tuple(found.name for found in unread[:MAX_NAMED]),
+        problem=unread[0].problem if unread else "",
+    )
 
 
-def _of_slices(slices: Sequence[Slice], count: int, missing: int, undecodable: tuple[str, ...]) -> Pool:
+def _of_slices(slices: Sequence[Slice], *, is_whole: bool) -> Pool:
     devices: dict[str, Device] = {}
     where: dict[str, str] = {}
     twice: dict[str, str] = {}
-    shared: dict[tuple[str, str], Decimal] = {}
     for found in slices:
         for device in found.devices:
             if device.name in where:
                 twice[device.name] = f"{device.name} in {where[device.name]} and {found.name}"
             else:
                 devices[device.name], where[device.name] = device, found.name
-        shared.update({(set_name, name): most for set_name, name, most in found.counters})
+    shared = {(set_name, name): most for found in slices for set_name, name, most in found.counters}
+    uncounted = _uncounted(slices, shared) if is_whole else ()
     return Pool(
         slices[0].driver,
         slices[0].pool,
         slices[0].generation,
         {name: devices[name] for name in sorted(devices)},
         sum(found.omitted for found in slices),
-        count,
-        missing,
-        not missing,
-        tuple(twice[name] for name in sorted(twice)[:MAX_NAMED]),
-        undecodable,
-        shared,
+        is_whole=is_whole,
+        twice=tuple(twice[name] for name in sorted(twice)[:MAX_NAMED]),
+        uncounted=tuple(islice(uncounted, MAX_NAMED)),
+        shared=shared,
     )
+
+
+def _uncounted(slices: Sequence[Slice], shared: Collection[tuple[str, str]]) -> Iterator[str]:
+    """Sets of counters that two slices have, and counters that none has."""
+    where: dict[str, str] = {}
+    for found in slices:
+        for set_name in dict.fromkeys(set_name for set_name, _, _ in found.counters):
+            if set_name in where:
+                yield f"{set_name} in {where[set_name]} and {found.name}"
+            where[set_name] = found.name
+    for found in slices:
+        for device in found.devices:
+            for set_name, name, _ in device.consumes:
+                if (set_name, name) not in shared:
+                    yield f"{name} of {set_name} for {device.name}"

@@ -41,6 +41,9 @@ MAX_SHARED_COUNTERS: Final = 512
 MAX_COUNTERS: Final = 128
 _NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 _MAX_NUMA_NODE: Final = 1023
+# why devices of a slice are not known
+_UNKNOWN_FORM: Final = "are of a form that this release does not know"
+_NO_ROOM: Final = "are not read, as the ResourceSlices of this node are too large in sum"
 
 _Value = str | int | bool
 
@@ -139,13 +142,13 @@ class _Device(Struct):
 def slice_of(found: ResourceSliceObject, *, with_attributes: bool = True) -> Slice:
     """Its devices decoded. with_attributes: False where there is no room for them."""
     spec = found.spec or _NO_SPEC
-    problem = "the ResourceSlices of this node are too large in sum" if found.is_left_out else ""
+    problem = _NO_ROOM if found.is_left_out else ""
     devices, counters = list[_Device](), list[_CounterSet]()
     try:
         devices = decode(spec.devices, list[_Device] | None) or []
         counters = decode(spec.sharedCounters, list[_CounterSet] | None) or []
-    except Undecodable as exc:
-        problem = str(exc)
+    except Undecodable:
+        problem = _UNKNOWN_FORM
     named = [device for device in devices if 0 < len(device.name) <= MAX_NAME]
     texts: dict[str, str] = {}
     return Slice(

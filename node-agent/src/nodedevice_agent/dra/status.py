@@ -115,7 +115,7 @@ def _administered(row: AllocationStatus) -> set[str]:
 
 def _gives_out(pool: Pool, found: Offered) -> bool:
     """Whether the scheduler gives any of it out. That it does not for a moment, while a generation comes in parts, is not shown."""
-    return pool.is_whole and not pool.twice and (pool.is_complete or not found.is_late)
+    return pool.is_whole and pool.is_valid and (pool.is_complete or not found.is_late)
 
 
 def _available(pool: Pool, held: Collection[str], unhealthy: Collection[str]) -> int:
@@ -237,6 +237,10 @@ def _registered(found: Offered) -> ConditionValue:
         twice = ", ".join(found.pool.twice)
         message = f"the scheduler gives out none of these devices, as one is in two ResourceSlices of its pool: {twice}"
         wrong.append((Reason.DEVICES_REFUSED, f"{message}; its driver has to publish each once"))
+    if found.pool.uncounted:
+        message = "the scheduler gives out none of these devices, as counters that they share are missing in their pool, or twice"
+        named = ", ".join(found.pool.uncounted)
+        wrong.append((Reason.DEVICES_REFUSED, f"{message}: {named}; its driver has to publish each set of them once"))
     if not found.pool.is_complete and found.is_late:
         wrong.append((Reason.POOL_INCOMPLETE, _incomplete(found.pool)))
     if wrong:
@@ -246,18 +250,27 @@ def _registered(found: Offered) -> ConditionValue:
 
 
 def _incomplete(pool: Pool) -> str:
+    """The scheduler may know of slices that the agent does not, or read them."""
+    if not pool.missing:
+        return (
+            f"the pool {pool.name} has {pool.count + pool.surplus} ResourceSlices in its newest generation, and {pool.count} by "
+            "their own word: until its driver has deleted the others the scheduler gives out none of these devices"
+        )
     shown = (
         "the devices of the last complete generation are shown"
         if pool.is_whole
         else "only the devices of the others are shown"
     )
-    why = "the driver has not published all of them, or some for other nodes"
-    if pool.undecodable:
-        why = f"the devices of {', '.join(pool.undecodable)} are of a form that this release does not know"
-    return (
-        f"{pool.missing} of {pool.count} ResourceSlices of the pool {pool.name} are missing in its newest generation, and {shown}: "
-        f"{why}; until then the scheduler gives out none of them"
+    why = (
+        "until the driver has published all of them the scheduler gives out none of these devices; or they are not of this node "
+        "alone, and in no NodeDevice"
     )
+    if pool.unread:
+        why = f"the devices of {', '.join(pool.unread)} {pool.problem}; the scheduler may give them out all the same"
+    missing = (
+        f"{pool.missing} of {pool.count} ResourceSlices of the pool {pool.name} are missing in its newest generation"
+    )
+    return f"{missing}, and {shown}: {why}"
 
 
 def _no_cordon(found: Offered, pool: Pool) -> str:

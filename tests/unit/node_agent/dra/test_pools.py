@@ -7,7 +7,7 @@ from msgspec import structs
 from nodedevice_agent.dra import pools
 from nodedevice_agent.dra.pools import Pool, Pools
 
-from tests.unit.node_agent.dra.published import DRIVER, NODE, a_slice, device
+from tests.unit.node_agent.dra.published import DRIVER, NODE, Json, a_slice, device
 
 KEY = (DRIVER, NODE)
 
@@ -133,12 +133,50 @@ def test_a_device_in_two_slices_is_there_once_and_named() -> None:
     assert pool_of(again) == pool
 
 
+def counted(name: str, *counters: str) -> Json:
+    """A device that consumes of these."""
+    return device(name, consumesCounters=[{"counterSet": "gpu", "counters": {each: {"value": 1} for each in counters}}])
+
+
+def counters(*names: str) -> list[Json]:
+    return [{"name": "gpu", "counters": {name: {"value": 2} for name in names}}]
+
+
+def test_a_pool_with_more_slices_than_it_says_is_incomplete() -> None:
+    found = Pools()
+    for name in ("s0", "s1"):
+        found.put(a_slice(name, [name]))
+    pool = pool_of(found)
+    assert (names_of(found), pool.count, pool.missing, pool.surplus) == (["s0", "s1"], 1, 0, 1)
+    assert (pool.is_complete, pool.is_whole) == (False, True)
+    # a driver that adds one changes the number in one slice after the other
+    found.put(a_slice("s1", ["s1"], count=2))
+    assert (pool_of(found).surplus, pool_of(found).is_complete) == (0, True)
+    found.put(a_slice("s1", ["s1"]))
+    found.remove("s0")
+    assert (names_of(found), pool_of(found).surplus, pool_of(found).is_complete) == (["s1"], 0, True)
+
+
+def test_counters_that_are_nowhere_or_twice_make_a_pool_invalid() -> None:
+    found = Pools()
+    found.put(a_slice("s0", [counted("a", "memory"), counted("b", "cores", "copies"), "c"], count=2))
+    # they may be in the slice that is not there yet
+    assert pool_of(found).is_valid
+    found.put(a_slice("s1", count=2, sharedCounters=counters("memory", "cores", "copies")))
+    assert (pool_of(found).uncounted, pool_of(found).is_valid) == ((), True)
+    found.put(a_slice("s1", count=2, sharedCounters=counters("memory")))
+    assert (pool_of(found).uncounted, pool_of(found).is_valid) == (("cores of gpu for b", "copies of gpu for b"), False)
+    found.put(a_slice("s1", count=3, sharedCounters=counters("memory", "cores")))
+    found.put(a_slice("s2", count=3, sharedCounters=counters("copies")))
+    assert pool_of(found).uncounted == ("gpu in s1 and s2",)
+
+
 def test_one_of_an_unknown_form_is_missing_by_name() -> None:
     found = Pools()
     found.put(a_slice("s0", ["a"]))
     found.put(a_slice("s0", [{"name": 7}], generation=2))
     pool = pool_of(found)
-    assert (names_of(found), pool.missing, pool.undecodable) == (["a"], 1, ("s0",))
+    assert (names_of(found), pool.missing, pool.unread) == (["a"], 1, ("s0",))
     found.put(a_slice("s1", [{"name": 7}], pool="other"))
     other = pool_of(found, (DRIVER, "other"))
     assert ([*other.devices], other.missing, other.is_whole) == ([], 1, False)

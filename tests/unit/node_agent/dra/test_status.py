@@ -9,6 +9,7 @@ from msgspec import to_builtins
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.dra import status
 from nodedevice_agent.dra.pools import Pool, Pools
+from nodedevice_agent.dra.slices import slice_of
 from nodedevice_agent.dra.status import (
     Offered,
     attributes_of,
@@ -23,7 +24,7 @@ from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.names import Condition, Reason
 from nodedevice_api.nodedevice import AllocationStatus, ClaimedDevice, NodeDeviceStatus
 
-from tests.unit.node_agent.dra.published import DRIVER, NODE, Json, a_slice, device, row
+from tests.unit.node_agent.dra.published import DRIVER, NODE, Json, a_slice, device, published, row
 from tests.unit.node_agent.kube import crd_rules
 from tests.unit.node_agent.kube.shown_status import MAX_OBJECT_BYTES, MONDAY, TUESDAY
 
@@ -278,6 +279,34 @@ def test_an_incomplete_pool_is_only_reported_once_it_is_late() -> None:
     pools.put(a_slice("s", [{"name": 7}], generation=2))
     message = condition_of(offered(pools.get(KEY), is_late=True))[2]
     assert "last complete generation are shown: the devices of s are of a form" in message
+    assert "gives out none" not in message
+    pools.put(slice_of(lighter := published("s", ["a"], generation=3)))
+    lighter.lighten()
+    pools.put(slice_of(lighter))
+    assert "the devices of s are not read" in condition_of(offered(pools.get(KEY), is_late=True))[2]
+
+
+def test_a_pool_with_too_many_slices_says_how_many() -> None:
+    pools = Pools()
+    for name in ("s0", "s1"):
+        pools.put(a_slice(name, [name]))
+    # for a moment it may have them while a driver changes it
+    assert numbers(offered(pools.get(KEY)))[3] == 2
+    found = offered(pools.get(KEY), is_late=True)
+    assert numbers(found)[3] == 0
+    _, reason, message = condition_of(found)
+    assert reason == Reason.POOL_INCOMPLETE
+    assert message.startswith(
+        f"the pool {NODE} has 2 ResourceSlices in its newest generation, and 1 by their own word: until"
+    )
+
+
+def test_counters_that_are_nowhere_are_named() -> None:
+    found = offered(pool_of(part("a", 1), "b"))
+    assert numbers(found)[3] == 0
+    _, reason, message = condition_of(found)
+    assert reason == Reason.DEVICES_REFUSED
+    assert "missing in their pool, or twice: slices of gpu-0 for a; its driver" in message
 
 
 def test_a_device_in_two_slices_is_named_with_both() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,29 +12,18 @@ import grpc.aio
 import pytest
 from google.protobuf import json_format
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
+from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.podresources import server
 from nodedevice_agent.podresources.server import PodResourcesServer
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2 as alpha_pb2
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2_grpc as alpha_pb2_grpc
 
-from tests.fakes.hosted_manager import HostedManager, hosted
-from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.sockets import left_behind
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, container, init, pod, sidecar
 
-RESOURCE = "example.com/fake"
-WANTS_ONE = {RESOURCE: 1}
-POD = Pod(
-    "uid-1",
-    "default",
-    "train",
-    (
-        Container("prepare", ContainerKind.INIT, WANTS_ONE),
-        Container("proxy", ContainerKind.SIDECAR, WANTS_ONE),
-        Container("main", ContainerKind.APP, WANTS_ONE),
-        Container("logger"),
-    ),
-)
+CONTAINERS = (init("prepare"), sidecar("proxy"), container("main", gpu=1), container("logger"))
 
 
 class Clock:
@@ -70,9 +59,16 @@ class Monitor:
         request = api_pb2.AllocatableResourcesRequest()
         return json_format.MessageToDict(await self._call(self._v1.GetAllocatableResources, request))
 
+    # -- without giving the rate limit time
+
     async def list_at_once(self) -> Any:
-        """Without giving the rate limit time."""
         return await self._v1.List(api_pb2.ListPodResourcesRequest(), timeout=60)
+
+    async def alpha_list_at_once(self) -> Any:
+        return await self._alpha.List(alpha_pb2.ListPodResourcesRequest(), timeout=60)
+
+    async def allocatable_at_once(self) -> Any:
+        return await self._v1.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), timeout=60)
 
     async def _call(self, method: Any, request: Any) -> Any:
         self.clock.seconds += 1.0
@@ -80,76 +76,90 @@ class Monitor:
 
 
 @asynccontextmanager
-async def monitored(manager: HostedManager, socket: Path) -> AsyncIterator[Monitor]:
+async def monitored(scenario: Scenario, path: Path) -> AsyncIterator[Monitor]:
     clock, known = Clock(), asyncio.Event()
     known.set()
-    server = PodResourcesServer(socket, manager.manager, are_pods_known=known.is_set, clock=clock)
-    async with grpc.aio.insecure_channel(f"unix:{socket}", [("grpc.default_authority", "localhost")]) as channel:
-        monitor = Monitor(channel, clock, known)
-        await server.start()
-        yield monitor
-        await server.stop()
+    served = PodResourcesServer(path, scenario.manager, are_pods_known=known.is_set, clock=clock)
+    async with grpc.aio.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as channel:
+        await served.start()
+        try:
+            yield Monitor(channel, clock, known)
+        finally:
+            await served.stop()
 
 
 @pytest.fixture
-async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
+def scenario() -> Scenario:
     """With a plugin of three devices, one of them on two NUMA nodes, one without any."""
-    async with hosted(tmp_path) as manager:
-        devices = {"a": FakeDevice(numa_nodes=(0, 1)), "b": FakeDevice(), "c": FakeDevice(healthy=False)}
-        plugin = FakePlugin(RESOURCE, devices)
-        await manager.register(plugin)
-        yield manager
-        await plugin.stop()
+    return Scenario.with_plugin([Device("a", numa_nodes=(0, 1)), "b", Device("c", healthy=False)])
 
 
 @pytest.fixture
-async def monitor(manager: HostedManager, tmp_path: Path) -> AsyncIterator[Monitor]:
-    async with monitored(manager, tmp_path / "pod-resources" / "kubelet.sock") as monitor:
+async def monitor(scenario: Scenario, tmp_path: Path) -> AsyncIterator[Monitor]:
+    async with monitored(scenario, tmp_path / "pod-resources" / "kubelet.sock") as monitor:
         yield monitor
 
 
 def on(device_id: str, *nodes: int) -> list[dict[str, Any]]:
     """The entries of one device: a node each, or one without topology. int64 is a string in JSON, 0 is left out."""
-    plain = {"resourceName": RESOURCE, "deviceIds": [device_id]}
+    plain = {"resourceName": GPU, "deviceIds": [device_id]}
     return [{**plain, "topology": {"nodes": [{"ID": str(n)} if n else {}]}} for n in nodes] or [plain]
 
 
 @pytest.mark.kubelet("scenario 76", "scenario 77", "scenario 83", "scenario 92")
-async def test_list_get_and_allocatable_with_all_kinds_of_containers(manager: HostedManager, monitor: Monitor) -> None:
-    manager.pods(POD)
-    await manager.until(lambda: manager.available(RESOURCE) == 0)
+async def test_list_get_and_allocatable_with_all_kinds_of_containers(scenario: Scenario, monitor: Monitor) -> None:
+    scenario.run(pod("train", *CONTAINERS))
     # the sidecar, which came next, reuses the init container's device
     proxy = {"name": "proxy", "devices": on("a", 0, 1)}
     main = {"name": "main", "devices": on("b")}
-    pod = {"name": "train", "namespace": "default", "containers": [proxy, main, {"name": "logger"}]}
-    assert await monitor.pods() == {"podResources": [pod]}
-    assert await monitor.pod("train") == {"podResources": pod}
+    train = {"name": "train", "namespace": "default", "containers": [proxy, main, {"name": "logger"}]}
+    assert await monitor.pods() == {"podResources": [train]}
+    assert await monitor.pod("train") == {"podResources": train}
     assert await monitor.allocatable() == {"devices": [*on("a", 0, 1), *on("b")]}
-    plain = {"name": "main", "devices": [{"resourceName": RESOURCE, "deviceIds": ["b"]}]}
+    plain = {"name": "main", "devices": [{"resourceName": GPU, "deviceIds": ["b"]}]}
     alpha = {"name": "train", "namespace": "default", "containers": [plain, {"name": "logger"}]}
     assert await monitor.alpha_pods() == {"podResources": [alpha]}
 
 
+@pytest.mark.parametrize("most", [2, 3])
+async def test_a_long_answer_is_made_in_a_thread(
+    most: int, scenario: Scenario, monitor: Monitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two devices are not many, three are: of all pods together."""
+    asked: list[bool] = []
+
+    async def noted(is_long: bool, make: Callable[[], Any]) -> Any:
+        asked.append(is_long)
+        return make()
+
+    scenario.lists(["a", "b", "c"])
+    scenario.run(pod("two", gpu=2), pod("one", gpu=1))
+    monkeypatch.setattr(server, "in_thread_if", noted)
+    monkeypatch.setattr(server, "_MOST_IN_LOOP", most)
+    for ask in (monitor.pods, monitor.alpha_pods, monitor.allocatable, lambda: monitor.pod("two")):
+        await ask()
+    assert asked == [most < 3] * 3 + [False]
+
+
 @pytest.mark.kubelet("scenario 72")
-async def test_entries_go_when_the_pod_ends_and_reads_change_nothing(manager: HostedManager, monitor: Monitor) -> None:
-    manager.pods(POD)
-    await manager.until(lambda: manager.available(RESOURCE) == 0)
-    before = manager.manager.checkpoint()
+async def test_entries_go_when_the_pod_ends_and_reads_change_nothing(scenario: Scenario, monitor: Monitor) -> None:
+    scenario.run(pod("train", *CONTAINERS))
+    before = scenario.manager.checkpoint()
     for _ in range(3):
         await monitor.pods()
         await monitor.pod("train")
         await monitor.allocatable()
         await monitor.alpha_pods()
-    assert manager.manager.checkpoint() == before
-    manager.host.do(manager.manager.pod_seen(Pod("uid-1", "default", "train", POD.containers, has_ended=True), 0.0))
+    assert scenario.manager.checkpoint() == before
+    scenario.see(pod("train", *CONTAINERS, has_ended=True))
     assert await monitor.pods() == {}
     with pytest.raises(grpc.aio.AioRpcError, match="pod train in namespace default not found"):
         await monitor.pod("train")
 
 
 @pytest.mark.kubelet("behaviour 73", "scenario 75")
-async def test_an_unknown_pod_is_an_error_in_the_kubelets_words(manager: HostedManager, monitor: Monitor) -> None:
-    manager.pods(POD)
+async def test_an_unknown_pod_is_an_error_in_the_kubelets_words(scenario: Scenario, monitor: Monitor) -> None:
+    scenario.see(pod("train"))
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await monitor.pod("train", "elsewhere")
     assert failed.value.code() is grpc.StatusCode.UNKNOWN
@@ -167,50 +177,78 @@ async def test_more_than_the_burst_is_rejected_in_the_kubelets_words(monitor: Mo
     await monitor.pods()
 
 
-async def test_unavailable_until_the_pods_are_known(manager: HostedManager, monitor: Monitor) -> None:
+async def test_both_versions_have_one_rate_limit(monitor: Monitor) -> None:
+    monitor.clock.seconds = 1.0
+    answers = await asyncio.gather(
+        *(monitor.list_at_once() for _ in range(10)), monitor.alpha_list_at_once(), return_exceptions=True
+    )
+    assert len([answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]) == 1
+    # a hundredth of a second is one more
+    monitor.clock.seconds += 0.011
+    await monitor.alpha_list_at_once()
+
+
+async def test_unavailable_until_the_pods_are_known(monitor: Monitor) -> None:
     monitor.are_pods_known.clear()
     for ask in (monitor.pods, monitor.alpha_pods, lambda: monitor.pod("train")):
-        with pytest.raises(grpc.aio.AioRpcError) as failed:
+        with pytest.raises(grpc.aio.AioRpcError, match="the pods of this node are not known yet") as failed:
             await ask()
         assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
     assert len((await monitor.allocatable())["devices"]) == 3
 
 
+def counted() -> dict[tuple[str, ...], float]:
+    """Calls by version and method, errors by their code, too."""
+    families = [*metrics.POD_RESOURCES_REQUESTS.collect(), *metrics.POD_RESOURCES_ERRORS.collect()]
+    samples = [sample for family in families for sample in family.samples if sample.name.endswith("_total")]
+    return {tuple(sample.labels.values()): sample.value for sample in samples}
+
+
 @pytest.mark.kubelet("scenario 106")
 async def test_calls_and_errors_are_counted(monitor: Monitor) -> None:
-    def count(version: str, method: str) -> tuple[float, float]:
-        errors = metrics.POD_RESOURCES_ERRORS.labels(version, method, "UNKNOWN")._value.get()
-        return metrics.POD_RESOURCES_REQUESTS.labels(version, method)._value.get(), errors
-
-    before = count("v1", "get"), count("v1", "list"), count("v1alpha1", "list"), count("v1", "get_allocatable")
-    with pytest.raises(grpc.aio.AioRpcError):
-        await monitor.pod("unknown")
+    before = counted()
     await monitor.pods()
     await monitor.alpha_pods()
     await monitor.allocatable()
-    after = count("v1", "get"), count("v1", "list"), count("v1alpha1", "list"), count("v1", "get_allocatable")
-    grown = [(a[0] - b[0], a[1] - b[1]) for a, b in zip(after, before, strict=True)]
-    assert grown == [(1, 1), (1, 0), (1, 0), (1, 0)]
+    with pytest.raises(grpc.aio.AioRpcError):
+        await monitor.pod("unknown")
+    monitor.are_pods_known.clear()
+    for ask in (monitor.pods, monitor.alpha_pods, lambda: monitor.pod("unknown")):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await ask()
+    await asyncio.gather(*(monitor.allocatable_at_once() for _ in range(11)), return_exceptions=True)
+    grown = {labels: value - before.get(labels, 0) for labels, value in counted().items()}
+    assert {labels: value for labels, value in grown.items() if value} == {
+        ("v1", "list"): 2,
+        ("v1", "list", "UNAVAILABLE"): 1,
+        ("v1", "get"): 2,
+        ("v1", "get", "UNKNOWN"): 1,
+        ("v1", "get", "UNAVAILABLE"): 1,
+        ("v1", "get_allocatable"): 12,
+        ("v1", "get_allocatable", "RESOURCE_EXHAUSTED"): 2,
+        ("v1alpha1", "list"): 2,
+        ("v1alpha1", "list", "UNAVAILABLE"): 1,
+    }
 
 
-async def test_only_root_reads_and_a_stale_socket_is_replaced(manager: HostedManager, tmp_path: Path) -> None:
-    path = tmp_path / "pr" / "kubelet.sock"
-    async with monitored(manager, path) as monitor:
+async def test_only_root_reads_and_a_stale_socket_is_replaced(scenario: Scenario, tmp_path: Path) -> None:
+    path = tmp_path / "made" / "pr" / "kubelet.sock"
+    async with monitored(scenario, path) as monitor:
         assert await monitor.pods() == {}
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o750
-        kept = path.rename(path.with_name("kept"))
+    assert not path.exists()
     # as after a kill: the file exists and no process serves it
-    kept.rename(path)
-    async with monitored(manager, path) as monitor:
+    left_behind(path)
+    async with monitored(scenario, path) as monitor:
         assert await monitor.pods() == {}
     assert not path.exists()
 
 
-async def test_a_socket_that_another_process_serves_is_kept(manager: HostedManager, tmp_path: Path) -> None:
+async def test_a_socket_that_another_process_serves_is_kept(scenario: Scenario, tmp_path: Path) -> None:
     path = tmp_path / "kubelet.sock"
-    async with monitored(manager, path) as monitor:
-        other = PodResourcesServer(path, manager.manager, are_pods_known=lambda: True, clock=Clock())
+    async with monitored(scenario, path) as monitor:
+        other = PodResourcesServer(path, scenario.manager, are_pods_known=lambda: True, clock=Clock())
         with pytest.raises(AgentSettingsError, match="another process serves it"):
             await other.start()
         await other.stop()
@@ -221,14 +259,34 @@ async def test_a_socket_that_another_process_serves_is_kept(manager: HostedManag
     ("name", "why"),
     [
         pytest.param("file", "not a socket", id="a file exists"),
+        pytest.param("link", "not a socket", id="a link to nothing exists"),
         pytest.param("file/kubelet.sock", "File exists .*/file", id="no directory"),
         pytest.param("x" * 108, "at most 107 bytes", id="too long"),
     ],
 )
-async def test_an_unusable_path_is_an_error(manager: HostedManager, tmp_path: Path, name: str, why: str) -> None:
+async def test_an_unusable_path_is_an_error(scenario: Scenario, tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "file").write_text("kept")
-    server = PodResourcesServer(tmp_path / name, manager.manager, are_pods_known=lambda: True, clock=Clock())
-    with pytest.raises(AgentSettingsError, match=why):
-        await server.start()
-    await server.stop()
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    path = tmp_path / name
+    served = PodResourcesServer(path, scenario.manager, are_pods_known=lambda: True, clock=Clock())
+    words = f"^--pod-resources-socket {path} cannot be used: .*{why}.*; give another path, or an empty one to disable the service$"
+    with pytest.raises(AgentSettingsError, match=words):
+        await served.start()
+    await served.stop()
     assert (tmp_path / "file").read_text() == "kept"
+    assert (tmp_path / "link").is_symlink()
+
+
+async def test_a_socket_whose_mode_cannot_be_set_is_an_error_and_does_not_stay(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    path = tmp_path / "kubelet.sock"
+    served = PodResourcesServer(path, scenario.manager, are_pods_known=lambda: True, clock=Clock())
+    monkeypatch.setattr("os.chmod", refused)
+    with pytest.raises(AgentSettingsError, match="Operation not permitted"):
+        await served.start()
+    await served.stop()
+    assert not path.exists()

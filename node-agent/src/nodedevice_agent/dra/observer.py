@@ -76,8 +76,9 @@ class DriverObserver:
         # of those that are known: the resource version, and when the next may be decoded
         self._versions: dict[str, str] = {}
         self._pace: dict[str, TokenBucket] = {}
-        # the names in a list whose slices are not all decoded
+        # the names in a list whose slices are not all decoded, and of which not: later changes of the others are not waited for
         self._listed: frozenset[str] | None = None
+        self._awaited = set[str]()
         self._is_changed = asyncio.Event()
         self._stored = dict(served.names)
         self._may_store = asyncio.Event()
@@ -146,7 +147,7 @@ class DriverObserver:
             for name, each in found.items()
             if self._versions.get(name) != each.metadata.resourceVersion or name in self._waiting
         }
-        self._listed = frozenset(found)
+        self._listed, self._awaited = frozenset(found), {*self._waiting}
         self._is_changed.set()
 
     def updated(self, found: ResourceSliceObject) -> None:
@@ -193,9 +194,10 @@ class DriverObserver:
                 continue
             if name in self._waiting:
                 del self._waiting[name]
+                self._awaited.discard(name)
                 self._take(name, found, now)
                 await asyncio.sleep(0)
-        if self._listed is not None and self._listed.isdisjoint(self._waiting):
+        if self._listed is not None and not self._awaited:
             listed, self._listed = self._listed, None
             self._forget_all_but(listed)
             self._published(self.served.synced(listed, self._now()))

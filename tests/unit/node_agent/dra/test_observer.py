@@ -54,6 +54,23 @@ async def test_without_a_change_nothing_is_done(node: Node) -> None:
 # -- a driver without pause -----------------------------------------------------------------------------------------------------
 
 
+async def test_after_a_break_what_is_gone_ends_beside_drivers_without_pause(node: Node) -> None:
+    await node.put("gone", "a")
+    async with node.running():
+        for version in range(1, 300):
+            await node.put("s0", "b", driver="s0.example.com", generation=version, version=version)
+            if version > 95:
+                # when that of the other one is not read
+                await node.put("s1", "b", driver="s1.example.com", generation=version, version=version)
+            if version == 200:
+                # ... which the watch has missed
+                del node.api.slices["gone"]
+                assert node.api.handler is not None
+                node.api.handler.synced([*node.api.slices.values()], 2)
+            await later(0.1)
+        assert node.devices() == []
+
+
 async def test_of_many_generations_a_few_are_decoded_and_the_last_one_counts(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,7 @@ async def test_what_it_starts_with(runtime: str, node: Node, monkeypatch: pytest
         assert agent._observer is not None
         assert publisher._sources == agent._sources
         assert agent._observer.served in [getattr(source, "_served", None) for source in publisher._sources]
+        assert agent._observer in agent._reader._subscribers
         socket = node.folder / "state/pod-resources/kubelet.sock"
         assert socket.is_socket()
     assert not socket.exists()

@@ -191,8 +191,20 @@ def test_of_a_resource_that_no_node_has_nothing_stays(rules: PartRules | None) -
     assert (known._views, known._with_parts, known._names, known._resources) == ({}, {}, {}, {})
 
 
-def test_a_mirror_pod_is_counted_under_its_static_uid() -> None:
+@pytest.mark.parametrize("is_pod_first", [True, False])
+def test_a_mirror_pod_is_counted_under_its_static_uid(is_pod_first: bool) -> None:
     known = fleet(node("a", 80))
+    status = node("a", 30, holders={"hash": (PodHolding(0, 50),)})
+    if not is_pod_first:
+        known.node_changed(status, 0)
     known.pod_changed(pod("p", needs(50), static_uid="hash"), 0)
-    known.node_changed(node("a", 30, holders={"hash": (PodHolding(0, 50),)}), 0)
-    assert reason(known, needs(30)) == ""
+    if is_pod_first:
+        known.node_changed(status, 0)
+    assert (reason(known, needs(30)), known.promised_units()) == ("", {})
+
+
+@pytest.mark.parametrize("static_uid", ["", "hash"])
+def test_a_pod_counts_beside_those_that_a_status_lists(static_uid: str) -> None:
+    known = fleet(node("a", 30, holders={"other": (PodHolding(0, 50),)}))
+    known.pod_changed(pod("p", needs(20), static_uid=static_uid), 0)
+    assert reason(known, needs(20)).endswith("the most is 10")

@@ -83,7 +83,7 @@ class DriverObserver:
         self._stored = dict(served.names)
         self._may_store = asyncio.Event()
         self._problems = LogOnce(log)
-        served.on_forgotten = self._may_store.set
+        served.on_forgotten = self._forgotten
 
     async def run(self) -> None:
         """Follow the slices while the API server has them; none where drivers are not observed any more."""
@@ -258,17 +258,24 @@ class DriverObserver:
 
     def held_known(self) -> None:
         """What containers have is known from now on."""
-        self._published(self.served.held_known(self._now()))
+        self._changed_by_others(self.served.held_known(self._now()))
 
     def held_changed(self, driver: str, pool: str) -> None:
         """Containers have other devices of that pool than before, or other ones of them are healthy."""
-        self._published(self.served.held_changed((driver, pool), self._now()))
-        # there may be a time to wait for
-        self._is_changed.set()
+        self._changed_by_others(self.served.held_changed((driver, pool), self._now()))
 
     def displace(self, resource_names: Collection[str], by: str) -> None:
         """The places of those that drivers have are that name's."""
         self._published(self.served.displaced(resource_names, by))
+
+    def _changed_by_others(self, resource_names: Collection[str]) -> None:
+        self._published(resource_names)
+        # there may be a time to wait for: a pool has no place, as its name is somebody else's by now
+        self._is_changed.set()
+
+    def _forgotten(self) -> None:
+        self._may_store.set()
+        self._is_changed.set()
 
     # -- the file ---------------------------------------------------------------------------------------------------------------
 

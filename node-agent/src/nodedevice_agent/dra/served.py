@@ -80,7 +80,7 @@ class ServedByDrivers:
         # no pod asks for one of these names in its limits
         self.places = Places(self.resources, dict[str, Pod]())
         self.places.are_pods_known = True
-        # called when a pool is forgotten
+        # called when the NodeDevice of a pool is: a pool that is there may have a place again, of another its name ends
         self.on_forgotten: Callable[[], None] = lambda: None
         self.is_off = is_off
         # whether the API server serves DeviceTaintRules
@@ -179,8 +179,9 @@ class ServedByDrivers:
         self.resources.pop(name, None)
         self._cordons.pop(name, None)
         key = self._keys.pop(name, None)
-        if key is not None and key not in self.pools:
-            self._forget_pool(key)
+        if key is not None:
+            if key not in self.pools:
+                self._forget_pool(key)
             self.on_forgotten()
         return True
 

@@ -62,7 +62,9 @@ class Node:
     ) -> None:
         self.api, self.held, self.file = Api(), FakeHeld(), folder / FILE_NAME
         self.published: list[str] = []
-        self.served = ServedByDrivers(NODE, self.held, lambda name: False, known or {}, is_off=is_off)
+        # names that somebody else gives devices out by
+        self.taken: set[str] = set()
+        self.served = ServedByDrivers(NODE, self.held, self.taken.__contains__, known or {}, is_off=is_off)
         watches = cast(Watches, self.api)
         self.observer = DriverObserver(watches, NODE, self.served, self.published.append, self.file)
 

@@ -221,6 +221,11 @@ class NodeDevice:
         """Whose device manager gives the devices out; "" where no agent has written it yet."""
         return self.agent.served_by
 
+    @property
+    def honours_cordons(self) -> bool:
+        """Whether a cordon of a device has an effect: of what the kubelet or a DRA driver gives out, none has."""
+        return self.served_by in ("", BY_NODEDEVICE)
+
     def condition(self, kind: str) -> Condition:
         """The condition of that type; one with an empty status where nobody has written it."""
         return self.conditions.get(kind, NO_CONDITION)

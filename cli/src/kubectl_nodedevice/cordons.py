@@ -77,8 +77,11 @@ def _unknown(found: Sequence[NodeDevice], device_id: str) -> UsageProblem:
     return UsageProblem(f"{node} has no device {device_id}", f"it has {'; '.join(there)}", code="NoSuchDevice")
 
 
-def check_served(found: NodeDevice, device_ids: Sequence[str]) -> None:
-    """Raises UsageProblem where a cordon has no effect, with the way that works."""
+def check_served(found: NodeDevice, device_ids: Sequence[str], *, has_rules: bool) -> None:
+    """Raises UsageProblem where a cordon has no effect, with the way that works.
+
+    has_rules: whether the API server serves DeviceTaintRules for good.
+    """
     away = f"kubectl cordon {found.node} keeps new pods from the whole node"
     if found.served_by == BY_KUBELET:
         problem = f"the kubelet gives out {found.resource} of {found.node}, so that a cordon of a device has no effect"
@@ -87,9 +90,17 @@ def check_served(found: NodeDevice, device_ids: Sequence[str]) -> None:
         )
     if found.served_by == BY_DRA:
         problem = f"a DRA driver offers {found.resource} of {found.node}, so that a cordon of a device has no effect"
-        selector = f"driver: {found.driver}, pool: {found.pool}, device: {device_ids[0] if device_ids else 'ID'}"
-        rule = f"a DeviceTaintRule with deviceSelector {{{selector}}} and a taint of effect NoSchedule does"
-        raise UsageProblem(problem, f"{rule}; {away}", code="ServedByDRA")
+        way = _rule(found, device_ids) if has_rules else "only its driver can, by a taint in its ResourceSlices"
+        raise UsageProblem(problem, f"{way}; {away}", code="ServedByDRA")
+
+
+def _rule(found: NodeDevice, device_ids: Sequence[str]) -> str:
+    """What does the same, of a driver's devices: a rule for each, or one for all of the pool."""
+    selector = f"driver: {found.driver}, pool: {found.pool}"
+    ids = [] if ALL_DEVICES.intersection(device_ids) else [*device_ids]
+    selector += f", device: {ids[0]}" if ids else ""
+    others = f", and one for each of {some(ids[1:], _MOST_NAMED)}" if ids[1:] else ""
+    return f"a DeviceTaintRule with deviceSelector {{{selector}}} and a taint of effect NoSchedule does{others}"
 
 
 def cordon(found: NodeDevice, device_ids: Sequence[str], wanted: Cordon, *, takes_over: bool) -> Change:
@@ -176,6 +187,8 @@ def _of_version(found: NodeDevice, change: Change) -> Change:
 
 def is_in_force(found: NodeDevice, done: Done, before: NodeDevice) -> bool:
     """Whether its agent has honoured what was done. before: the object as it was."""
+    if not found.honours_cordons:
+        return True
     if done.code == CORDONED:
         if done.id in ALL_DEVICES:
             return found.cordoned >= (found.total or 0)

@@ -69,14 +69,16 @@ def holders_of(found: NodeDevice) -> Mapping[str, Sequence[Holder]]:
 
 
 def cordons_of(found: NodeDevice, device_id: str) -> list[Cordon]:
-    """Those that mean this device: of its own ID, of all devices; also those that the agent remembers."""
+    """Those in force that mean this device: of its own ID, of all devices; also those that the agent remembers."""
+    if not found.honours_cordons:
+        return []
     own = {each.id: each for each in (*found.remembered_cordons, *found.cordons)}
     return [each for each in own.values() if each.id == device_id or each.id in ALL_DEVICES]
 
 
 def part_cordons(found: NodeDevice, device: Device) -> list[Cordon]:
     """Cordons of single parts of the device."""
-    if device.parts is None:
+    if device.parts is None or not found.honours_cordons:
         return []
     return [each for each in found.cordons if is_part(each.id, device.id)]
 
@@ -134,7 +136,7 @@ def _use(
     elif holders:
         releasing = all(each.allocation.releasing for each in holders)
         yield (RELEASING, "releasing", since) if releasing else (HELD_BY_POD, "held", since)
-    elif is_first and not cordons_of(found, device.id) and not device.taints:
+    elif is_first and not cordons_of(found, device.id) and not any(each.repels for each in device.taints):
         yield FREE, "free", device.since
 
 

@@ -129,11 +129,22 @@ def test_an_id_that_two_resources_have(run: Run, server: FakeApiServer) -> None:
     assert "not in force yet" in ran.out
 
 
+def _serve_rules(server: FakeApiServer) -> None:
+    """As the API server does since 1.37."""
+    kinds = {"kind": "APIResourceList", "resources": [{"name": "devicetaintrules"}]}
+
+    def rules(request: Request) -> Answer | None:
+        return Answer(200, json.dumps(kinds).encode()) if request.path == "/apis/resource.k8s.io/v1" else None
+
+    server.fault = rules
+
+
 @pytest.mark.parametrize(
     ("served_by", "way"),
     [("kubelet", "docs/device-plugins.md"), ("dra", "DeviceTaintRule with deviceSelector {driver: d, pool: p")],
 )
 def test_what_others_give_out(run: Run, server: FakeApiServer, served_by: str, way: str) -> None:
+    _serve_rules(server)
     found = server.objects[_KIND][1]["status"]
     found |= {"agent": {"servedBy": served_by}, "driver": "d", "pool": "p"}
     for arguments in (["node-b", "--device", "gpu-0"], ["--resource", "example.com/gpu", "--all-nodes", "--yes"]):
@@ -142,6 +153,54 @@ def test_what_others_give_out(run: Run, server: FakeApiServer, served_by: str, w
         assert ran.status == 2
         assert way in ran.err, ran
         assert "kubectl cordon node-b" in ran.err
+
+
+def _offer_by_driver(server: FakeApiServer) -> None:
+    server.objects[_KIND] = server.objects[_KIND][-1:]
+    server.objects[_KIND][0]["status"] |= {"agent": {"servedBy": "dra"}, "driver": "d", "pool": "p"}
+
+
+@pytest.mark.parametrize(
+    ("device_ids", "selector"),
+    [
+        (["gpu-0"], "{driver: d, pool: p, device: gpu-0} and a taint of effect NoSchedule does; kubectl"),
+        (
+            ["gpu-0", "gpu-1"],
+            "{driver: d, pool: p, device: gpu-0} and a taint of effect NoSchedule does, and one for each of gpu-1",
+        ),
+        (["*"], "{driver: d, pool: p} and"),
+        (["all", "gpu-0"], "{driver: d, pool: p} and"),
+    ],
+)
+def test_of_a_drivers_devices_the_rule_that_does_it(
+    run: Run, server: FakeApiServer, device_ids: list[str], selector: str
+) -> None:
+    _offer_by_driver(server)
+    arguments = ["cordon", "node-b", *(word for each in device_ids for word in ("--device", each)), "--reason", "fan"]
+    # ... where the API server serves such rules for good
+    ran = run(*arguments)
+    assert "only its driver can, by a taint in its ResourceSlices; kubectl cordon node-b" in ran.err
+    assert "DeviceTaintRule" not in ran.err
+    _serve_rules(server)
+    assert f"a DeviceTaintRule with deviceSelector {selector}" in run(*arguments).err
+
+
+@pytest.mark.parametrize("device_id", ["gpu-0", "gone", "*"])
+def test_a_cordon_without_effect_can_be_lifted(run: Run, server: FakeApiServer, device_id: str) -> None:
+    _offer_by_driver(server)
+    server.objects[_KIND][0]["spec"]["cordonedDevices"] = [{"id": device_id, "by": "alice"}]
+    ran = run("uncordon", "node-b", "--device", device_id)
+    assert (ran.status, _stored(server, "node-b")) == (0, []), ran
+    assert "not in force" not in ran.out
+    assert "has no effect" in run("uncordon", "node-b", "--device", "gpu-0").err
+
+
+def test_cordons_without_effect_are_lifted_on_all_nodes(run: Run, server: FakeApiServer) -> None:
+    _offer_by_driver(server)
+    server.objects[_KIND][0]["spec"]["cordonedDevices"] = [{"id": "*", "by": "alice"}]
+    ran = run("uncordon", "--resource", "example.com/gpu", "--all-nodes", "--yes")
+    assert "1 node uncordoned: node-b" in ran.out, ran
+    assert "has no effect" in run("uncordon", "--resource", "example.com/gpu", "--all-nodes", "--yes").err
 
 
 def test_all_nodes(run: Run, agents: FakeApiServer) -> None:

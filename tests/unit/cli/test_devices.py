@@ -71,6 +71,15 @@ _HELD_PARTS: Final[dict[str, Any]] = {
             ("Tainted",),
             "tainted NoSchedule: k=v",
         ),
+        # an effect of None keeps no pod off
+        (_state(device("d", taints=[{"key": "k", "effect": "None"}])), ("Tainted", "Free"), "tainted None: k; free"),
+        # ... nor does a cordon of what others give out
+        (_state(device("d"), cordons=[_BY_ALICE], agent={"servedBy": "dra"}), ("Free",), "free"),
+        (
+            _state(device("d", parts=_PARTS), cordons=[{"id": "d::3"}], agent={"servedBy": "kubelet"}),
+            ("PartlyFree",),
+            "11 of 79 free",
+        ),
         (_state(device("d"), allocations=[allocation("p", ("d",), releasing=True)]), ("Releasing",), "releasing"),
     ],
 )

@@ -13,12 +13,12 @@ from typing import Any, Final
 import click
 
 from kubectl_nodedevice import cordons
-from kubectl_nodedevice.api import NODE_DEVICES, path_of
+from kubectl_nodedevice.api import DRA, NODE_DEVICES, path_of
 from kubectl_nodedevice.cluster import ALL_DEVICES, BY_DRA, BY_KUBELET, Cordon, NodeDevice
 from kubectl_nodedevice.cordons import Change, Done
 from kubectl_nodedevice.devices import cordon_words
 from kubectl_nodedevice.errors import FAILED, FINE, NEEDS_YOU, ApiError, Conflict, LoginProblem, UsageProblem
-from kubectl_nodedevice.fields import text_of
+from kubectl_nodedevice.fields import list_of, text_of
 from kubectl_nodedevice.missing import nothing_of
 from kubectl_nodedevice.objects import node_device_of
 from kubectl_nodedevice.reading import Reader
@@ -136,9 +136,30 @@ def _run(session: Session, decide: Decide, verb: str, options: dict[str, Any]) -
         raise nothing_of(work.reader, node, resource)
     chosen = cordons.targets(found, device_ids)
     for each, ids in chosen:
-        cordons.check_served(each, ids)
+        if not _lifts(verb, each):
+            _check_served(session, each, ids)
     lines = [line for each, ids in chosen for line in _one(work, each, ids)]
     return _report(session, lines)
+
+
+def _lifts(verb: str, found: NodeDevice) -> bool:
+    """Whether there are cordons to lift, whoever gives the devices out by now."""
+    return verb == "uncordon" and bool(found.cordons)
+
+
+def _check_served(session: Session, found: NodeDevice, device_ids: Sequence[str]) -> None:
+    """Raises UsageProblem where a cordon has no effect."""
+    has_rules = found.served_by == BY_DRA and _has_rules(session)
+    cordons.check_served(found, device_ids, has_rules=has_rules)
+
+
+def _has_rules(session: Session) -> bool:
+    """Whether the API server serves DeviceTaintRules for good, as it does since 1.37."""
+    try:
+        kinds = list_of(session.api.get("the kinds of DRA", DRA), "resources")
+    except ApiError:
+        return False
+    return any(text_of(each, "name") == "devicetaintrules" for each in kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +243,13 @@ def _data(line: _Line) -> dict[str, Any]:
 
 def _all_nodes(work: _Work, resource: str, verb: str, *, is_sure: bool) -> int:
     """Each node's NodeDevice in turn; one that fails does not keep the others from it."""
-    screen = work.session.screen
+    session, screen = work.session, work.session.screen
     every = work.reader.node_devices(resource=resource)
     if not every:
         raise nothing_of(work.reader, "", resource)
-    found = [each for each in every if each.served_by not in (BY_KUBELET, BY_DRA)]
+    found = [each for each in every if each.served_by not in (BY_KUBELET, BY_DRA) or _lifts(verb, each)]
     if not found:
-        cordons.check_served(every[0], [])
+        _check_served(session, every[0], [])
     _confirm(f"{verb} every device of {resource} on {counted(len(found), 'node')}?", is_sure=is_sure)
     done: list[tuple[NodeDevice, Done]] = []
     failed: list[str] = []

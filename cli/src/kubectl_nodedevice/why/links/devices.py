@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from kubectl_nodedevice.cluster import ALL_DEVICES, BY_NODEDEVICE, Cordon, Device, NodeDevice, PartCounts
+from kubectl_nodedevice.cluster import ALL_DEVICES, Cordon, Device, NodeDevice, PartCounts
 from kubectl_nodedevice.devices import Holder, holders_of, is_part
 from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.explanation import Obstacle
@@ -155,7 +155,7 @@ def _counted(found: NodeDevice, is_away: bool) -> Unit:
 
 def cordons_of(found: NodeDevice) -> tuple[Cordon, ...]:
     """Those in force; of what the kubelet or a DRA driver gives out, none is."""
-    return found.cordons + found.remembered_cordons if found.served_by in ("", BY_NODEDEVICE) else ()
+    return found.cordons + found.remembered_cordons if found.honours_cordons else ()
 
 
 def cordon_on(device: str, cordons: Iterable[Cordon]) -> Cordon | None:

@@ -74,9 +74,9 @@ class Fleet:
 
     def node_gone(self, key: str, now: float) -> None:
         """The NodeDevice of that name is gone."""
-        resource, node = self._names.pop(key, ("", ""))
-        if not node:
+        if (place := self._names.pop(key, None)) is None:
             return
+        resource, node = place
         record = self._views[resource].pop(node).record
         if not self._views[resource]:
             del self._views[resource]
@@ -96,13 +96,13 @@ class Fleet:
         before = self._promises.by_uid.get(pod.uid)
         if before is not None and _is_as_known(before, pod):
             # most pods that a watch shows were bound here a moment ago: their node has as much left as before
-            before.pod, before.is_confirmed = pod, True
+            before.pod = pod
             self._drop(pod.uid)
             return
         listed = before.listed if before is not None and before.node == pod.node else ()
         self._drop(pod.uid)
         self._promises.remove(pod.uid)
-        self._promises.put(Promise(pod.uid, pod.node, pod.needs, _NOTHING, pod, is_confirmed=True, listed=listed))
+        self._promises.put(Promise(pod.uid, pod.node, pod.needs, _NOTHING, pod, listed=listed))
         for resource in self._resources.get(pod.node, ()):
             holders = self._views[resource][pod.node].record.holders
             if pod.uid in holders or (pod.static_uid and pod.static_uid in holders):
@@ -150,7 +150,7 @@ class Fleet:
         """How good each node is, 0 to 10: the best one alone has 10. The pod keeps its parts until its bind, for a while."""
         self.expire(now)
         self._drop(uid)
-        ranks = self._ranks(needs, nodes, 1 if policy == "binpack" else -1)
+        ranks = self._ranks(needs, nodes, is_spread=policy == "spread")
         if not ranks:
             return []
         least = min(ranks.values())
@@ -183,7 +183,7 @@ class Fleet:
                 if uid in self._views[resource][node].record.holders:
                     self._promises.listed(uid, node, resource)
             self._refresh(node)
-        if held not in ("", node):
+        if held != node:
             self._refresh(held)
 
     def confirm(self, uid: str) -> None:
@@ -252,7 +252,7 @@ class Fleet:
     ) -> Steps[list[str]]:
         fitting, failed = list[str](), found.failed
         largest = containers[0].count if len(containers) == 1 else 0
-        nodes_a_turn = max(_CONTAINERS_A_TURN // len(containers), 1)
+        nodes_a_turn = _CONTAINERS_A_TURN // len(containers)
         for number, node in enumerate(found.fitting, start=1):
             if number % nodes_a_turn == 0:
                 yield
@@ -282,17 +282,23 @@ class Fleet:
                 return node
         return ""
 
-    def _ranks(self, needs: PodNeeds, nodes: Sequence[str], sign: int) -> dict[str, tuple[int, int]]:
+    def _ranks(self, needs: PodNeeds, nodes: Sequence[str], *, is_spread: bool) -> dict[str, tuple[int, int]]:
         """For sorting, the best node first."""
         ranks = dict.fromkeys(nodes, (0, 0))
         for resource, containers in needs.of:
             views, whole = self._views.get(resource, {}), at_once(containers)
             for node, (left, free) in ranks.items():
                 view = views.get(node)
-                if view is not None and view.sizes:
-                    one_left, one_free = view.rank(whole)
+                if view is None or not view.sizes:
+                    continue
+                one_left, one_free = view.rank(whole)
+                if one_left < 0:
                     # one where it fits no more comes last
-                    ranks[node] = (left + sign * one_left, free + sign * one_free) if one_left >= 0 else _WORST
+                    ranks[node] = _WORST
+                else:
+                    ranks[node] = (
+                        (left - one_left, free - one_free) if is_spread else (left + one_left, free + one_free)
+                    )
         return ranks
 
     def _plan(self, needs: PodNeeds, node: str, *, with_tentative: bool) -> Assigned | NotFitting:

@@ -19,7 +19,7 @@ GONE_SECONDS: Final = 10.0
 class Promise:
     """made: the parts it was made with. pod: as the API has it, None while no watch has shown it.
 
-    listed: resources of which a status has listed the pod.
+    is_confirmed: the API has answered that it has the binding. listed: resources of which a status has listed the pod.
     is_gone: its pod is gone from the API.
     """
 

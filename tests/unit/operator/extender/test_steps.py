@@ -19,6 +19,7 @@ def test_a_filter_of_many_containers_has_a_turn_every_few_nodes() -> None:
     known = fleet(*(node(name, *[80] * 8) for name in NODES))
     many = needs(*[1] * 64)
     assert turns(known.filter("p", many, NODES, 0)) == 10
+    assert turns(known.filter("p", many, NODES[:3], 0)) == 0
     assert finished(known.filter("p", many, NODES, 0)).fitting == NODES
     assert turns(known.filter("p", needs(1), NODES, 0)) == 0, "of one container nothing is planned"
 

@@ -1,0 +1,110 @@
+"""What the fleet counts of a pod that is asked about, bound or shown more than once, and of one that fits by its percent alone."""
+
+import pytest
+from nodedevice_operator.extender import fleet as fleet_module
+from nodedevice_operator.extender.node_state import View
+from nodedevice_operator.extender.tentative import TENTATIVE_SECONDS
+from nodedevice_operator.extender.verdicts import NotFitting
+from nodedevice_operator.objects.node_parts import PodHolding
+
+from tests.unit.operator.extender.fleets import bind, finished, fleet, given, needs, node, pod, reason
+
+
+def test_a_pod_that_a_status_has_listed_stays_listed_when_it_is_shown_otherwise() -> None:
+    """Its containers have ended, and what it had is free."""
+    known = fleet(node("a", 30, holders={"p": (PodHolding(0, 50),)}))
+    known.pod_changed(pod("p", needs(50), assigned=given("g0", 50)), 0)
+    known.node_changed(node("a", 80), 0)
+    known.pod_changed(pod("p", needs(50, sm_percent=10), assigned=given("g0", 50)), 0)
+    assert reason(known, needs(80)) == ""
+
+
+def test_a_pod_that_is_listed_on_one_node_and_shown_on_another_counts_there() -> None:
+    known = fleet(node("a", 30, holders={"p": (PodHolding(0, 50),)}), node("b", 80))
+    known.pod_changed(pod("p", needs(50), assigned=given("g0", 50)), 0)
+    known.pod_changed(pod("p", needs(50), "b", assigned=given("g0", 50)), 0)
+    assert reason(known, needs(40), "b").endswith("the most is 30")
+
+
+def test_what_a_pod_holds_before_its_bind_ends_when_it_is_shown_elsewhere() -> None:
+    known = fleet(node("a", 80), node("b", 80))
+    assert finished(known.filter("p", needs(50), ["b"], 0)).fitting == ["b"]
+    known.pod_changed(pod("p", needs(50), assigned=given("g0", 50)), 0)
+    assert reason(known, needs(80), "b") == ""
+
+
+def test_a_pod_that_is_gone_and_comes_to_be_bound_after_all_counts_on_its_new_node_alone() -> None:
+    known = fleet(node("a", 80), node("b", 80))
+    bind(known, "p", needs(50))
+    known.pod_gone("p", 0)
+    assert finished(known.filter("p", needs(20), ["a", "b"], 0)).fitting == ["a", "b"], "nothing is promised to it"
+    bind(known, "p", needs(50), "b")
+    # the next bind there shows what is left
+    bind(known, "q", needs(30))
+    assert reason(known, needs(50)) == ""
+    assert reason(known, needs(40), "b").endswith("the most is 30")
+
+
+def test_a_pod_holds_other_parts_than_those_that_others_hold() -> None:
+    known = fleet(node("a", 80, 40))
+    for name, count in (("p", 50), ("q", 30)):
+        assert finished(known.filter(name, needs(count), ["a"], 0)).fitting == ["a"]
+    # 50 and 30 of the larger one
+    assert reason(known, needs(40)) == ""
+
+
+def test_a_score_counts_what_others_hold_until_that_is_over() -> None:
+    known = fleet(node("a", 80), node("b", 80))
+    finished(known.filter("other", needs(50), ["a"], 0))
+    assert known.score("p", needs(20), ["a", "b"], "spread", TENTATIVE_SECONDS - 0.1) == [("a", 5), ("b", 10)]
+    assert known.score("p", needs(20), ["a", "b"], "spread", TENTATIVE_SECONDS) == [("a", 10), ("b", 9)]
+
+
+def test_a_score_is_the_same_again() -> None:
+    """What the pod holds by the first one does not count against itself."""
+    known = fleet(node("a", 80), node("b", 80))
+    first = known.score("p", needs(20), ["a", "b"], "spread", 0)
+    assert known.score("p", needs(20), ["a", "b"], "spread", 0) == first
+
+
+def test_a_pod_that_fits_on_no_node_that_is_scored_holds_nothing() -> None:
+    known = fleet(node("a", 20))
+    assert known.score("p", needs(50), ["a"], "binpack", 0) == [("a", 10)]
+    assert [*known._tentative.nodes()] == []
+    assert reason(known, needs(20)) == ""
+
+
+def test_percent_counts_in_a_bind_and_in_a_preemption() -> None:
+    known = fleet(node("a", 80, sm_percent=1))
+    bind(known, "p", needs(10, sm_percent=60))
+    assert isinstance(known.assign("q", needs(10, sm_percent=50), "a", 0), NotFitting)
+    assert known.assign("q", needs(10, sm_percent=40), "a", 0) == given("g0", 10)
+    assert not known.fits_without(needs(10, sm_percent=50), "a", frozenset())
+    assert known.fits_without(needs(10, sm_percent=50), "a", frozenset({"p"}))
+
+
+@pytest.mark.parametrize(("sm_percent", "problem", "fits"), [(1, "bad", False), (1, "", True), (None, "bad", True)])
+def test_an_annotation_that_is_none_matters_to_a_preemption_where_percent_counts(
+    sm_percent: int | None, problem: str, fits: bool
+) -> None:
+    known = fleet(node("a", 80, sm_percent=sm_percent))
+    assert known.fits_without(needs(1, problem=problem), "a", frozenset()) is fits
+
+
+def test_of_one_container_nothing_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planned(*_: object) -> str:
+        raise AssertionError("planned")
+
+    known = fleet(node("a", 80), node("b", 20))
+    monkeypatch.setattr(View, "verdict", planned)
+    assert [*finished(known.filter("p", needs(50), ["a", "b"], 0)).failed] == ["b"]
+
+
+def test_room_that_comes_soon_is_looked_for_on_a_few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "_MOST_SOON", 2)
+    nodes = ["a", "b", "c"]
+    known = fleet(*(node(name, 0, holders={name: (PodHolding(0, 80),)}) for name in nodes))
+    for name in nodes:
+        known.pod_changed(pod(name, needs(80), name, is_ending=True), 0)
+    # more than any of them will have
+    assert sum(1 for _ in known.filter("p", needs(81), nodes, 1)) == 2

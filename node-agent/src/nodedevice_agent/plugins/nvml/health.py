@@ -189,8 +189,8 @@ def with_xid(health: GpuHealth, xid: int, rules: HealthRules, place: Place | Non
         return _marked_by(health, one)
     if one in health.recent or len(health.recent) >= _MAX_RECENT:
         return health
-    first = is_critical and not _counts(health)
-    return replace(health, recent=(*health.recent, one), marked_at=health.read if first else health.marked_at)
+    marked_at = _read_before(health) if is_critical else health.marked_at
+    return replace(health, recent=(*health.recent, one), marked_at=marked_at)
 
 
 def with_ecc_event(health: GpuHealth, rules: HealthRules) -> GpuHealth:
@@ -245,11 +245,13 @@ def _counts(health: GpuHealth) -> bool:
     return bool(health.mark or health.instance_marks or any(one.is_critical for one in health.recent))
 
 
+def _read_before(health: GpuHealth) -> Reading:
+    """What shows a reset: from the first Xid on its counters of that time."""
+    return health.marked_at if _counts(health) else health.read
+
+
 def _marked(health: GpuHealth, mark: Trouble) -> GpuHealth:
-    """From the first Xid on, its counters of that time show a reset."""
-    if health.mark is not None:
-        return health
-    return replace(health, mark=mark, marked_at=health.marked_at if _counts(health) else health.read)
+    return health if health.mark is not None else replace(health, mark=mark, marked_at=_read_before(health))
 
 
 def _marked_by(health: GpuHealth, one: RecentXid) -> GpuHealth:
@@ -258,9 +260,8 @@ def _marked_by(health: GpuHealth, one: RecentXid) -> GpuHealth:
         return _marked(health, _by_xid(one.xid))
     if any(known.place == one.place for known in health.instance_marks):
         return health
-    marked_at = health.marked_at if _counts(health) else health.read
     marks = (*health.instance_marks, InstanceMark(one.place, _by_xid(one.xid)))
-    return replace(health, instance_marks=marks, marked_at=marked_at)
+    return replace(health, instance_marks=marks, marked_at=_read_before(health))
 
 
 def _baseline(health: GpuHealth, read: Reading) -> Reading:

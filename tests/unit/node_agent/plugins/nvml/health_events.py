@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+import msgspec
 from nodedevice_agent.plugins.nvml import health as h
-from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Reading
+from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Place, Reading
 
 RULES = HealthRules()
 WELL = Reading(energy_mj=1000, ecc_uncorrected=0, recovery_action=0)
@@ -17,14 +18,17 @@ def read(action: int | None, *unsettled: int, energy: int | None = None) -> Read
 
 @dataclass(frozen=True)
 class Xid:
+    """place: of a MIG instance alone."""
+
     number: int
+    place: Place | None = None
 
 
 def after(health: GpuHealth, event: Xid | Reading | str, rules: HealthRules) -> GpuHealth:
     """Events by name: ecc (an ECC error), gone, silent (its UUID cannot be read), cleared (by an administrator)."""
     match event:
-        case Xid(number):
-            return h.with_xid(health, number, rules)
+        case Xid(number, place):
+            return h.with_xid(health, number, rules, place)
         case Reading():
             return h.with_reading(health, event, rules)[0]
         case "ecc":
@@ -39,4 +43,6 @@ def lived(*events: Xid | Reading | str, rules: HealthRules = RULES) -> GpuHealth
     health = GpuHealth()
     for event in events:
         health = after(health, event, rules)
+        # which changes of a record do not check: each field is of its type, as it is kept over a restart
+        assert msgspec.convert(msgspec.to_builtins(health), GpuHealth) == health
     return health

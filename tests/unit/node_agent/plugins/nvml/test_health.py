@@ -160,3 +160,29 @@ def test_what_shows_a_reset() -> None:
     }
     for how, (before, after_it) in words.items():
         assert h.with_reading(lived(before), after_it, RULES)[1] == how
+
+
+INSTANCE = Place(1, 0)
+# marks that come at once, and by a suspicion
+FIRST = ["ecc", Xid(48), Xid(48, INSTANCE), Xid(31), Xid(31, INSTANCE)]
+AT_ONCE = HealthRules(critical_by_setting=frozenset({31}))
+
+
+@pytest.mark.parametrize("first", FIRST, ids=str)
+@pytest.mark.parametrize("then", ["ecc", Xid(79), Xid(31, Place(2, 0))], ids=str)
+def test_a_reset_shows_by_what_was_read_before_the_first_mark(first: Xid | str, then: Xid | str) -> None:
+    """However many follow."""
+    events = Reading(energy_mj=10), first, Reading(energy_mj=20), then, Reading(energy_mj=30)
+    health = lived(*events, rules=AT_ONCE)
+    assert health.marked_at.energy_mj == 10
+    assert h.cleared(health) == GpuHealth(read=Reading(energy_mj=30))
+
+
+@pytest.mark.parametrize("first", FIRST, ids=str)
+def test_a_counter_that_is_read_for_a_mark_alone_is_kept_from_the_first_time(first: Xid | str) -> None:
+    events = Reading(ecc_uncorrected=0), first, Reading(), Reading(energy_mj=20), Reading(energy_mj=30)
+    assert lived(*events, rules=AT_ONCE).marked_at == Reading(energy_mj=20, ecc_uncorrected=0)
+
+
+def test_what_is_read_without_a_mark_is_not_kept() -> None:
+    assert lived(Reading(energy_mj=10), Xid(31), Reading(energy_mj=20)).marked_at == Reading()

@@ -112,11 +112,25 @@ def prepare(path: Path, venv: Path, *, has_own_dependencies: bool) -> Tree:
 def compile_modules(python: Path, path: Path) -> None:
     """Of a tree, and of all that its interpreter may import: what is not compiled is compiled at each start, in memory that stays.
 
-    A node's agent has compiled modules. Here PYTHONDONTWRITEBYTECODE may be set, and who runs first would compile for the others.
+    A node's agent has compiled modules, without docstrings, as the other programs have them with these. Here
+    PYTHONDONTWRITEBYTECODE may be set, and who runs first would compile for the others.
     """
     folders = [str(path / folder) for folder in (*_PACKAGES, "cli", *BENCH) if (path / folder).is_dir()]
     # some libraries have files for other versions of Python, which cannot be compiled
-    command = [str(python), "-m", "compileall", "-qq", "-j", "0", *folders, *_site_folders(python)]
+    command = [
+        str(python),
+        "-m",
+        "compileall",
+        "-qq",
+        "-j",
+        "0",
+        "-o",
+        "0",
+        "-o",
+        "2",
+        *folders,
+        *_site_folders(python),
+    ]
     subprocess.run(command, check=False)
 
 

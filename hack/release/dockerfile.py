@@ -4,8 +4,10 @@ import json
 import re
 import shlex
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 _PROGRAMS = "/usr/local/bin/"
+_SITE = "/opt/nodedevice"
 
 
 @dataclass
@@ -13,12 +15,13 @@ class Stage:
     """The instructions of a Dockerfile that the release carries out itself.
 
     copies: (source, target) of all stages, from the project. programs: by path, those that nodedevice_common.launcher makes.
-    config: as in an OCI image configuration, with the labels.
+    levels: of optimization, at which modules are compiled. config: as in an OCI image configuration, with the labels.
     """
 
     requirements: str = ""
     copies: list[tuple[str, str]] = field(default_factory=list)
     programs: list[str] = field(default_factory=list)
+    levels: list[int] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
     config: dict[str, object] = field(default_factory=dict)
 
@@ -30,6 +33,8 @@ def read(text: str) -> Stage:
     for line in re.sub(r"\\\n", " ", text).splitlines():
         word, _, rest = line.partition(" ")
         match word:
+            case "RUN" if _SITE in (words := json.loads(rest)) and "compileall" in words:
+                stage.levels = [int(level) for option, level in pairwise(words) if option == "-o"] or [0]
             case "" | "#" | "ARG" | "FROM" | "RUN":
                 continue
             case "COPY" if rest.startswith("requirements/"):

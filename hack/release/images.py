@@ -86,7 +86,7 @@ def _install(tree: Path, stage: dockerfile.Stage, root: Path, architecture: str)
     _forget_scripts(site)
     for source, target in stage.copies:
         shutil.copytree(tree / source, root / target.lstrip("/"))
-    compile_folder(site, "/opt/nodedevice")
+    compile_folder(site, "/opt/nodedevice", stage.levels)
     for program in stage.programs:
         path = root / program.lstrip("/")
         launcher.write(path.parent, path.name, _PYTHON)

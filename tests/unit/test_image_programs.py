@@ -42,6 +42,12 @@ def test_the_dockerfile_makes_and_copies_them(image: str) -> None:
     assert made[1:] == ["-I", "/opt/nodedevice/nodedevice_common/launcher.py", "/usr/local/bin", *PROGRAMS[image]]
 
 
+def test_the_agents_modules_are_compiled_without_docstrings_too() -> None:
+    """As it runs without them (nodedevice_agent.__main__), which costs it a compilation of all modules where they are not."""
+    levels = {image: dockerfile.read((ROOT / file).read_text()).levels for image, file in DOCKERFILES.items()}
+    assert levels == {"nodedevice-agent": [0, 2], "nodedevice-operator": [0]}
+
+
 @pytest.mark.parametrize("program", [each for programs in PROGRAMS.values() for each in programs])
 def test_each_starts_by_its_name(program: str, tmp_path: Path) -> None:
     """Made as the Dockerfile makes it: by the file itself, alone."""

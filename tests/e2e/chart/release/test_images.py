@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -108,14 +109,27 @@ def test_the_chart_names_the_images_by_digest(dist: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0 or os.uname().machine != "x86_64", reason="chroot needs root, on amd64")
 @pytest.mark.parametrize("program", _PROGRAMS)
 def test_programs_start_from_their_byte_code(unpacked: dict[tuple[str, str], Unpacked], program: str) -> None:
-    image = unpacked[program, "amd64"]
-    config = image.config["config"]
-    environ = {**dict(pair.split("=", 1) for pair in config["Env"]), "PYTHONVERBOSE": "1"}
-    start = [shutil.which("chroot") or "chroot", str(image.root), *config["Entrypoint"], "--help"]
-    done = subprocess.run(start, env=environ, capture_output=True, text=True, check=False)
+    done = _started(unpacked[program, "amd64"], "--help")
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Usage:" in done.stdout
     module = program.replace("-", "_")
     assert f"# /opt/nodedevice/{module}/__pycache__/" in done.stderr
     # without quotes: compiled from the source just now
     assert f"# code object from /opt/nodedevice/{module}/" not in done.stderr
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0 or os.uname().machine != "x86_64", reason="chroot needs root, on amd64")
+def test_the_agent_runs_without_docstrings_from_byte_code(unpacked: dict[tuple[str, str], Unpacked]) -> None:
+    done = _started(unpacked["nodedevice-agent", "amd64"], "run", "--no-such-option")
+    assert "No such option" in done.stderr
+    assert re.search(r"/opt/nodedevice/nodedevice_agent/cli/__pycache__/run\.cpython-\d+\.opt-2\.pyc", done.stderr)
+    # without quotes: compiled from the source just now, ours, a library's or Python's own
+    assert not re.findall(r"# code object from /(?:opt|usr/lib/python3\.)", done.stderr)
+
+
+def _started(image: Unpacked, *arguments: str) -> subprocess.CompletedProcess[str]:
+    config = image.config["config"]
+    environ = {**dict(pair.split("=", 1) for pair in config["Env"]), "PYTHONVERBOSE": "1"}
+    start = [shutil.which("chroot") or "chroot", str(image.root), *config["Entrypoint"], *arguments]
+    return subprocess.run(start, env=environ, capture_output=True, text=True, check=False)

@@ -42,10 +42,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A container that holds a device. parts: of a device with parts, how many."""
+    """A container that holds a device. parts: of a device with parts, how many. is_admin: it takes the device from nobody."""
 
     allocation: Allocation
     parts: int = 0
+    is_admin: bool = False
 
     @property
     def pod(self) -> str:
@@ -58,14 +59,27 @@ def pod_name(namespace: str, name: str, uid: str = "") -> str:
 
 
 def holders_of(found: NodeDevice) -> Mapping[str, Sequence[Holder]]:
-    """The holders of each device, by its ID."""
+    """By the ID of a device, the containers that have it for use."""
+    everybody = {device_id: [each for each in of if not each.is_admin] for device_id, of in everybody_of(found).items()}
+    return {device_id: of for device_id, of in everybody.items() if of}
+
+
+def everybody_of(found: NodeDevice) -> Mapping[str, Sequence[Holder]]:
+    """The same with those that have it for administration, such as a monitor of all devices."""
     holders: dict[str, list[Holder]] = {}
     for allocation in found.allocations:
+        administered = _administered(allocation)
         for device_id in allocation.device_ids:
-            holders.setdefault(device_id, []).append(Holder(allocation))
+            holders.setdefault(device_id, []).append(Holder(allocation, is_admin=device_id in administered))
         for held in allocation.parts:
             holders.setdefault(held.parent, []).append(Holder(allocation, held.parts))
     return holders
+
+
+def _administered(allocation: Allocation) -> set[str]:
+    """Of several shares of a device one may be for use."""
+    shares = allocation.claim.devices if allocation.claim else ()
+    return {each.id for each in shares if each.admin_access} - {each.id for each in shares if not each.admin_access}
 
 
 def cordons_of(found: NodeDevice, device_id: str) -> list[Cordon]:
@@ -160,5 +174,6 @@ def held_words(holders: Sequence[Holder]) -> str:
     """Pods with their number of parts; - for none."""
     found: dict[str, int] = {}
     for each in holders:
-        found[each.pod] = found.get(each.pod, 0) + each.parts
+        name = f"{each.pod} (admin access)" if each.is_admin else each.pod
+        found[name] = found.get(name, 0) + each.parts
     return ", ".join(f"{pod} ({parts})" if parts else pod for pod, parts in found.items()) or "-"

@@ -36,6 +36,10 @@ _HELD_PARTS: Final[dict[str, Any]] = {
 }
 
 
+def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
+    return {"allocations": [allocation("p", ("d",), claim={"name": "c", "devices": list(shares)})]}
+
+
 @pytest.mark.parametrize(
     ("state", "codes", "text"),
     [
@@ -73,6 +77,10 @@ _HELD_PARTS: Final[dict[str, Any]] = {
         ),
         # an effect of None keeps no pod off
         (_state(device("d", taints=[{"key": "k", "effect": "None"}])), ("Tainted", "Free"), "tainted None: k; free"),
+        # ... nor does a pod that has it for administration
+        (_state(device("d"), **_administered({"id": "d", "adminAccess": True})), ("Free",), "free"),
+        (_state(device("d"), **_administered({"id": "d", "adminAccess": True}, {"id": "d"})), ("Held",), "held"),
+        (_state(device("d"), **_administered({"id": "other", "adminAccess": True})), ("Held",), "held"),
         # ... nor does a cordon of what others give out
         (_state(device("d"), cordons=[_BY_ALICE], agent={"servedBy": "dra"}), ("Free",), "free"),
         (
@@ -96,6 +104,22 @@ def test_who_holds_it(run: Run, server: FakeApiServer) -> None:
     assert "gpu-0   held" in (out := run("devices", "--node", "node-a").out)
     assert "default/try" in out
     assert "node-b" not in out
+
+
+def test_who_has_it_for_administration_is_shown_beside_who_holds_it(run: Run, server: FakeApiServer) -> None:
+    of_all = {"name": "all", "devices": [{"id": "gpu-0", "adminAccess": True}, {"id": "gpu-1", "adminAccess": True}]}
+    held = server.objects[_KIND][1]["status"].setdefault("allocations", [])
+    held += [allocation("monitor", ("gpu-0", "gpu-1"), claim=of_all), allocation("job", ("gpu-1",))]
+    lines = run("devices", "--node", "node-b").out.splitlines()
+    assert "free" in lines[1]
+    assert "default/monitor (admin access)" in lines[1]
+    assert "held" in lines[2]
+    assert "default/monitor (admin access), default/job" in lines[2]
+    items = json.loads(run("devices", "--node", "node-b", "-o", "json").out)["items"]
+    assert [[(h["pod"], h["adminAccess"]) for h in each["holders"]] for each in items] == [
+        [("monitor", True)],
+        [("monitor", True), ("job", False)],
+    ]
 
 
 def test_those_that_are_left_out_are_counted(run: Run, server: FakeApiServer) -> None:

@@ -8,7 +8,17 @@ from typing import Any
 import click
 
 from kubectl_nodedevice.cluster import Device, NodeDevice
-from kubectl_nodedevice.devices import FREE, UNKNOWN, Holder, State, cordons_of, held_words, holders_of, state_of
+from kubectl_nodedevice.devices import (
+    FREE,
+    UNKNOWN,
+    Holder,
+    State,
+    cordons_of,
+    everybody_of,
+    held_words,
+    holders_of,
+    state_of,
+)
 from kubectl_nodedevice.errors import FINE
 from kubectl_nodedevice.missing import nothing_of
 from kubectl_nodedevice.output import Cell, Screen, Table
@@ -52,10 +62,10 @@ def devices(context: click.Context, node: str, resource: str) -> int:
 
 def lines_of(found: NodeDevice, now: datetime) -> Iterator[Line]:
     """Each device, and one line for those that the object has no room for."""
-    holders = holders_of(found)
+    holders, everybody = holders_of(found), everybody_of(found)
     for device in found.devices:
-        held = tuple(holders.get(device.id, ()))
-        yield Line(found, device, state_of(found, device, held, now), held)
+        state = state_of(found, device, holders.get(device.id, ()), now)
+        yield Line(found, device, state, tuple(everybody.get(device.id, ())))
     if found.devices_omitted:
         # broken, held and cordoned ones are listed as long as there is room
         is_running = found.endpoint.state in ("Running", "")
@@ -70,7 +80,9 @@ def _show(session: Session, found: list[NodeDevice], lines: list[Line], now: dat
         return
     table = Table(_COLUMNS + (_WIDE if screen.is_wide else ()))
     for line in lines:
-        since = next((each.allocation.since for each in line.holders if each.allocation.since), line.state.since)
+        since = next(
+            (h.allocation.since for h in line.holders if h.allocation.since and not h.is_admin), line.state.since
+        )
         cells: list[str | Cell] = [
             line.found.node,
             line.found.resource,
@@ -139,6 +151,7 @@ def _data(line: Line) -> dict[str, Any]:
                 "parts": each.parts,
                 "since": each.allocation.since,
                 "claim": each.allocation.claim.name if each.allocation.claim else "",
+                "adminAccess": each.is_admin,
                 "releasing": each.allocation.releasing,
             }
             for each in line.holders

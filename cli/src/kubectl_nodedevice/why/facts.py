@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property
 
 from kubectl_nodedevice.cluster import Lease, Node, NodeDevice, Pod, PodDevice
-from kubectl_nodedevice.devices import pod_name
+from kubectl_nodedevice.devices import holders_of
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, ResourceClaim, Slice, SliceDevice
 
 
@@ -89,10 +89,9 @@ class Facts:
         if self.has_read(CLAIMS):
             return {device: f"by {each.holder}" for each in self.claims for device in each.devices}
         return {
-            (found.driver, found.pool, device): f"by {pod_name(each.namespace, each.pod, each.pod_uid)}"
+            (found.driver, found.pool, device): f"by {holders[-1].pod}"
             for found in self.node_devices
-            for each in found.allocations
-            for device in each.device_ids
+            for device, holders in holders_of(found).items()
         }
 
     @cached_property

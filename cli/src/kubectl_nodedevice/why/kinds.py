@@ -134,7 +134,9 @@ def _request(obj: Json) -> Request:
         choices = list_of(obj, "firstAvailable")
         counts = [_count(each) for each in choices]
         # which of them it becomes is the scheduler's choice: the least that one of them needs
-        return Request(tuple(text_of(each, "deviceClassName") for each in choices), min(counts, default=0))
+        is_tolerant = any(list_of(each, "tolerations") for each in choices)
+        names = tuple(text_of(each, "deviceClassName") for each in choices)
+        return Request(names, min(counts, default=0), is_tolerant=is_tolerant)
     return Request(
         (text_of(exactly, "deviceClassName"),),
         _count(exactly),

@@ -240,7 +240,10 @@ def test_objects_that_are_none_are_read_all_the_same(odd: Any) -> None:
 
 def test_a_claim_of_any_form() -> None:
     exact = {"name": "a", "exactly": {"deviceClassName": "gpu", "count": 2}}
-    choice = {"name": "b", "firstAvailable": [{"deviceClassName": "big"}, {"deviceClassName": "small", "count": 4}]}
+    choice: dict[str, Any] = {
+        "name": "b",
+        "firstAvailable": [{"deviceClassName": "big"}, {"deviceClassName": "small", "count": 4}],
+    }
     every = {"name": "c", "exactly": {"deviceClassName": "nic", "allocationMode": "All"}}
     body = {"metadata": {"name": "x"}, "spec": {"devices": {"requests": [exact, choice, every]}}}
     found = kinds.claim_of(body)
@@ -249,3 +252,7 @@ def test_a_claim_of_any_form() -> None:
         (("big", "small"), 1),
         (("nic",), 0),
     ]
+    # whichever of the choices tolerates taints
+    assert not any(each.is_tolerant for each in found.requests)
+    choice["firstAvailable"][1]["tolerations"] = [{"operator": "Exists"}]
+    assert [each.is_tolerant for each in kinds.claim_of(body).requests] == [False, True, False]

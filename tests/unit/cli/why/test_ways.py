@@ -3,7 +3,19 @@
 from dataclasses import replace
 
 import pytest
-from kubectl_nodedevice.cluster import Agent, Allocation, Condition, Container, Cordon, Lease, Meta, Pod
+from kubectl_nodedevice.cluster import (
+    Agent,
+    Allocation,
+    Claim,
+    ClaimedDevice,
+    Condition,
+    Container,
+    Cordon,
+    Lease,
+    Meta,
+    NodeDevice,
+    Pod,
+)
 from kubectl_nodedevice.why import pods
 from kubectl_nodedevice.why.facts import CLAIMS, OWN_CLAIMS, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, ResourceClaim, Slice, SliceDevice
@@ -84,6 +96,18 @@ def test_devices_of_no_node_are_the_schedulers_to_place() -> None:
     assert codes(replace(facts, slices=beyond)) == []
 
 
+def test_a_driver_may_have_devices_of_no_node_beside_those_of_one() -> None:
+    """A node without any of its own may reach the others, whatever keeps the pod off the one with some."""
+    held = Allocation("other", "big", "uid-b", "main", device_ids=tuple(f"gpu-{number}" for number in range(4)))
+    facts = clusters.of_node_a(
+        clusters.base(), lambda found: replace(found, allocations=(held,), allocated=4, available=0)
+    )
+    here, there = facts.slices
+    mixed = replace(facts, slices=(here, replace(there, node="")))
+    assert codes(mixed) == []
+    assert codes(replace(facts, slices=(here,))) == ["DevicesHeld"]
+
+
 def test_an_older_generation_of_a_pool_offers_nothing() -> None:
     facts = clusters.asking(clusters.base(), NIC, 4)
     newer = [Slice(each.driver, each.pool, 2, each.node, (SliceDevice("port-9"),)) for each in facts.slices]
@@ -98,6 +122,24 @@ def test_who_has_a_drivers_devices_is_known_by_claims() -> None:
     found = pods.explain(replace(facts, claims=(*facts.claims, claim)))
     assert {each.code for each in found.findings} == {"DevicesHeld"}
     assert "by other/big" in found.findings[0].obstacles[0].detail
+
+
+@pytest.mark.parametrize("is_admin", [True, False])
+def test_who_has_a_drivers_devices_for_administration_keeps_nobody_off(is_admin: bool) -> None:
+    """Where claims may not be read NodeDevices tell who has which device."""
+    ports = tuple(f"port-{number}" for number in range(4))
+    claim = Claim("all", devices=tuple(ClaimedDevice(name, admin_access=is_admin) for name in ports))
+    held = Allocation("monitoring", "monitor", "uid-m", "main", device_ids=ports, claim=claim)
+    found = [
+        NodeDevice(
+            Meta(f"{name}.nic"), name, "nic.example.com/devices", driver=clusters.DRIVER, pool=name, allocations=(held,)
+        )
+        for name in clusters.HOLDING
+    ]
+    facts = clusters.base()
+    unread = (Unread(CLAIMS, "you may not read them"),)
+    facts = replace(facts, node_devices=(*facts.node_devices, *found), unread=unread)
+    assert {*codes(facts)} == (set() if is_admin else {"DevicesHeld"})
 
 
 def test_a_claim_that_may_not_be_read_is_not_missing() -> None:

@@ -35,6 +35,11 @@ def devices_on(facts: Facts, found: DeviceClass, node: str) -> tuple[tuple[Slice
     return tuple(each for each in facts.offered_on(node) if found.driver in ("", each[0].driver))
 
 
+def may_have(facts: Facts, found: DeviceClass, node: str) -> bool:
+    """Whether the node has a device that could be of the class, or may reach one that is not of one node alone."""
+    return bool(devices_on(facts, found, node)) or _is_among(found, facts.drivers_beyond_nodes)
+
+
 def obstacles(
     facts: Facts, node: str, found: DeviceClass, wanted: Wanted, *, is_tolerant: bool = False
 ) -> tuple[Obstacle, ...]:

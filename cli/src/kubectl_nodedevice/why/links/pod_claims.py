@@ -93,10 +93,10 @@ def on_node(facts: Facts, pod: Pod, node: Node) -> Iterator[Obstacle]:
 
 
 def serves(facts: Facts, pod: Pod, node: Node) -> bool:
-    """Whether the node has devices of each claim that is not allocated; true where there is none."""
+    """Whether the node may have devices of each claim that is not allocated; true where there is none."""
     known = {each.name: each for each in facts.classes}
     return all(
-        any(offers.devices_on(facts, known[name], node.meta.name) for name in request.classes if name in known)
+        any(offers.may_have(facts, known[name], node.meta.name) for name in request.classes if name in known)
         for claim in claims_of(facts, pod)
         if not claim.is_allocated
         for request in claim.requests

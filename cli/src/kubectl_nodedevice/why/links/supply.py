@@ -28,7 +28,7 @@ def serves(facts: Facts, node: Node, resource: str) -> bool:
     """Whether the node has that resource in any way, however broken."""
     if facts.node_device(node.meta.name, resource) is not None or resource in node.allocatable:
         return True
-    return any(offers.devices_on(facts, each, node.meta.name) for each in offers.classes_for(facts, resource))
+    return any(offers.may_have(facts, each, node.meta.name) for each in offers.classes_for(facts, resource))
 
 
 def obstacles(facts: Facts, node: Node, wanted: Wanted) -> tuple[Obstacle, ...]:
@@ -54,7 +54,7 @@ def obstacles(facts: Facts, node: Node, wanted: Wanted) -> tuple[Obstacle, ...]:
 def _is_by_claim(facts: Facts, node: Node, wanted: Wanted, classes: Sequence[DeviceClass]) -> bool:
     """Whether a DRA driver perhaps has enough there."""
     return any(
-        offers.devices_on(facts, each, node.meta.name) and not offers.obstacles(facts, node.meta.name, each, wanted)
+        offers.may_have(facts, each, node.meta.name) and not offers.obstacles(facts, node.meta.name, each, wanted)
         for each in classes
     )
 

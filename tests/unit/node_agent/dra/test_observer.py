@@ -12,6 +12,7 @@ from nodedevice_agent.dra import observer, pools, slices
 from nodedevice_agent.dra.served import GONE_SECONDS
 from nodedevice_agent.dra.slices import ResourceSliceObject
 
+from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.dra.observed import KEY, NAME, Node
 from tests.unit.node_agent.dra.published import DRIVER, NODE, device, published
@@ -147,7 +148,7 @@ async def test_a_slice_that_cannot_be_decoded_is_as_good_as_none(node: Node) -> 
         assert node.api.handler is not None
         node.api.handler.updated(ResourceSliceObject.known_by_name(published("s", version=2).metadata))
         await later(0.1)
-        assert node.devices() == []
+        assert [*node.served.pools] == []
 
 
 # -- what is not shown ----------------------------------------------------------------------------------------------------------
@@ -160,7 +161,8 @@ async def test_a_slice_of_another_node_is_ignored_and_logged_once(node: Node, ca
         await node.put("u", "c", driver="nodedevice.io")
         await node.put("v", "d", driver="Not_a.name")
         assert node.served.resources == {}
-        assert len([r for r in caplog.records if r.getMessage().startswith("ResourceSlices ignored")]) == 1
+        message = "ResourceSlices ignored: the API server was asked for those of this node"
+        assert log_lines(caplog.records) == [("WARNING", message, {"error": "the slice s is of the node 'node-b'"})]
         # one that moves there is gone here
         await node.put("w", "e")
         assert node.devices() == ["e"]
@@ -178,7 +180,8 @@ async def test_too_many_slices_of_a_driver_are_logged_once_and_the_rest_is_shown
         await later(1)
         assert len(node.devices()) == 128
         assert node.devices(("nic.example.com", NODE)) == ["x"]
-        assert len([r for r in caplog.records if "has too many" in r.getMessage()]) == 1
+        message = "ResourceSlices ignored: this node or one of its drivers has too many"
+        assert log_lines(caplog.records) == [("WARNING", message, {"error": f"the slice s128 of the driver {DRIVER}"})]
         # where one leaves, the next list brings another
         await node.remove("s000")
         assert node.api.handler is not None
@@ -218,8 +221,8 @@ async def test_attributes_without_room_are_logged_once_whichever_slice_changes(
             await later(2)
         shown = [len(each.attributes) for pool in node.served.pools for each in pool.devices.values()]
         assert sorted(shown) == [0, 0, 2]
-        warnings = [record for record in caplog.records if "attributes of devices" in record.getMessage()]
-        assert len(warnings) == 1
+        message = "attributes of devices are not shown: the ResourceSlices of this node have too many"
+        assert log_lines(caplog.records) == [("WARNING", message, {"error": "1 slices are shown without any"})]
         for n in (0, 1):
             await node.remove(f"s{n}")
         await node.put("s2", {**many, "name": "last"}, pool="p2", version=9)

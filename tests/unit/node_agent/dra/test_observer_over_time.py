@@ -1,6 +1,5 @@
 """An observer of DRA drivers as clusters change under it, and what it remembers of pools over its restarts."""
 
-import logging
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from nodedevice_agent.errors import ApiForbidden, ApiUnreachable
 from nodedevice_api.names import Condition, Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
 
+from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.dra.observed import FILE_NAME, KEY, NAME, Node
 from tests.unit.node_agent.dra.published import DRIVER, NODE, row
@@ -59,8 +59,9 @@ async def test_without_the_right_it_is_asked_for_again_each_minute(
     async with node.running():
         await later(600)
         assert node.api.fields == []
-        warnings = [record for record in caplog.records if "may not list ResourceSlices" in record.getMessage()]
-        assert len(warnings) == 1
+        message = "what DRA drivers offer is not shown: the agent may not list ResourceSlices"
+        remedy = "update the agent's ClusterRole, or set observeDra to false"
+        assert log_lines(caplog.records) == [("WARNING", message, {"error": str(node.api.fails), "remedy": remedy})]
         node.api.fails = None
         await node.put("s", "a")
         await later(200)
@@ -176,19 +177,23 @@ async def test_pools_that_are_invented_do_not_wear_the_disk_out(node: Node, monk
     assert "p99" in written[-1]
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), OSError("cannot be replaced")], ids=["number", "words alone"]
+)
 async def test_a_disk_without_room_is_logged_once(
-    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    error: OSError, node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(path: Path, text: str) -> None:
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr(observer, "replace_durably", full)
     await node.put("s", "a")
     async with node.running():
         await node.put("t", "b", pool="other")
-        await later(1)
+        await later(2 * observer.STORE_SECONDS)
         assert node.devices((DRIVER, "other")) == ["b"]
-    assert len([r for r in caplog.records if r.levelno == logging.ERROR]) == 1
+    fields = {"path": str(node.file), "error": error.strerror or "cannot be replaced"}
+    assert log_lines(caplog.records) == [("ERROR", "cannot keep the names of pools", fields)]
 
 
 @pytest.mark.parametrize(

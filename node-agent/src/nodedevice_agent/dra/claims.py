@@ -125,19 +125,25 @@ class ClaimReader:
         else:
             entry.read_for, entry.read_with, entry.tried_for, entry.due = pods, devices, pods, -math.inf
             entry.pauses.reset()
-            self._is_forbidden = False
+            if self._is_forbidden:
+                # their devices are shown already
+                self._let_nobody_wait()
+                self._is_forbidden = False
             for message in (_REFUSED, _FORBIDDEN):
                 self._problems.report(message, "")
         if (entry.claim, entry.read_for, entry.tried_for) != before:
             self.on_read()
 
+    def _let_nobody_wait(self) -> None:
+        for each in self._entries.values():
+            each.tried_for = each.pods
+
     def _failed(self, name: ClaimName, entry: _Entry, error: ApiRequestError) -> None:
         rarely = self._now() + jittered(RARELY_SECONDS, _SPREAD, random.random())
         if isinstance(error, ApiUnreachable | ApiUnauthorized):
             entry.due = self._now() + jittered(entry.pauses.next(), _SPREAD, random.random())
-            # nobody waits for an API server that does not answer
-            for each in self._entries.values():
-                each.tried_for = each.pods
+            # ... for an API server that does not answer
+            self._let_nobody_wait()
             log.debug("cannot read a claim", extra={"namespace": name[0], "claim": name[1], "error": str(error)})
         elif isinstance(error, ApiForbidden):
             self._due, self._is_forbidden = rarely, True

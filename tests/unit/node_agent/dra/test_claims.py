@@ -146,6 +146,21 @@ async def test_without_the_right_it_asks_once_an_hour_for_all(api: Api, caplog: 
     assert api.of("new", "new") == claim("gpu-0")
 
 
+async def test_nobody_waits_again_where_the_right_is_given(api: Api) -> None:
+    """What containers have is shown without it, and would be missing until each is read."""
+    api.claims = {f"c{number}": ApiForbidden("reading resourceclaims", "no right", 403) for number in range(99)}
+    api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in api.claims})
+    await asyncio.sleep(1)
+    awaited: list[str] = []
+    api.reader.on_read = lambda: awaited.extend(name for name in api.claims if api.is_awaited(name, name))
+    api.claims = dict.fromkeys(api.claims, claim("gpu-0"))
+    assert len(await api.names_asked(2 * RARELY_SECONDS)) == 99
+    assert awaited == []
+    # but for one that comes
+    api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in ("c0", "new")})
+    assert [name for name in ("c0", "new") if api.is_awaited(name, name)] == ["new"]
+
+
 @pytest.mark.parametrize("error", [ApiNotFound("reading", "no", 404), ApiRefused("reading", "more than 1 byte")])
 async def test_one_that_cannot_be_read_is_tried_rarely(
     api: Api, error: ApiRequestError, caplog: pytest.LogCaptureFixture

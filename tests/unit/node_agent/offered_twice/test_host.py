@@ -145,6 +145,15 @@ def test_deep_yaml_links_and_pipes_cost_no_other(tmp_path: Path) -> None:
     assert all(len(problem) < 1000 for problem in problems)
 
 
+def test_of_too_many_files_those_of_the_wanted_vendors_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cdi_files, "MAX_FILES", 1)
+    specify(tmp_path, spec({"path": "/dev/x1"}))
+    specify(tmp_path, spec({"path": "/dev/x2"}), "another.json")
+    assert of_cdi(tmp_path) == (Node("/dev/x1"),)
+
+
 async def test_a_specification_is_read_again_only_when_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

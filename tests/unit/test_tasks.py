@@ -92,6 +92,7 @@ AWAITED: Final = {
     "agent/dra/observer.py": {
         "self._work()": "the task dra slices",
         "self._keep_names()": "the task dra slices",
+        "self._elsewhere.run()": "the task dra slices",
         "self._follow()": "the task dra slices",
     },
     "agent/kube/informer.py": {"self._catch_up()": "nobody: it only asks for a bookmark"},

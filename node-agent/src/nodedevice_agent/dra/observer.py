@@ -24,6 +24,7 @@ from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.dra import slices
 from nodedevice_agent.dra.devices import PoolKey
+from nodedevice_agent.dra.elsewhere import Elsewhere
 from nodedevice_agent.dra.names import domain, is_observed
 from nodedevice_agent.dra.served import WATCH, ServedByDrivers
 from nodedevice_agent.dra.slices import ResourceSliceObject, slice_of
@@ -83,6 +84,9 @@ class DriverObserver:
         self._stored = dict(served.names)
         self._may_store = asyncio.Event()
         self._problems = LogOnce(log)
+        self._elsewhere = Elsewhere(self._has_beyond)
+        self._elsewhere.on_known = lambda key: self.held_changed(*key)
+        served.is_beyond = self._elsewhere.is_beyond
         served.on_forgotten = self._forgotten
 
     async def run(self) -> None:
@@ -90,6 +94,7 @@ class DriverObserver:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work())
             tasks.create_task(self._keep_names())
+            tasks.create_task(self._elsewhere.run())
             if self.served.is_off:
                 self.synced([], 0)
                 return
@@ -126,6 +131,10 @@ class DriverObserver:
         message = "what DRA drivers offer is not shown: the agent may not list ResourceSlices"
         self._problems.report(message, problem, remedy="update the agent's ClusterRole, or set observeDra to false")
         return not problem
+
+    async def _has_beyond(self, driver: str) -> bool:
+        """Whether the driver has slices that are not of one node. Raises ApiRequestError."""
+        return await self._watches.cluster.exists(ResourceSliceObject, {"spec.nodeName": "", "spec.driver": driver})
 
     async def _follow(self) -> None:
         await self._watches.follow(WATCH, ResourceSliceObject, self._fields, self)
@@ -245,6 +254,7 @@ class DriverObserver:
             self._versions.pop(name, None)
 
     def _published(self, resource_names: Collection[str]) -> None:
+        self._elsewhere.ask(self.served.only_held)
         for name in sorted(resource_names):
             self._publish(name)
         if resource_names:

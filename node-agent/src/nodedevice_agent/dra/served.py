@@ -87,6 +87,8 @@ class ServedByDrivers:
         self.has_rules = False
         # whether slices are not followed any more although there are some, for want of the right
         self.is_blind = False
+        # whether a pool is one that is not of this node; None until that is known
+        self.is_beyond: Callable[[PoolKey], bool | None] = lambda key: False
         # False until the first list of slices
         self.is_synced = False
         self.names: dict[PoolKey, str] = {**known}
@@ -105,6 +107,12 @@ class ServedByDrivers:
     def without_place(self) -> set[PoolKey]:
         """Pools that are not shown, as the node has too many names."""
         return {pool.key for pool in self.pools if self.names.get(pool.key) not in self.resources}
+
+    @property
+    def only_held(self) -> set[PoolKey]:
+        """Pools that nothing tells of but the pods that have their devices; none before the first list of slices."""
+        known = {*self.names, *self._shown, *(pool.key for pool in self.pools)}
+        return {*self._held.pools()} - known if self.is_synced else set()
 
     # -- changes --------------------------------------------------------------------------------------------------------------
 
@@ -244,7 +252,7 @@ class ServedByDrivers:
             return ()
         pool, rows = self.pools.get(key), self._held.of(*key)
         self._follow_times(key, pool, now)
-        is_known = key in self._shown or bool(rows) or key in self.names
+        is_known = key in self._shown or key in self.names or (bool(rows) and self.is_beyond(key) is False)
         if not is_known:
             return ()
         name = self._name(key)

@@ -202,10 +202,19 @@ class KubeClient:
 
         Costs a list of one object.
         """
+        _, version = await self._first(kind, fields)
+        return version
+
+    async def exists(self, kind: type[R], fields: Mapping[str, str]) -> bool:
+        """Whether any object matches the fields. Costs the same."""
+        found, _ = await self._first(kind, fields)
+        return found is not None
+
+    async def _first(self, kind: type[R], fields: Mapping[str, str]) -> tuple[R | None, str]:
         with self._request(f"listing {_plural(kind)}"):
             listing: Any = self._client.list(kind, fields=dict(fields), chunk_size=1, **_scope(kind))
-            await anext(aiter(listing), None)
-        return _version(listing)
+            found: R | None = await anext(aiter(listing), None)
+        return found, _version(listing)
 
     @asynccontextmanager
     async def watch(

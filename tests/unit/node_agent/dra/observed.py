@@ -30,6 +30,9 @@ class Api:
         self.fields: list[Mapping[str, str]] = []
         self.fails: Exception | None = None
         self.is_stale = False
+        # drivers with slices that are not of one node, and those that were asked about
+        self.beyond: set[str] = set()
+        self.asked_beyond: list[str] = []
         self.handler: DriverObserver | None = None
 
     async def served(self, group_version: str) -> frozenset[str]:
@@ -41,6 +44,13 @@ class Api:
         if self.fails is not None:
             raise self.fails
         return "1"
+
+    async def exists(self, kind: type, fields: Mapping[str, str]) -> bool:
+        assert (kind, {*fields}, fields["spec.nodeName"]) == (ResourceSliceObject, {"spec.nodeName", "spec.driver"}, "")
+        self.asked_beyond.append(fields["spec.driver"])
+        if self.fails is not None:
+            raise self.fails
+        return fields["spec.driver"] in self.beyond
 
     async def follow(self, name: str, kind: type, fields: Mapping[str, str], handler: DriverObserver) -> None:
         assert (name, kind) == (WATCH, ResourceSliceObject)

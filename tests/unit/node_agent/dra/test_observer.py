@@ -11,11 +11,12 @@ from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.dra import observer, pools, slices
 from nodedevice_agent.dra.served import GONE_SECONDS
 from nodedevice_agent.dra.slices import ResourceSliceObject
+from nodedevice_agent.errors import ApiForbidden, ApiRefused, ApiRequestError, ApiUnreachable
 
 from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.dra.observed import KEY, NAME, Node
-from tests.unit.node_agent.dra.published import DRIVER, NODE, device, published
+from tests.unit.node_agent.dra.published import DRIVER, NODE, device, published, row
 
 pytestmark = virtual_time
 
@@ -50,6 +51,75 @@ async def test_without_a_change_nothing_is_done(node: Node) -> None:
         node.api.handler.synced([*node.api.slices.values()], 2)
         await later(600)
         assert node.published == []
+
+
+# -- pools that only pods tell of -----------------------------------------------------------------------------------------------
+
+NET = ("net.example.com", "rack-1")
+
+
+async def test_a_pool_that_is_not_of_this_node_is_in_no_nodedevice_whoever_has_its_devices(node: Node) -> None:
+    other = ("fabric.example.com", "all")
+    node.api.beyond = {NET[0], other[0]}
+    await node.put("s", "a")
+    node.held.rows[NET] = [row("p", "port-0")]
+    async with node.running():
+        node.observer.held_known()
+        await later(GONE_SECONDS + 1)
+        # another pod, later, has one of another pool
+        node.held.rows[other] = [row("q", "port-0")]
+        node.observer.held_changed(*other)
+        await later(GONE_SECONDS + 1)
+        assert ({*node.published}, {*node.served.resources}) == ({NAME}, {NAME})
+        # each pool is asked about once
+        assert node.api.asked_beyond == [NET[0], other[0]]
+        # and again for another pod, once nobody has any
+        node.held.rows.clear()
+        node.observer.held_changed(*NET)
+        node.held.rows[NET] = [row("r", "port-1")]
+        node.observer.held_changed(*NET)
+        await later(1)
+        assert len(node.api.asked_beyond) == 3
+
+
+@pytest.mark.parametrize(
+    "error", [None, ApiForbidden("listing", "no", 403), ApiRefused("listing", "no such field", 400)]
+)
+async def test_any_other_pool_that_only_pods_tell_of_is_gone(node: Node, error: ApiRequestError | None) -> None:
+    async with node.running():
+        node.api.fails = error
+        node.held.rows[NET] = [row("p", "port-0")]
+        node.observer.held_changed(*NET)
+        assert node.published == []
+        await later(1)
+        assert {*node.served.resources} == {f"{NET[0]}/{NET[1]}"} == {*node.published}
+        node.observer.held_changed(*NET)
+        await later(600)
+        assert node.api.asked_beyond == [NET[0]]
+
+
+async def test_while_the_api_server_does_not_answer_it_is_in_none(node: Node) -> None:
+    async with node.running():
+        node.api.fails = ApiUnreachable("listing", "timeout")
+        node.held.rows[NET] = [row("p", "port-0")]
+        node.observer.held_changed(*NET)
+        await later(60)
+        assert {*node.served.resources} == set()
+        node.api.fails = None
+        await later(60)
+        assert {*node.served.resources} == {f"{NET[0]}/{NET[1]}"}
+
+
+async def test_a_pool_that_was_of_this_node_is_not_asked_about(node: Node) -> None:
+    await node.put("s", "a")
+    node.held.rows[KEY] = [row("p", "a")]
+    async with node.running():
+        node.observer.held_known()
+        await node.remove("s")
+        await later(GONE_SECONDS + 1)
+        node.observer.held_changed(*KEY)
+        await later(1)
+        assert (node.api.asked_beyond, {*node.served.resources}) == ([], {NAME})
 
 
 # -- a driver without pause -----------------------------------------------------------------------------------------------------

@@ -89,6 +89,13 @@ REQUESTS: dict[str, tuple[Call, str, str, dict[str, str], str]] = {
         {**BOUND, "limit": "1"},
         "listing pods",
     ),
+    "exists": (
+        lambda c: c.exists(PodObject, {"spec.nodeName": "n1"}),
+        "GET",
+        "/api/v1/pods",
+        {**BOUND, "limit": "1"},
+        "listing pods",
+    ),
     "watch": (
         lambda c: watched(c, PodObject, {"spec.nodeName": "n1"}),
         "GET",
@@ -204,6 +211,7 @@ async def test_each_write_is_counted_by_its_outcome(
 async def test_what_comes_of_responses(cluster: KubeClient, server: Transport) -> None:
     assert await cluster.node_uid("n1") == "u"
     assert await cluster.catch_up(PodObject, {}) == "7"
+    assert not await cluster.exists(PodObject, {})
     pods, version = await cluster.list(PodObject, {})
     assert (pods, version) == ([], "7")
     server.body = {
@@ -212,6 +220,7 @@ async def test_what_comes_of_responses(cluster: KubeClient, server: Transport) -
     }
     nodes, version = await cluster.list(NodeMetadataObject, {})
     assert ([node.metadata.labels for node in nodes], version) == ([{"a": "b"}], "9")
+    assert await cluster.exists(NodeDeviceConfigObject, {})
     configs, _ = await cluster.list(NodeDeviceConfigObject, {})
     assert [each.metadata.name for each in configs] == ["n1"]
     assert [type(each) for each in await cluster.node_devices_of("n1")] == [NodeDeviceObject]

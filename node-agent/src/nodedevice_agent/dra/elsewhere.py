@@ -1,0 +1,61 @@
+"""Whether a pool is of this node, where only pods tell of it: drivers also offer devices that several nodes reach.
+
+Slices of those name no node. So no watch of a node's slices shows them, and no NodeDevice: not either where a pod of this node has
+such a device. Each pool is asked about once, by its driver, as older API servers cannot select by pools.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+
+from nodedevice_agent.dra.devices import PoolKey
+from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRefused, ApiUnauthorized
+from nodedevice_agent.kube.retries import until_done
+
+# whether that driver has slices that are not of one node; raises ApiRequestError
+Has = Callable[[str], Awaitable[bool]]
+
+
+class Elsewhere:
+    """run() until cancelled. on_known: called with each pool of which it has become known."""
+
+    def __init__(self, has: Has) -> None:
+        self.on_known: Callable[[PoolKey], None] = lambda key: None
+        self._has = has
+        # None: not known yet
+        self._found: dict[PoolKey, bool | None] = {}
+        self._is_changed = asyncio.Event()
+
+    def ask(self, keys: Collection[PoolKey]) -> None:
+        """All pools that only pods tell of; others are forgotten."""
+        if self._found.keys() != {*keys}:
+            self._found = {key: self._found.get(key) for key in keys}
+            self._is_changed.set()
+
+    def is_beyond(self, key: PoolKey) -> bool | None:
+        """Whether it is a pool that is not of this node; None until that is known."""
+        return self._found.get(key)
+
+    async def run(self) -> None:
+        while True:
+            await self._is_changed.wait()
+            self._is_changed.clear()
+            for driver in sorted({key[0] for key in self._unknown()}):
+                found = await until_done(partial(self._answer, driver))
+                for key in self._unknown():
+                    if key[0] == driver:
+                        self._found[key] = found
+                        self.on_known(key)
+
+    def _unknown(self) -> list[PoolKey]:
+        return [key for key, found in self._found.items() if found is None]
+
+    async def _answer(self, driver: str) -> bool:
+        """Raises ApiRequestError for what may be otherwise soon."""
+        try:
+            return await self._has(driver)
+        except ApiUnauthorized:
+            raise
+        except (ApiForbidden, ApiNotFound, ApiRefused):
+            # as far as anybody says it is of this node
+            return False

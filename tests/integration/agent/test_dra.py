@@ -145,6 +145,22 @@ async def test_a_pool_is_replaced_as_a_whole_and_gone_with_its_slices(
     ]
 
 
+async def test_a_pool_of_many_nodes_is_in_no_nodedevice_whoever_has_its_devices(
+    driver: Driver, pod_resources: PodResources, slices: Slices
+) -> None:
+    node, fabric = driver.node, "fabric.vendor.example"
+    whole = resource_slice(f"{node.name}-fabric", fabric, node.name, devices(2, "port"), pool=f"{node.name}-rack")
+    whole["spec"] |= {"nodeName": None, "allNodes": True}
+    await asyncio.to_thread(slices.publish, whole)
+    await node.claiming_pod("one", "c")
+    for name, pool in ((fabric, f"{node.name}-rack"), (DRIVER, node.name)):
+        pod_resources.claimed.append(ClaimedDevice(node.namespace, "one", "c0", "c", name, pool, "port-0"))
+    node.start_agent()
+    # that of a driver without any slices was of this node, for all that is known; it is asked about later
+    await driver.reason(Reason.ENDPOINT_GONE)
+    assert node.object(f"{fabric}/rack") == {}
+
+
 async def test_switched_off_nothing_is_left(driver: Driver, pod_resources: PodResources) -> None:
     node = driver.node
     await driver.publish(*devices(2, "gpu"))

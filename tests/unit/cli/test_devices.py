@@ -176,6 +176,21 @@ def test_whoever_sees_node_devices_alone_sees_holders(run: Run, server: FakeApiS
     assert json.loads(run("holders", *arguments, "-o", "json").out) == json.loads(usual)
 
 
+def test_of_claims_whoever_sees_node_devices_alone_sees_each_share(run: Run, server: FakeApiServer) -> None:
+    shares = [{"id": "gpu-0", "shareID": "s1"}, {"id": "gpu-0", "shareID": "s0"}]
+    server.objects[_KIND][1]["status"]["allocations"] = [
+        allocation("job", ("gpu-0", "gpu-1"), claim={"name": "c", "devices": shares}),
+        # which has no PodDevice
+        allocation("ended", ("gpu-1",), releasing=True),
+    ]
+    server.fault = lambda request: status(403, "no") if "/poddevices" in request.path else None
+    items = json.loads(run("holders", "-A", "-o", "json").out)["items"]
+    of_node_b = [
+        (each["pod"], each["id"], each["claim"], each["shareID"]) for each in items if each["node"] == "node-b"
+    ]
+    assert of_node_b == [("job", "gpu-0", "c", "s1"), ("job", "gpu-0", "c", "s0"), ("job", "gpu-1", "c", "")]
+
+
 def test_whoever_may_not_see_node_devices_sees_holders(run: Run, server: FakeApiServer) -> None:
     server.fault = lambda request: status(403, "no") if "/nodedevices" in request.path else None
     assert "gpu-0" in run("holders", "try").out

@@ -9,6 +9,8 @@ import click
 from kubectl_nodedevice.api import POD_DEVICES, core_path, path_of
 from kubectl_nodedevice.cluster import (
     Allocation,
+    Claim,
+    ClaimedDevice,
     Device,
     HeldDevice,
     HeldResource,
@@ -75,7 +77,8 @@ def _by_node_devices(reader: Reader, namespace: str, pod: str, why: Forbidden) -
         every = reader.node_devices()
     except Forbidden:
         raise why from None
-    found = [_as_pod_device(node_device, held) for node_device in every for held in node_device.allocations]
+    # who has ended has no PodDevice either
+    found = [_as_pod_device(of, held) for of in every for held in of.allocations if not held.releasing]
     wanted = [each for each in found if namespace in ("", each.meta.namespace) and pod in ("", each.meta.name)]
     return sorted(wanted, key=lambda each: (each.meta.namespace, each.meta.name))
 
@@ -83,16 +86,19 @@ def _by_node_devices(reader: Reader, namespace: str, pod: str, why: Forbidden) -
 def _as_pod_device(found: NodeDevice, held: Allocation) -> PodDevice:
     known = {each.id: each for each in found.devices}
     ids = [(each, 0) for each in held.device_ids] + [(each.parent, each.parts) for each in held.parts]
-    devices = tuple(_held(known.get(each, Device(each)), parts, held) for each, parts in ids)
+    devices = tuple(one for each, parts in ids for one in _held(known.get(each, Device(each)), parts, held))
     resource = HeldResource(found.resource, found.driver, found.pool, devices)
     meta = Meta(held.pod, held.namespace, created=held.since)
     return PodDevice(meta, found.node, held.pod_uid, containers=(HoldingContainer(held.container, (resource,)),))
 
 
-def _held(device: Device, parts: int, held: Allocation) -> HeldDevice:
+def _held(device: Device, parts: int, held: Allocation) -> Iterator[HeldDevice]:
+    """By a claim, once for each of its shares."""
     of = device.parts.total if device.parts and parts else 0
-    claim = held.claim.name if held.claim else ""
-    return HeldDevice(device.id, device.health, device.numa_nodes, parts, of, claim)
+    claim = held.claim or Claim("")
+    for share in [each for each in claim.devices if each.id == device.id] or [ClaimedDevice(device.id)]:
+        names = (claim.name, share.share_id, share.extended_resource)
+        yield HeldDevice(device.id, device.health, device.numa_nodes, parts, of, *names, device.taints)
 
 
 def _lines(found: PodDevice) -> Iterator[Line]:

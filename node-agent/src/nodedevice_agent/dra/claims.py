@@ -108,7 +108,7 @@ class ClaimReader:
             due = math.inf if name is None else max(waiting[name], self._due)
             if name is None or due > self._now():
                 with suppress(TimeoutError):
-                    async with asyncio.timeout_at(due if due < math.inf else None):
+                    async with asyncio.timeout_at(due):
                         await self._changed.wait()
                 continue
             await asyncio.sleep(self._budget.reserve(self._now()))

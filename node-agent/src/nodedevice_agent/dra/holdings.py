@@ -152,7 +152,7 @@ def _injected(held: Held, claim: Claim | None) -> Iterator[_Row]:
 def _allocation(held: Held, claim: Claim | None, rows: Sequence[_Row], *, is_releasing: bool) -> AllocationStatus:
     ids = sorted({row.device for row, _ in rows})
     shares = {(row.device, row.share_id): results for row, results in rows}
-    claimed = [_claimed(held, *share, results) for share, results in sorted(shares.items(), key=lambda each: each[0])]
+    claimed = [_claimed(held, *share, results) for share, results in sorted(shares.items())]
     return AllocationStatus(
         namespace=held.pod.namespace,
         name=held.pod.name,

@@ -152,9 +152,7 @@ class DriverObserver:
         """All of this node."""
         found = {each.metadata.name: each for each in objects}
         self._waiting = {
-            name: each
-            for name, each in found.items()
-            if self._versions.get(name) != each.metadata.resourceVersion or name in self._waiting
+            name: each for name, each in found.items() if self._versions.get(name) != each.metadata.resourceVersion
         }
         self._listed, self._awaited = frozenset(found), {*self._waiting}
         self._is_changed.set()
@@ -187,7 +185,7 @@ class DriverObserver:
             self._published(self.served.tick(self._now()))
             wait_until = min(wait_until, self.served.next_deadline(self._now()))
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(wait_until if wait_until < math.inf else None):
+                async with asyncio.timeout_at(wait_until):
                     await self._is_changed.wait()
             self._is_changed.clear()
 

@@ -149,7 +149,8 @@ def _shown(
     named: list[str] = []
     room = MAX_LIST_BYTES
     for name in (*sorted(first), *(name for name in devices if name not in first)):
-        room -= _DEVICE_BYTES + _octets(name) + (_TAINT_BYTES * len(devices[name].taints) if name in devices else 0)
+        taints = devices[name].taints if name in devices else ()
+        room -= _DEVICE_BYTES + _octets(name) + _TAINT_BYTES * len(taints)
         if len(named) == MAX_NAMED_DEVICES or room < MAX_ATTRIBUTES_BYTES:
             break
         named.append(name)
@@ -186,12 +187,12 @@ def _octets(text: str) -> int:
 def attributes_of(device: Device, driver: str) -> tuple[tuple[str, str], ...]:
     """Sorted, by names without a domain: the driver's own, and those of other domains that are no other's by then."""
     known = device.attributes
-    short = Counter(name.rpartition("/")[2] for name in known)
+    shortened = {name: name.rpartition("/")[2] for name in known}
+    count = Counter(shortened.values())
     named: dict[str, str] = {}
-    for name, value in known.items():
-        plain = name.rpartition("/")[2]
+    for name, plain in shortened.items():
         is_driver = name == f"{driver}/{plain}" and plain not in known
-        named[plain if is_driver or short[plain] == 1 else name] = value
+        named[plain if is_driver or count[plain] == 1 else name] = known[name]
     return tuple(sorted(named.items())[:MAX_SHOWN])
 
 

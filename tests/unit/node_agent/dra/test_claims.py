@@ -115,6 +115,14 @@ async def test_a_device_that_it_does_not_have_is_a_reason_once(api: Api) -> None
     assert await api.names_asked(10_000) == []
 
 
+async def test_another_device_that_it_is_known_to_have_is_no_reason(api: Api) -> None:
+    api.claims["c"] = claim("gpu-0", "gpu-1")
+    api.wanted("c", "p")
+    await api.names_asked()
+    api.wanted("c", "p", devices=[GPU_0, GPU_1])
+    assert await api.names_asked(10_000) == []
+
+
 async def test_who_does_not_want_it_any_more_forgets_it(api: Api) -> None:
     api.claims["c"] = claim("gpu-0")
     api.wanted("c", "p")
@@ -176,6 +184,11 @@ async def test_one_that_cannot_be_read_is_tried_rarely(
     api.claims["c"] = claim("gpu-0")
     api.wanted("c", "q")
     assert await api.names_asked() == ["c"]
+    # that was the end of it
+    api.claims["c"] = error
+    api.wanted("c", "r")
+    assert await api.names_asked() == ["c"]
+    assert [record.message for record in caplog.records] == [claims._REFUSED] * 2
 
 
 async def test_others_are_read_meanwhile(api: Api) -> None:

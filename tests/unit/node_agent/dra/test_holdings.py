@@ -62,6 +62,7 @@ def test_a_device_that_is_shown_twice_is_one() -> None:
     """For two requests of a claim, each with a CDI name of its own."""
     twice = [row("a", cdi_ids=("x=1",)), row("a", cdi_ids=("x=0",))]
     assert held(twice, pod("a", "claim")) == {"a/main": ["gpu-0"]}
+    assert [each.omitted for each in allocations(twice, pod("a", "claim"))] == [0]
     assert found(twice, pod("a", "claim"))[KEY].cdi_ids == {"gpu-0": ("x=0", "x=1")}
 
 

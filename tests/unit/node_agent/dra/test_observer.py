@@ -40,17 +40,20 @@ async def test_slices_of_the_own_node_are_published_as_they_change(node: Node) -
         assert node.served.offered(NAME, asyncio.get_running_loop().time()) is not None
 
 
-async def test_without_a_change_nothing_is_done(node: Node) -> None:
+async def test_without_a_change_nothing_is_done(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     await node.put("s", "a")
     async with node.running():
         node.published.clear()
         await later(600)
         assert node.published == []
         # ... nor where all are listed again
+        monkeypatch.setattr(observer, "slice_of", lambda _, **more: pytest.fail("decoded again"))
         assert node.api.handler is not None
         node.api.handler.synced([*node.api.slices.values()], 2)
         await later(600)
-        assert node.published == []
+        assert (node.published, caplog.records) == ([], [])
 
 
 # -- pools that only pods tell of -----------------------------------------------------------------------------------------------
@@ -219,6 +222,18 @@ async def test_a_slice_that_cannot_be_decoded_is_as_good_as_none(node: Node) -> 
         node.api.handler.updated(ResourceSliceObject.known_by_name(published("s", version=2).metadata))
         await later(0.1)
         assert [*node.served.pools] == []
+
+
+async def test_a_list_goes_before_what_a_watch_has_shown(node: Node) -> None:
+    """Both before a turn: the watch goes on from the list."""
+    await node.put("s", "a")
+    async with node.running():
+        assert node.api.handler is not None
+        node.api.handler.deleted(node.api.slices["s"])
+        node.api.handler.updated(published("s", ["b"], version=2))
+        node.api.handler.synced([node.api.slices["s"]], 3)
+        await later(0.1)
+        assert node.devices() == ["a"]
 
 
 # -- what is not shown ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Which pools have a NodeDevice, by which name, and how their states follow their slices."""
 
+import math
 from collections.abc import Collection
 from typing import Any
 
@@ -59,6 +60,7 @@ def test_a_pool_has_a_nodedevice_once_all_slices_and_holders_are_known() -> None
     node.held.is_known = False
     assert node.put("s", ["a", "b"]) == {NAME}
     assert node.status() is None
+    assert node.served.held_changed(KEY, node.now) == node.served.held_known(node.now) == set()
     assert node.begin("s") == {NAME}
     assert node.status() is None
     node.held.is_known = True
@@ -73,6 +75,9 @@ def test_a_pool_has_a_nodedevice_once_all_slices_and_holders_are_known() -> None
     assert found.allocations[0].since == MONDAY
     assert {*node.served.resources} == {NAME}
     assert node.served.has(NAME)
+    assert [each.status for each in found.conditions if each.type == Condition.WATCHES_CURRENT] == ["True"]
+    # there is nothing to wait for
+    assert node.served.next_deadline(node.now) == math.inf
     assert not node.served.has("example.com/other")
 
 

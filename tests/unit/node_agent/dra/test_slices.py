@@ -80,7 +80,9 @@ def test_taints_and_the_numa_node() -> None:
     for others, own in (([3, 2], (3,)), ([], ()), ([-1], ())):
         attributes = {"resource.kubernetes.io/numaNode": {"ints": others}}
         assert only(device("d", attributes=attributes)).numa_nodes == own
-    for other in (-1, 4096, "1"):
+    for node in (0, 1023):
+        assert only(device("d", attributes={"resource.kubernetes.io/numaNode": node})).numa_nodes == (node,)
+    for other in (-1, 1024, "1"):
         assert only(device("d", attributes={"resource.kubernetes.io/numaNode": other})).numa_nodes == ()
 
 
@@ -99,12 +101,21 @@ def test_what_is_beyond_the_bounds_is_left_out_and_devices_are_counted() -> None
         "consumesCounters": consumes,
     }
     found = a_slice(
-        "s", [{**whole, "name": f"d{n}"} for n in range(slices.MAX_DEVICES + 5)] + [device("x" * 200), device("")]
+        "s", [device("x" * 200), device("")] + [{**whole, "name": f"d{n}"} for n in range(slices.MAX_DEVICES + 5)]
     )
     assert (len(found.devices), found.omitted) == (slices.MAX_DEVICES, 7)
     first = found.devices[0]
     assert len(first.attributes) == slices.MAX_ATTRIBUTES
     assert (len(first.taints), len(first.consumes)) == (slices.MAX_TAINTS, slices.MAX_COUNTERS)
+
+
+def test_the_longest_names_are_kept() -> None:
+    longest, longer = "n" * slices.MAX_NAME, "n" * (slices.MAX_NAME + 1)
+    values = {longest: {"int": 1}, longer: {"int": 2}}
+    capacity = {longest: {"value": "3"}, longer: {"value": "4"}}
+    found = a_slice("s", [device(longest, attributes=values, capacity=capacity), device(longer)])
+    assert [each.name for each in found.devices] == [longest]
+    assert found.devices[0].attributes == {longest: "1", f"capacity.{longest}": "3"}
 
 
 def test_all_counters_that_a_slice_may_have_are_kept() -> None:

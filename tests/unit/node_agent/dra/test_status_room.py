@@ -1,0 +1,54 @@
+"""How much of a pool fits a NodeDevice: which devices are named, and which of them with attributes."""
+
+import pytest
+from nodedevice_agent.dra import status
+from nodedevice_agent.dra.pools import Pools
+from nodedevice_agent.dra.status import snapshot
+
+from tests.unit.node_agent.dra.offered import KEY, offered, pool_of, shown, tainted
+from tests.unit.node_agent.dra.published import Json, a_slice, device, row
+
+
+@pytest.mark.parametrize(
+    ("attributes", "value"),
+    [(0, ""), (32, "x" * 64), (32, "😀" * 64)],
+    ids=["none", "ascii", "all"],
+)
+def test_a_long_list_is_cut_and_counted_with_what_matters_in_it(attributes: int, value: str) -> None:
+    names = [f"device-{n:05}" for n in range(6_000)]
+    values = {f"attribute-{n}": value for n in range(attributes)}
+    found = Pools()
+    for n in range(0, 6_000, 128):
+        devices = [device(name, attributes=values) for name in names[n : n + 128]]
+        found.put(a_slice(f"s{n}", devices, count=47))
+    found.put(a_slice("s5888", [*names[5888:-1], tainted(names[-1], "NoSchedule")], count=47))
+    whole = shown(offered(found.get(KEY), row("p", names[-2]), row("q", "gone"), unhealthy={names[-2]: "ECC"}))
+    assert (whole["total"], whole["healthy"], whole["allocated"], whole["available"]) == (6_001, 5_999, 2, 5_998)
+    listed = [each["id"] for each in whole["devices"]]
+    assert {"gone", names[-1], names[-2]} <= {*listed}
+    assert len(listed) >= 1_000 - 1
+    assert whole["devicesOmitted"] == 6_001 - len(listed)
+
+
+@pytest.mark.parametrize(
+    ("more", "octets"),
+    [
+        pytest.param({}, 111, id="a name"),
+        pytest.param({"taints": [{"key": "k", "effect": "None"}] * 2}, 271, id="taints"),
+    ],
+)
+def test_how_many_devices_have_room(more: Json, octets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = pool_of(*(device(name, **more) for name in "abc"))
+    monkeypatch.setattr(status, "MAX_ATTRIBUTES_BYTES", 0)
+    for room, ids in ((2 * octets, "ab"), (2 * octets - 1, "a")):
+        monkeypatch.setattr(status, "MAX_LIST_BYTES", room)
+        assert [each.id for each in snapshot(offered(pool)).devices] == [*ids]
+
+
+@pytest.mark.parametrize(("value", "octets"), [("xyz", 10), ("é", 19)])
+def test_how_many_devices_have_room_for_attributes(value: str, octets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = pool_of(*(device(name, attributes={"n": value}) for name in "abc"))
+    for room, count in ((2 * octets, 2), (2 * octets - 1, 1)):
+        monkeypatch.setattr(status, "MAX_ATTRIBUTES_BYTES", room)
+        shown = [each.attributes for each in snapshot(offered(pool)).devices]
+        assert shown == [(("n", value),)] * count + [()] * (3 - count)

@@ -6,17 +6,59 @@ objects come from there: see __main__, which starts the agent so.
 
 import asyncio
 import ctypes
+import logging
+import mmap
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from nodedevice_common.threads import in_thread
 
+log = logging.getLogger(__name__)
+
 EVERY_SECONDS: Final = 30.0
+_MAPPINGS: Final = Path("/proc/self/smaps")
+# code that is mapped from a file: first address, and the one after the last
+_CODE: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp [0-9a-f]+ \S+ [1-9][0-9]* +/")
+_CHANGED: Final = re.compile(r"^(?:Anonymous|Swap): +[1-9]", re.MULTILINE)
+_EACH: Final = re.compile(r"^(?=[0-9a-f]+-)", re.MULTILINE)
 
 
 async def give_back() -> None:
     """For ever, now and then. In a thread: where much is given back it takes a tenth of a second."""
+    await asyncio.sleep(EVERY_SECONDS)
+    await in_thread(unmap_code)
     # other C libraries have no such function
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
-        await asyncio.sleep(EVERY_SECONDS)
         await in_thread(lambda: trim(0))
+        await asyncio.sleep(EVERY_SECONDS)
+
+
+def unmap_code() -> None:
+    """Have the kernel map code again as it is used: most of it only starts programs, or was mapped because its neighbour was used.
+
+    It stays in the kernel's cache of files as long as there is room, so that what is used comes back without reading a disk.
+    """
+    try:
+        mappings = _MAPPINGS.read_text(encoding="utf-8", errors="replace")
+    except OSError as exc:
+        log.debug("code stays mapped", extra={"error": str(exc)})
+        return
+    advise = ctypes.CDLL(None).madvise
+    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for address, octets in code_of_files(mappings):
+        # what cannot be unmapped stays
+        advise(address, octets, mmap.MADV_DONTNEED)
+
+
+def code_of_files(mappings: str) -> Iterator[tuple[int, int]]:
+    """Address and size of each mapping of code that is as in its file: what a debugger, say, has changed would be lost.
+
+    mappings: as in /proc/PID/smaps.
+    """
+    for mapping in _EACH.split(mappings):
+        if (code := _CODE.match(mapping)) and not _CHANGED.search(mapping):
+            first, end = (int(address, 16) for address in code.groups())
+            yield first, end - first

@@ -1,6 +1,6 @@
 """Memory that is not used goes back to the kernel: the C library is asked to release it now and then, and has all objects.
 
-What the agent never needs is not loaded: docstrings.
+What the agent never needs is not loaded: docstrings. Code that its start alone needed is not mapped any more.
 """
 
 import asyncio
@@ -42,19 +42,24 @@ async def test_it_is_asked_every_half_minute(monkeypatch: pytest.MonkeyPatch) ->
     library = SimpleNamespace(malloc_trim=lambda pad: at.append((round(loop.time() - began), pad)))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     monkeypatch.setattr(memory, "in_thread", _at_once)
+    monkeypatch.setattr(memory, "unmap_code", lambda: at.append((round(loop.time() - began), -1)))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(100):
             await memory.give_back()
-    assert at == [(30, 0), (60, 0), (90, 0)]
+    assert at == [(30, -1), (30, 0), (60, 0), (90, 0)], "code is unmapped once, after the start"
 
 
 async def _at_once(run: Callable[[], object]) -> object:
     return run()
 
 
-async def test_where_the_library_has_no_such_function_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+@virtual_time
+async def test_where_the_library_has_no_such_function_code_alone_is_unmapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    unmapped = list[bool]()
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
+    monkeypatch.setattr(memory, "unmap_code", lambda: unmapped.append(True))
     await memory.give_back()
+    assert unmapped == [True]
 
 
 def test_the_agent_has_objects_from_the_c_library_in_the_same_process_with_the_same_arguments() -> None:
@@ -72,6 +77,69 @@ def test_another_choice_stays() -> None:
         [sys.executable, "-c", _PROGRAM], env=environment, check=True, capture_output=True, encoding="utf-8"
     )
     assert done.stdout.split()[0] == "pymalloc"
+
+
+_LIBRARY = """\
+7f3735600000-7f3735667000 r-xp 00002000 fe:00 326694                     /usr/lib/a library.so
+Size:                412 kB
+Rss:                  16 kB
+Anonymous:             {own} kB
+AnonHugePages:         8 kB
+Swap:                  {swapped} kB
+SwapPss:               8 kB
+VmFlags: rd ex mr mw me
+"""
+_OTHERS = """\
+55ba24826000-55ba24828000 {rights} 00000000 fe:00 247278                     /usr/bin/python3
+Anonymous:             0 kB
+Swap:                  0 kB
+7ffd4a5c2000-7ffd4a5c4000 r-xp 00000000 00:00 0                          [vdso]
+Anonymous:             0 kB
+Swap:                  0 kB
+7ffd4a5d2000-7ffd4a5d4000 r-xp 00000000 00:00 0
+Anonymous:             0 kB
+Swap:                  0 kB
+"""
+
+
+@pytest.mark.parametrize("rights", ["r--p", "rw-p", "r-xs", "rwxp"])
+def test_code_of_files_alone_is_unmapped(rights: str) -> None:
+    """What is relocated or written is not as in the file."""
+    mappings = _OTHERS.format(rights=rights) + _LIBRARY.format(own=0, swapped=0) + _OTHERS.format(rights=rights)
+    assert [*memory.code_of_files(mappings)] == [(0x7F3735600000, 0x67000)]
+
+
+@pytest.mark.parametrize(("own", "swapped"), [(4, 0), (0, 4), (10, 0), (0, 12)])
+def test_code_that_somebody_has_changed_stays(own: int, swapped: int) -> None:
+    mappings = _LIBRARY.format(own=own, swapped=swapped) + _LIBRARY.format(own=0, swapped=0)
+    assert len([*memory.code_of_files(mappings)]) == 1
+
+
+_CODE_IN_USE = r"""
+import re
+import grpc
+from nodedevice_agent.lib import memory
+def code():
+    mappings = open("/proc/self/smaps").read()
+    return sum(int(kb) for kb in re.findall(r" r-xp .* /.*\n(?:.*\n){3}Rss: +([0-9]+) kB", mappings))
+before = code()
+memory.unmap_code()
+after = code()
+print(before, after, grpc.StatusCode.OK.name)
+"""
+
+
+def test_a_program_goes_on_with_less_of_its_code_mapped() -> None:
+    done = subprocess.run([sys.executable, "-c", _CODE_IN_USE], check=True, capture_output=True, encoding="utf-8")
+    before, after, name = done.stdout.split()
+    assert name == "OK"
+    assert 0 < int(after) < int(before) / 2
+
+
+def test_without_proc_nothing_is_unmapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(memory, "_MAPPINGS", tmp_path / "none")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("called"))
+    memory.unmap_code()
 
 
 @pytest.fixture

@@ -217,11 +217,11 @@ class DriverObserver:
         if found is None or not self._is_ours(name, found):
             self._published(self.served.removed(name, now))
             return
-        if not found.is_left_out:
-            # else the next list brings it again, and there may be room
-            self._versions[name] = found.metadata.resourceVersion or ""
         pools = self.served.pools
         made = slice_of(found, with_attributes=pools.has_room_for_attributes(name))
+        if made.has_attributes and not found.is_left_out:
+            # else the next list brings it again, and there may be room
+            self._versions[name] = found.metadata.resourceVersion or ""
         self._published(self.served.put(made, now))
         self._problems.report(
             "attributes of devices are not shown: the ResourceSlices of this node have too many",

@@ -314,6 +314,22 @@ async def test_attributes_without_room_are_logged_once_whichever_slice_changes(
         assert node.served.pools.bare == set()
 
 
+async def test_a_slice_without_attributes_has_them_once_there_is_room(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "MAX_ATTRIBUTES", 1)
+    for name in ("s0", "s1"):
+        await node.put(name, device("d", attributes={"a": 1}), pool=name)
+    async with node.running():
+        [whole] = {"s0", "s1"} - node.served.pools.bare
+        await node.remove(whole)
+        # the next list brings it again
+        assert node.api.handler is not None
+        node.api.handler.synced([*node.api.slices.values()], 2)
+        await later(1)
+        assert node.served.pools.bare == set()
+
+
 async def test_slices_that_wait_have_a_bound_in_sum_and_the_next_list_brings_them(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,7 +156,7 @@ class Api:
         data = None if body is None else json.dumps(body).encode()
         has_logged_in_again = False
         for attempt in range(_MOST_RETRIES + 1):
-            status, answered, content = self._answer(method, target, headers, data, what)
+            status, answered, content = self._answer(method, target, headers, data)
             self.server_time = _http_date(answered.get("date", "")) or self.server_time
             if status == 401 and not has_logged_in_again and self._connection.log_in_again():
                 has_logged_in_again = True
@@ -167,10 +167,10 @@ class Api:
             break
         if 200 <= status < 300:
             return self._decoded(content, what)
-        raise _problem(status, content, what, f"{method.lower()} {what}", self.login)
+        raise _problem(status, content, what, self.login)
 
     def _answer(
-        self, method: str, target: str, headers: Headers, data: bytes | None, what: str
+        self, method: str, target: str, headers: Headers, data: bytes | None
     ) -> tuple[int, Mapping[str, str], bytes]:
         self.requests += 1
         try:
@@ -178,19 +178,17 @@ class Api:
         except TimeoutError as exc:
             seconds = self.timeout_seconds or 0
             problem = f"the API server {self.login.server} ({self.login.source}) did not answer within {seconds:g} s"
-            raise Unreachable(problem, "try again, or with a longer --request-timeout, such as 2m", what) from exc
+            raise Unreachable(problem, "try again, or with a longer --request-timeout, such as 2m") from exc
         except ssl.SSLError as exc:
             reason = getattr(exc, "verify_message", "") or exc.reason or str(exc)
             problem = f"no TLS with the API server {self.login.server} ({self.login.source}): {reason}"
-            raise Unreachable(problem, "correct certificate-authority in the kubeconfig, or its server", what) from exc
+            raise Unreachable(problem, "correct certificate-authority in the kubeconfig, or its server") from exc
         except (OSError, http.client.HTTPException) as exc:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
             problem = f"the API server {self.login.server} ({self.login.source}) cannot be reached: {reason}"
-            raise Unreachable(problem, "start the cluster, or name another one by --context", what) from exc
+            raise Unreachable(problem, "start the cluster, or name another one by --context") from exc
         except ValueError as exc:
-            raise Unreachable(
-                f"{self.login.server} takes no such request: {exc}", "correct the kubeconfig", what
-            ) from exc
+            raise Unreachable(f"{self.login.server} takes no such request: {exc}", "correct the kubeconfig") from exc
 
     def _decoded(self, content: bytes, what: str) -> Any:
         try:
@@ -202,7 +200,7 @@ class Api:
         if isinstance(found, dict):
             return found
         problem = f"what {self.login.server} ({self.login.source}) answers to {what} is none of the API's: {reason}"
-        raise Unexpected(problem, "is it an API server? A proxy or a log-in page may answer in its place", what)
+        raise Unexpected(problem, "is it an API server? A proxy or a log-in page may answer in its place")
 
 
 class _Expired(ApiError):
@@ -239,7 +237,7 @@ def _impersonation(login: Login) -> Headers:
     return [(name, value) for name, value in found if value]
 
 
-def _problem(status: int, content: bytes, what: str, doing: str, login: Login) -> ApiError:
+def _problem(status: int, content: bytes, what: str, login: Login) -> ApiError:
     try:
         answer = decode_json(content)
     except Undecodable:
@@ -253,9 +251,9 @@ def _problem(status: int, content: bytes, what: str, doing: str, login: Login) -
     if status == 404 and kind in _KINDS and not text_of(answer, "details", "name"):
         # the kind itself: of an object that is missing the answer has the name
         problem = f"this cluster ({login.source}) has no {_KINDS[kind]}: their CRD is not installed"
-        return NotFound(problem, _INSTALL, what, status)
+        return NotFound(problem, _INSTALL, status)
     problem, remedy = _sentence(status, message, what, login)
-    return _STATUSES.get(status, Unexpected)(problem, remedy, what, status)
+    return _STATUSES.get(status, Unexpected)(problem, remedy, status)
 
 
 def _sentence(status: int, message: str, what: str, login: Login) -> tuple[str, str]:

@@ -40,13 +40,12 @@ class LoginProblem(CliError):
 
 
 class ApiError(CliError):
-    """The request that failed, as `what`, such as `list nodedevices`. status: of HTTP; 0 where there was no answer."""
+    """status: of HTTP; 0 where there was no answer."""
 
     code = "ApiError"
 
-    def __init__(self, problem: str, remedy: str = "", what: str = "", status: int = 0) -> None:
+    def __init__(self, problem: str, remedy: str = "", status: int = 0) -> None:
         super().__init__(problem, remedy)
-        self.what = what
         self.status = status
 
 

@@ -200,7 +200,7 @@ def _apply(work: _Work, found: NodeDevice, device_ids: Sequence[str]) -> tuple[C
             time.sleep(0.05 * attempt)
             found = work.reader.node_device(found.name)
     problem = f"{NODE_DEVICES} {found.name} was changed {_MOST_TRIES} times while its cordons were"
-    raise Conflict(problem, "try again", NODE_DEVICES, 409)
+    raise Conflict(problem, "try again", 409)
 
 
 def _wait(work: _Work, found: NodeDevice, before: NodeDevice, change: Change) -> tuple[NodeDevice, bool]:

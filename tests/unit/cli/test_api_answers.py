@@ -1,0 +1,365 @@
+"""What becomes of each answer of an API server, and of none: without a connection."""
+
+import json
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from http.client import BadStatusLine
+from typing import Any, Final
+
+import pytest
+from kubectl_nodedevice import api as api_module
+from kubectl_nodedevice.api import JSON, Api, Rows, core_path, group_path, lease_path, path_of
+from kubectl_nodedevice.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Unauthorized,
+    Unexpected,
+    Unreachable,
+)
+from kubectl_nodedevice.kubeconfig import Login
+
+Sent = tuple[str, str, dict[str, str], Any]
+_SERVER: Final = Login("https://api", "kubeconfig", as_user="eve", as_groups=("a", "b"))
+_OK: Final[tuple[int, Mapping[str, str], bytes]] = (200, {}, b"{}")
+
+
+class Connection:
+    """answers: one for each request; the last one for all others, too. logins: how often one can log in again."""
+
+    def __init__(self, *answers: tuple[int, Mapping[str, str], bytes] | Exception, logins: int = 0) -> None:
+        self.answers = [*answers]
+        self.logins = logins
+        self.sent: list[Sent] = []
+
+    def request(self, method: str, target: str, headers: list[tuple[str, str]], data: bytes | None) -> Any:
+        self.sent.append((method, target, dict(headers), None if data is None else json.loads(data)))
+        found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def log_in_again(self) -> bool:
+        self.logins -= 1
+        return self.logins >= 0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+Asked = Callable[..., tuple[Api, Connection]]
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    found: list[float] = []
+    monkeypatch.setattr("kubectl_nodedevice.api.time.sleep", found.append)
+    return found
+
+
+@pytest.fixture
+def asked() -> Asked:
+    def made(*answers: Any, logins: int = 0, **more: Any) -> tuple[Api, Connection]:
+        api, connection = Api(_SERVER, **more), Connection(*answers, logins=logins)
+        api._connection = connection  # type: ignore[assignment]
+        return api, connection
+
+    return made
+
+
+def status(code: int, **fields: Any) -> tuple[int, Mapping[str, str], bytes]:
+    return code, {}, json.dumps({"kind": "Status", **fields}).encode()
+
+
+def refused(api: Api, what: str = "pods") -> ApiError:
+    with pytest.raises(ApiError) as found:
+        api.get(what, "/api/v1/pods")
+    return found.value
+
+
+# -- what is sent -----------------------------------------------------------------------------------------------------
+
+
+def test_each_kind_of_request(asked: Asked) -> None:
+    api, connection = asked(_OK)
+    api.get("pods", "/p", {"limit": "5", "fieldSelector": "a=b"}, "text/plain")
+    api.post("reviews", "/r", {"spec": 1})
+    api.patch("pods", "/p/a", [{"op": "add"}])
+    api.patch("pods", "/p/a", {"spec": {}}, "application/merge-patch+json")
+    usual = {"User-Agent": "kubectl-nodedevice", "Impersonate-User": "eve", "Impersonate-Group": "b"}
+    patched = "/p/a?fieldManager=kubectl-nodedevice"
+    plain = {"Accept": JSON, **usual}
+    assert connection.sent == [
+        ("GET", "/p?limit=5&fieldSelector=a%3Db", {"Accept": "text/plain", **usual}, None),
+        ("POST", "/r", {**plain, "Content-Type": JSON}, {"spec": 1}),
+        ("PATCH", patched, {**plain, "Content-Type": "application/json-patch+json"}, [{"op": "add"}]),
+        ("PATCH", patched, {**plain, "Content-Type": "application/merge-patch+json"}, {"spec": {}}),
+    ]
+    assert api.requests == 4
+
+
+def test_where_objects_are() -> None:
+    assert path_of("nodedevices") == "/apis/nodedevice.io/v1alpha1/nodedevices"
+    assert path_of("poddevices", "p", "ns") == "/apis/nodedevice.io/v1alpha1/namespaces/ns/poddevices/p"
+    assert core_path("nodes", "a/b") == "/api/v1/nodes/a%2Fb"
+    assert core_path("pods", namespace="n/s") == "/api/v1/namespaces/n%2Fs/pods"
+    assert lease_path("ns") == "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+    assert lease_path("ns", "l") == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/l"
+    assert group_path("/apis/apps/v1", "daemonsets", "d", "ns") == "/apis/apps/v1/namespaces/ns/daemonsets/d"
+
+
+def test_pages_are_asked_for_by_the_token_of_the_last_one(asked: Asked) -> None:
+    first = status(200, metadata={"continue": "t"}, items=[1])
+    api, connection = asked(first, status(410, metadata={"continue": "u"}), status(200, items=[2]))
+    assert [*api.objects("pods", "/p", {"a": "b"})] == [1, 2]
+    targets = [target for _, target, _, _ in connection.sent]
+    assert targets == ["/p?a=b&limit=500", "/p?a=b&limit=500&continue=t", "/p?a=b&limit=500&continue=u"]
+
+
+def test_rows_are_asked_for_without_objects_and_know_their_columns(asked: Asked) -> None:
+    columns = [{"name": "Name"}, {"name": "Total"}]
+    first = status(200, metadata={"continue": "t"}, columnDefinitions=columns, rows=[{"cells": ["a", 7]}])
+    api, connection = asked(first, status(200, rows=[{"cells": [None]}, {"cells": [True, "x"]}]))
+    rows = [*api.rows("pods", "/p", {"a": "b"})]
+    accepts = {headers["Accept"] for _, _, headers, _ in connection.sent}
+    assert accepts == {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+    assert connection.sent[0][1] == "/p?includeObject=None&a=b&limit=500"
+    assert [(row.text("name"), row.text("total"), row.number("total")) for row in rows] == [
+        ("a", "7", 7),
+        ("", "", 0),
+        ("True", "x", 0),
+    ]
+    assert (rows[0].cell("age"), rows[1].cell("total")) == (None, None)
+    assert Rows({}, []).text("name") == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "path", "query", "is_asked_again"),
+    [
+        (400, "/apis/nodedevice.io/v1alpha1/p", {"fieldSelector": "x", "labelSelector": "y"}, True),
+        (400, "/apis/nodedevice.io/v1alpha1/p", {"labelSelector": "y"}, False),
+        (400, "/api/v1/p", {"fieldSelector": "x", "labelSelector": "y"}, False),
+        (422, "/apis/nodedevice.io/v1alpha1/p", {"fieldSelector": "x", "labelSelector": "y"}, False),
+    ],
+)
+def test_fields_that_a_kind_of_ours_cannot_be_selected_by_are_left_to_the_caller(
+    code: int, path: str, query: dict[str, str], is_asked_again: bool, asked: Asked
+) -> None:
+    api, connection = asked(status(code), status(200, items=[1]))
+    if is_asked_again:
+        assert [*api.objects("p", path, query)] == [1]
+        assert connection.sent[1][1] == f"{path}?labelSelector=y&limit=500"
+    else:
+        with pytest.raises(Unexpected):
+            [*api.objects("p", path, query)]
+
+
+# -- what is answered -------------------------------------------------------------------------------------------------
+
+_AGAIN: Final = "correct what it names, or try again"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "problem", "remedy"),
+    [
+        (
+            status(401),
+            Unauthorized,
+            "the API server https://api does not accept the login of kubeconfig",
+            "log in again: the token or certificate is invalid, or has expired",
+        ),
+        (status(403, message="no"), Forbidden, "pods was refused: no", "an administrator can allow it"),
+        (status(403), Forbidden, "pods was refused: Forbidden", "an administrator can allow it"),
+        (status(404), NotFound, "pods does not exist", "correct the name, or the namespace"),
+        (status(409, message="m"), Conflict, "pods was changed meanwhile: m", "try again"),
+        (
+            status(429),
+            Unexpected,
+            "the API server https://api has no room for pods: too many requests",
+            "try again in a minute",
+        ),
+        (
+            status(500, message="m"),
+            Unexpected,
+            "the API server https://api failed at pods with 500: m",
+            "try again; its log has why",
+        ),
+        (
+            (599, {}, b"<html>"),
+            Unexpected,
+            "the API server https://api failed at pods with 599: no reason",
+            "try again; its log has why",
+        ),
+        (status(410, message="gone"), Unexpected, "the API server https://api refused pods with 410: gone", _AGAIN),
+        (status(422), Unexpected, "the API server https://api refused pods with 422: no reason", _AGAIN),
+        (status(400, message="x" * 3000), Unexpected, f"the API server https://api refused pods with 400: {'x' * 2000}", _AGAIN),
+        *(
+            (
+                (code, {}, b""),
+                Unexpected,
+                f"the API server https://api sends one elsewhere for pods ({code})",
+                "a log-in page, or a proxy, may be in its place: correct server in the kubeconfig",
+            )
+            for code in (300, 399)
+        ),
+        ((199, {}, b""), Unexpected, "the API server https://api refused pods with 199: no reason", _AGAIN),
+        *(
+            (
+                (200, {}, content),
+                Unexpected,
+                f"what https://api (kubeconfig) answers to pods is none of the API's: {why}",
+                "is it an API server? A proxy or a log-in page may answer in its place",
+            )
+            for content, why in ((b"[]", "it is no object"), (b"null", "it is no object"))
+        ),
+    ],
+)  # fmt: skip
+def test_each_refusal_is_a_sentence_with_its_remedy(
+    answer: tuple[int, Mapping[str, str], bytes],
+    kind: type[ApiError],
+    problem: str,
+    remedy: str,
+    asked: Asked,
+    pauses: list[float],
+) -> None:
+    api, _ = asked(answer)
+    found = refused(api)
+    assert (type(found), found.problem, found.remedy) == (kind, problem, remedy)
+    assert found.status == (answer[0] if answer[0] != 200 else 0)
+
+
+def test_what_is_no_json_is_no_answer(asked: Asked) -> None:
+    api, _ = asked((200, {}, b"<html>"))
+    assert refused(api).problem.startswith("what https://api (kubeconfig) answers to pods is none of the API's: ")
+    assert "it is no object" not in refused(api).problem
+
+
+@pytest.mark.parametrize(
+    ("what", "details", "problem"),
+    [
+        ("nodedevices", {}, "this cluster (kubeconfig) has no NodeDevices: their CRD is not installed"),
+        ("poddevices of ns", {}, "this cluster (kubeconfig) has no PodDevices: their CRD is not installed"),
+        ("nodedevices a", {"name": "a"}, "nodedevices a does not exist"),
+        ("pods nodedevices", {}, "pods nodedevices does not exist"),
+    ],
+)
+def test_a_kind_of_ours_that_is_missing(what: str, details: dict[str, str], problem: str, asked: Asked) -> None:
+    api, _ = asked(status(404, details=details))
+    found = refused(api, what)
+    assert (type(found), found.problem, found.status) == (NotFound, problem, 404)
+    is_missing = "CRD" in problem
+    assert (
+        found.remedy == "install nodedevice here, or name the cluster that has it by --context (docs/install.md)"
+    ) is is_missing
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "namespace", "problem", "remedy"),
+    [
+        ("list", "nodedevices", "", "you may not list nodedevices", "bind the ClusterRole nodedevice-fleet-view to you"),
+        ("get", "poddevices", "ns", "you may not get poddevices of namespace ns", "bind the ClusterRole nodedevice-view to you"),
+        ("patch", "nodedevices", "", "you may not patch nodedevices", "bind the ClusterRole nodedevice-cordon to you"),
+        ("get", "nodedeviceconfigs", "", "you may not get nodedeviceconfigs", "bind the ClusterRole nodedevice-fleet-view to you"),
+        ("list", "pods", "", "you may not list pods", "allow it"),
+    ],
+)  # fmt: skip
+def test_a_right_that_is_missing(verb: str, kind: str, namespace: str, problem: str, remedy: str, asked: Asked) -> None:
+    where = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"
+    message = f'x is forbidden: User "u" cannot {verb} resource "{kind}" in API group "g"{where}'
+    found = refused(asked(status(403, message=message))[0])
+    assert (type(found), found.problem, found.remedy) == (Forbidden, problem, f"an administrator can {remedy}")
+
+
+# -- again ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_login_that_is_refused_is_renewed_once(asked: Asked) -> None:
+    api, connection = asked(status(401), _OK, logins=9)
+    assert api.get("pods", "/p") == {}
+    connection.answers = [status(401)]
+    assert isinstance(refused(api), Unauthorized)
+    assert len(connection.sent) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "timeout", "pause"),
+    [("3", 30.0, 3.0), ("", 30.0, 1.0), ("x", 30.0, 1.0), ("99999", 5.0, 5.0), ("999999", 30.0, 1.0), ("60", None, 30.0)],
+)  # fmt: skip
+def test_a_server_without_room_is_asked_a_few_times(
+    given: str, timeout: float | None, pause: float, asked: Asked, pauses: list[float]
+) -> None:
+    api, connection = asked((429, {"retry-after": given}, b"{}"), timeout_seconds=timeout)
+    assert refused(api).status == 429
+    assert pauses == [pause] * 5
+    assert len(connection.sent) == api.requests == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Sat, 28 Nov 2026 10:00:00 GMT", datetime(2026, 11, 28, 10, tzinfo=UTC)),
+        ("", None),
+        ("yesterday", None),
+        ("Sat, 99 Nov 2026 10:00:00 GMT", None),
+    ],
+)
+def test_the_clock_of_the_server(text: str, expected: datetime | None, asked: Asked) -> None:
+    api, _ = asked((200, {"date": text}, b"{}"), _OK)
+    api.get("pods", "/p")
+    assert api.server_time == expected
+    # an answer without one
+    api.get("pods", "/p")
+    assert api.server_time == expected
+
+
+_WHERE: Final = "the API server https://api (kubeconfig)"
+_START: Final = "start the cluster, or name another one by --context"
+
+
+def tls(**fields: str) -> ssl.SSLError:
+    """As OpenSSL's errors are."""
+    found = ssl.SSLError(1, "words of OpenSSL")
+    for name, value in {"reason": "", **fields}.items():
+        setattr(found, name, value)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("error", "problem", "remedy"),
+    [
+        (
+            TimeoutError(),
+            f"{_WHERE} did not answer within 2.5 s",
+            "try again, or with a longer --request-timeout, such as 2m",
+        ),
+        *(
+            (error, f"no TLS with {_WHERE}: {why}", "correct certificate-authority in the kubeconfig, or its server")
+            for error, why in (
+                (tls(verify_message="self-signed", reason="VERIFY_FAILED"), "self-signed"),
+                (tls(reason="WRONG_VERSION_NUMBER"), "WRONG_VERSION_NUMBER"),
+                (tls(), str(tls())),
+            )
+        ),
+        (ConnectionRefusedError(111, "Connection refused"), f"{_WHERE} cannot be reached: Connection refused", _START),
+        (socket.gaierror(-2, "Name not known"), f"{_WHERE} cannot be reached: Name not known", _START),
+        (OSError("odd"), f"{_WHERE} cannot be reached: odd", _START),
+        (OSError(), f"{_WHERE} cannot be reached: OSError", _START),
+        (BadStatusLine("HI"), f"{_WHERE} cannot be reached: HI", _START),
+        (ValueError("bad"), "https://api takes no such request: bad", "correct the kubeconfig"),
+    ],
+)
+def test_without_an_answer(error: Exception, problem: str, remedy: str, asked: Asked) -> None:
+    found = refused(asked(error, timeout_seconds=2.5)[0])
+    assert (type(found), found.problem, found.remedy, found.status) == (Unreachable, problem, remedy, 0)
+
+
+def test_a_request_without_a_limit_has_none(asked: Asked) -> None:
+    assert refused(asked(TimeoutError(), timeout_seconds=None)[0]).problem.endswith("within 0 s")
+
+
+def test_a_list_that_cannot_go_on_says_so() -> None:
+    found = api_module._Expired("t")
+    assert (found.problem, found.remedy) == ("the list has changed too much while it was read", "try again")

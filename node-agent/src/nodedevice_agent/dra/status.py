@@ -27,9 +27,9 @@ from nodedevice_agent.kube.status import MAX_LIST_BYTES
 MAX_SHOWN: Final = 32
 # of all devices of a pool: what is left is for the devices themselves
 MAX_ATTRIBUTES_BYTES: Final = MAX_LIST_BYTES // 2
-# of a device without attributes and taints, besides its name
+# of a healthy device without attributes and taints, besides its name; of a taint besides key and value
 _DEVICE_BYTES: Final = 110
-_TAINT_BYTES: Final = 80
+_TAINT_BYTES: Final = 79
 _ATTRIBUTE_BYTES: Final = 6
 _NO_RULES: Final = "only the driver can take a device out of use, by a taint in its ResourceSlices"
 _OFF: Final = (
@@ -140,17 +140,13 @@ def _available(pool: Pool, held: Collection[str], unhealthy: Collection[str]) ->
 def _shown(
     devices: Mapping[str, Device], broken: Mapping[str, DeviceView], held: Collection[str], driver: str
 ) -> list[DeviceView]:
-    """As many as a status has room for, sorted; first of all those that are not healthy, held or tainted."""
-    first = {
-        *broken,
-        *(name for name in held if name in devices),
-        *(n for n, device in devices.items() if device.taints),
-    }
+    """As many as a status has room for, sorted; first of all those that are not healthy, then held ones, then tainted ones."""
+    tainted = (name for name, device in devices.items() if device.taints)
+    in_turn = dict.fromkeys((*sorted(broken), *sorted(devices.keys() & held), *tainted, *devices))
     named: list[str] = []
     room = MAX_LIST_BYTES
-    for name in (*sorted(first), *(name for name in devices if name not in first)):
-        taints = devices[name].taints if name in devices else ()
-        room -= _DEVICE_BYTES + _octets(name) + _TAINT_BYTES * len(taints)
+    for name in in_turn:
+        room -= _room(name, devices.get(name))
         if len(named) == MAX_NAMED_DEVICES or room < MAX_ATTRIBUTES_BYTES:
             break
         named.append(name)
@@ -177,6 +173,13 @@ def _with_attributes(
             attributes=attributes if room >= 0 else (),
             taints=device.taints,
         )
+
+
+def _room(name: str, device: Device | None) -> int:
+    """What it takes in a status, but for its attributes and what is wrong with it."""
+    taints = device.taints if device is not None else ()
+    of_taints = sum(_TAINT_BYTES + _octets(taint.key) + _octets(taint.value) for taint in taints)
+    return _DEVICE_BYTES + _octets(name) + of_taints
 
 
 def _octets(text: str) -> int:

@@ -7,6 +7,7 @@ from nodedevice_agent.dra.status import snapshot
 
 from tests.unit.node_agent.dra.offered import KEY, offered, pool_of, shown, tainted
 from tests.unit.node_agent.dra.published import Json, a_slice, device, row
+from tests.unit.node_agent.kube.shown_status import MONDAY
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,22 @@ def test_a_long_list_is_cut_and_counted_with_what_matters_in_it(attributes: int,
     assert {"gone", names[-1], names[-2]} <= {*listed}
     assert len(listed) >= 1_000 - 1
     assert whole["devicesOmitted"] == 6_001 - len(listed)
+
+
+@pytest.mark.parametrize("taints", [1, 16])
+def test_where_all_are_tainted_those_that_are_broken_or_held_are_in_the_list(taints: int) -> None:
+    keys = [f"a.com/{'k' * 250}-{number}" for number in range(taints)]
+    of_each = [{"key": key, "value": "v" * 63, "effect": "NoSchedule", "timeAdded": MONDAY} for key in keys]
+    attributes = {f"attribute-{number}": "x" * 64 for number in range(32)}
+    names = [f"device-{number:04}" for number in range(2_000)]
+    found = Pools()
+    for first in range(0, 2_000, 64):
+        devices = [device(name, taints=of_each, attributes=attributes) for name in names[first : first + 64]]
+        found.put(a_slice(f"s{first}", devices, count=32))
+    whole = shown(offered(found.get(KEY), row("p", names[-2]), unhealthy={names[-1]: "ECC"}))
+    listed = [each["id"] for each in whole["devices"]]
+    assert listed == sorted(listed)
+    assert {names[-1], names[-2], names[0]} <= {*listed}
 
 
 @pytest.mark.parametrize(

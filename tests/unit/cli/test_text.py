@@ -24,7 +24,9 @@ def test_what_steers_a_terminal_is_left_out(given: str, shown: str) -> None:
     assert text.plain(given) == shown
 
 
-@pytest.mark.parametrize(("given", "columns"), [("", 0), ("abc", 3), ("漢字", 4), ("\uff21", 2), ("e\u0301", 1), ("é", 1)])
+@pytest.mark.parametrize(
+    ("given", "columns"), [("", 0), ("abc", 3), ("漢字", 4), ("\uff21", 2), ("e\u0301", 1), ("é", 1)]
+)
 def test_how_wide_it_is(given: str, columns: int) -> None:
     assert text.width(given) == columns
 

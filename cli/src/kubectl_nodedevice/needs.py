@@ -203,7 +203,7 @@ def of_configs(name: str, refused: int, conflict: str, result: str) -> Iterator[
     """Of one NodeDeviceConfig, as the API server prints it."""
     explained = f"kubectl get nodedeviceconfig {shlex.quote(name)} -o wide"
     if refused:
-        words = result or f"{counted(refused, 'node')} refuse it"
+        words = result or f"{counted(refused, 'node')} {'refuses' if refused == 1 else 'refuse'} it"
         yield Need(CONFIG_REFUSED, f"NodeDeviceConfig {name}: {words}", explained, "", {"config": name})
     if conflict == "True":
         text = f"NodeDeviceConfig {name}: another one has a resource of it"

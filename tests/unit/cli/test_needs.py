@@ -1,0 +1,297 @@
+"""What needs a person: each sentence, the command that explains it, and what programs get of it."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+from kubectl_nodedevice import needs
+from kubectl_nodedevice.cluster import (
+    Allocation,
+    Condition,
+    Container,
+    Device,
+    Endpoint,
+    HeldParts,
+    Lease,
+    Meta,
+    NodeDevice,
+    Pod,
+    PodClaim,
+    Waiting,
+)
+from kubectl_nodedevice.needs import Need, Summary
+
+_NOW: Final = datetime(2026, 11, 28, 10, 0, 0, tzinfo=UTC)
+_HOUR, _DAY = "2026-11-28T09:00:00Z", "2026-11-27T10:00:00Z"
+_GPU: Final = "example.com/gpu"
+
+
+def summary(node: str = "n", reason: str = "X", **more: Any) -> Summary:
+    """One that is not Ready."""
+    made = Summary(f"{node}.gpu", node, _GPU, 2, 2, 0, 2, 0, "False", reason, "True", "nodedevice", None)
+    return replace(made, **more)
+
+
+def whole(node: str = "n", conditions: Iterable[Condition] = (), **more: Any) -> NodeDevice:
+    return NodeDevice(Meta(f"{node}.gpu"), node, _GPU, conditions={each.type: each for each in conditions}, **more)
+
+
+# -- rows -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "is_unready"),
+    [
+        (summary(), True),
+        (summary(ready=""), True),
+        (summary(ready="True"), False),
+        (summary(reason="NoDevices"), False),
+        (summary(reason="AllCordoned"), False),
+        (summary(reason="NotConfigured"), False),
+        (summary(reason="EndpointGone"), False),
+        (summary(reason="EndpointGone", allocated=1), True),
+    ],
+)
+def test_what_is_not_ready_and_should_be(found: Summary, is_unready: bool) -> None:
+    assert found.is_unready is is_unready
+    assert found.needs_reading is is_unready
+
+
+@pytest.mark.parametrize(
+    ("more", "needs_reading"),
+    [({}, False), ({"healthy": 1}, True), ({"waiting": 1}, True), ({"waiting": 0}, False)],
+)
+def test_what_has_more_to_say_than_its_row(more: dict[str, Any], needs_reading: bool) -> None:
+    assert summary(ready="True", **more).needs_reading is needs_reading
+
+
+def test_the_order() -> None:
+    found = [
+        Need("PodWaiting", "b", since=_HOUR),
+        Need("PodWaiting", "a"),
+        Need("PodWaiting", "d", since=_DAY),
+        Need("OperatorSilent", "z"),
+        Need("PodWaiting", "c", since=_DAY),
+    ]
+    assert [each.text for each in needs.ordered(found)] == ["z", "c", "d", "b", "a"]
+
+
+# -- programs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("renewed", "holder", "seconds", "is_silent"),
+    [
+        ("2026-11-28T09:59:30Z", "x", 1, False),
+        ("2026-11-28T09:59:29Z", "x", 1, True),
+        ("2026-11-28T09:59:20Z", "x", 20, False),
+        ("2026-11-28T09:59:19Z", "x", 20, True),
+        ("2026-11-28T10:00:00Z", "", 15, True),
+        ("?", "x", 15, False),
+    ],
+)
+def test_an_operator_that_does_not_renew_its_lease(renewed: str, holder: str, seconds: int, is_silent: bool) -> None:
+    assert bool([*needs.of_operator(Lease(Meta("l"), holder, renewed, seconds), _NOW)]) is is_silent
+
+
+def test_what_is_said_of_the_operator() -> None:
+    assert [*needs.of_operator(None, _NOW)] == []
+    text = "no operator is at work: the Lease was renewed 1 h ago"
+    expected = Need("OperatorSilent", text, "kubectl nodedevice check", _HOUR, {"lease": "l"})
+    assert [*needs.of_operator(Lease(Meta("l"), "x", _HOUR, 15), _NOW)] == [expected]
+
+
+def test_agents_that_are_silent_are_one_line_for_each_reason() -> None:
+    ready = Condition("Ready", "False", message="no heartbeat")
+    objects = {
+        "b.gpu": whole("b", [Condition("AgentReady", since=_HOUR), ready]),
+        "a.gpu": whole("a", [Condition("AgentReady", since=_DAY)]),
+    }
+    found = [summary(node, "AgentSilent", agent="Unknown") for node in ("b", "a", "c", "b")]
+    found.append(summary("d", "Other", agent="False"))
+    assert [*needs.of_summaries(found, objects, _NOW)] == [
+        Need(
+            "AgentSilent",
+            "the agent of 3 nodes (a, b, c) is silent 1 d: AgentSilent: no heartbeat",
+            "kubectl nodedevice why node a",
+            _DAY,
+            {"node": "a", "nodes": "3"},
+        ),
+        Need(
+            "AgentSilent",
+            "the agent of d is silent: Other",
+            "kubectl nodedevice why node d",
+            "",
+            {"node": "d", "nodes": "1"},
+        ),
+    ]
+
+
+@pytest.mark.parametrize("more", [{"agent": "True"}, {"agent": ""}, {"agent": "False", "served_by": ""}])
+def test_resources_that_are_not_ready_are_one_line_for_each_reason(more: dict[str, str]) -> None:
+    objects = {"b.gpu": whole("b", [Condition("Ready", "False", message="words", since=_HOUR)])}
+    found = [summary(node, **more) for node in ("b", "a")] + [summary("c", "", **more), summary("d", ready="True")]
+    assert [*needs.of_summaries(found, objects, _NOW)] == [
+        Need(
+            "NotReady",
+            f"{_GPU} of 2 nodes (a, b) is not ready 1 h: X: words",
+            "kubectl nodedevice why node a",
+            _HOUR,
+            {"resource": _GPU, "node": "a", "reason": "X"},
+        ),
+        Need(
+            "NotReady",
+            f"{_GPU} of c is not ready: no operator has seen it yet",
+            "kubectl nodedevice why node c",
+            "",
+            {"resource": _GPU, "node": "c", "reason": ""},
+        ),
+    ]
+
+
+@pytest.mark.parametrize("reason", ["DevicesNotInjected", "DevicesInUseAfterRelease", "DevicesRenumbered"])
+def test_devices_that_do_not_reach_containers_are_worse(reason: str) -> None:
+    [found] = needs.of_summaries([summary(reason=reason)], {}, _NOW)
+    assert found.code == "ContainerWithoutDevices"
+
+
+@pytest.mark.parametrize("reason", ["NoHealthyDevices", "SomeDevicesUnhealthy"])
+def test_what_single_devices_explain_is_left_to_them_where_they_were_read(reason: str) -> None:
+    assert [*needs.of_summaries([summary(reason=reason)], {"n.gpu": whole()}, _NOW)] == []
+    assert len([*needs.of_summaries([summary(reason=reason)], {}, _NOW)]) == 1
+
+
+# -- devices --------------------------------------------------------------------------------------------------------------
+
+
+def holder(*device_ids: str, **more: Any) -> Allocation:
+    return Allocation("ns", "p", "uid", "c", since=_DAY, device_ids=device_ids, **more)
+
+
+def broken(device_id: str = "g0", **more: Any) -> Device:
+    return Device(device_id, "Unhealthy", **{"reason": "Xid79", "message": "words; more", "since": _HOUR, **more})
+
+
+@pytest.mark.parametrize(
+    ("device", "allocations", "code", "text"),
+    [
+        (broken(), (), "DeviceBroken", f"g0 ({_GPU}) of n is broken 1 h: words"),
+        (broken(), (holder("g1"),), "DeviceBroken", f"g0 ({_GPU}) of n is broken 1 h: words"),
+        (broken(), (holder("g0", releasing=True),), "DeviceBroken", f"g0 ({_GPU}) of n is broken 1 h: words"),
+        (broken(), (holder("g0"),), "DeviceBrokenHeld", f"g0 ({_GPU}) of n is broken 1 h: words; held by ns/p"),
+        (
+            broken(),
+            (holder(parts=(HeldParts("g0", 2),)),),
+            "DeviceBrokenHeld",
+            f"g0 ({_GPU}) of n is broken 1 h: words; held by ns/p (2)",
+        ),
+        (broken(presence="Missing"), (), "DeviceBroken", f"g0 ({_GPU}) of n is missing 1 h: words"),
+        (broken(message="", since=""), (), "DeviceBroken", f"g0 ({_GPU}) of n is broken: Xid79"),
+    ],
+)
+def test_a_device_that_is_broken(device: Device, allocations: tuple[Allocation, ...], code: str, text: str) -> None:
+    found = whole(devices=(Device("ok", "Healthy"), device), allocations=allocations, endpoint=Endpoint("Running"))
+    about = {"node": "n", "resource": _GPU, "device": "g0", "reason": "Xid79"}
+    explained = f"kubectl nodedevice why device n g0 --resource {_GPU}"
+    assert [*needs.of_devices(found, _NOW)] == [Need(code, text, explained, device.since, about)]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "is_named"),
+    [("Running", "", True), ("Stopped", "", False), ("Stopped", "Xid79", True), ("", "", False)],
+)
+def test_devices_of_a_plugin_that_is_away_are_not_broken_by_that(state: str, reason: str, is_named: bool) -> None:
+    found = whole(devices=(broken(reason=reason),), endpoint=Endpoint(state))
+    assert bool([*needs.of_devices(found, _NOW)]) is is_named
+
+
+def test_a_container_without_its_devices() -> None:
+    found = whole(allocations=(holder("g0"), holder("g1", not_injected=True)))
+    unnamed = replace(found, allocations=(Allocation("", "", "uid", "c", not_injected=True),))
+    assert [*needs.of_devices(found, _NOW)] == [
+        Need(
+            "ContainerWithoutDevices",
+            f"ns/p on n runs without its {_GPU}: restart the pod",
+            "kubectl nodedevice why pod p -n ns",
+            _DAY,
+            {"pod": "ns/p"},
+        )
+    ]
+    [other] = needs.of_devices(unnamed, _NOW)
+    assert (other.text, other.command) == (f"pod uid on n runs without its {_GPU}: restart the pod", "")
+
+
+@pytest.mark.parametrize(("message", "words"), [("two sources", "two sources"), ("", "Twice")])
+def test_what_is_offered_twice(message: str, words: str) -> None:
+    def of(status: str) -> NodeDevice:
+        return whole(conditions=[Condition("OfferedTwice", status, "Twice", message, _HOUR)])
+
+    expected = Need("OfferedTwice", f"{_GPU} of n: {words}", "kubectl nodedevice why node n", _HOUR, {"node": "n"})
+    assert [*needs.of_devices(of("True"), _NOW)] == [expected]
+    assert [*needs.of_devices(of("False"), _NOW)] == []
+
+
+# -- pods -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "text"),
+    [
+        ({}, "PodWaiting", f"ns/p waits for {_GPU} on n 1 h: words"),
+        ({"message": ""}, "PodWaiting", f"ns/p waits for {_GPU} on n 1 h: Why"),
+        ({"final": True}, "PodWaiting", f"ns/p gets none of {_GPU} on n 1 h: words"),
+        ({"not_injected": True, "final": True}, "ContainerWithoutDevices", f"ns/p runs without {_GPU} on n 1 h: words"),
+    ],
+)
+def test_a_container_that_waits(more: dict[str, Any], code: str, text: str) -> None:
+    waiting = Waiting("ns", "p", "uid", "c", "Why", **{"message": "words", "since": _HOUR, **more})
+    about = {"pod": "ns/p", "node": "n", "resource": _GPU, "reason": "Why"}
+    expected = Need(code, text, "kubectl nodedevice why pod p -n ns", _HOUR, about)
+    assert [*needs.of_waiting(whole(waiting=(waiting,)), _NOW)] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        (Condition("PodScheduled", "False", "Unschedulable"), "Unschedulable"),
+        (Condition("PodScheduled"), "Pending"),
+        (None, "Pending"),
+    ],
+)
+def test_a_pod_without_a_node(condition: Condition | None, reason: str) -> None:
+    conditions = {condition.type: condition} if condition else {}
+    container = Container("c", requests={_GPU: "1", "cpu": "1"})
+    asking = Pod(
+        Meta("p", "ns", created=_HOUR), containers=(container,), claims=(PodClaim("x"),), conditions=conditions
+    )
+    text = f"ns/p has waited 1 h for a node: it asks for claim x, {_GPU} ({reason})"
+    explained, about = "kubectl nodedevice why pod p -n ns", {"pod": "ns/p", "reason": reason}
+    others = [
+        replace(asking, node="n"),
+        replace(asking, containers=(), claims=()),
+        replace(asking, meta=replace(asking.meta, deleted=_HOUR)),
+    ]
+    # others keep nobody from it
+    expected = [Need("PodUnschedulable", text, explained, _HOUR, about)]
+    assert [*needs.of_pending([*others, asking], _NOW)] == expected
+
+
+# -- configurations -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("refused", "conflict", "result", "expected"),
+    [
+        (0, "False", "unused", []),
+        (1, "", "", [("ConfigRefused", "NodeDeviceConfig a b: 1 node refuses it")]),
+        (3, "", "", [("ConfigRefused", "NodeDeviceConfig a b: 3 nodes refuse it")]),
+        (2, "", "words", [("ConfigRefused", "NodeDeviceConfig a b: words")]),
+        (0, "True", "", [("ConfigConflict", "NodeDeviceConfig a b: another one has a resource of it")]),
+    ],
+)
+def test_a_configuration(refused: int, conflict: str, result: str, expected: list[tuple[str, str]]) -> None:
+    explained = "kubectl get nodedeviceconfig 'a b' -o wide"
+    found = [Need(code, text, explained, "", {"config": "a b"}) for code, text in expected]
+    assert [*needs.of_configs("a b", refused, conflict, result)] == found

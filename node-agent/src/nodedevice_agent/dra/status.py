@@ -65,8 +65,8 @@ def snapshot(found: Offered) -> Snapshot:
     in_use = held_devices(row for row in found.rows if not row.releasing)
     devices: Mapping[str, Device] = pool.devices if pool is not None else {}
     omitted = pool.omitted if pool is not None else 0
-    # it may be among those that are left out
-    missing = [] if omitted else [name for name in held if name not in devices]
+    # so many of them may be among those that are left out
+    missing = sorted(held - devices.keys())[omitted:]
     unhealthy = {name: _reported(name, why) for name, why in found.unhealthy.items() if name in devices}
     lost = {name: _missing(name) for name in missing}
     broken = [*(unhealthy[name] for name in sorted(unhealthy)), *(lost[name] for name in sorted(lost))]

@@ -137,6 +137,9 @@ def test_a_held_device_may_be_among_those_that_a_slice_has_too_many_of() -> None
     found = Pools()
     found.put(a_slice("s", [f"d{n:03}" for n in range(300)]))
     assert numbers(offered(found.get(KEY), row("p", "d299"))) == (300, 300, 1, 256)
+    # ... but no more than these
+    gone = [f"gone-{n:02}" for n in range(50)]
+    assert numbers(offered(found.get(KEY), row("p", *gone))) == (306, 300, 50, 256)
 
 
 def test_times_stay_while_a_row_does() -> None:

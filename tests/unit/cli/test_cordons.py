@@ -1,0 +1,374 @@
+"""What a cordon changes and what follows from it, for each state of a device: patches and sentences."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+from kubectl_nodedevice import cordons
+from kubectl_nodedevice.cluster import (
+    Agent,
+    Allocation,
+    Condition,
+    Cordon,
+    Device,
+    Endpoint,
+    HeldParts,
+    Meta,
+    NodeDevice,
+    PartCounts,
+)
+from kubectl_nodedevice.cordons import Change, Done
+from kubectl_nodedevice.errors import UsageProblem
+
+_NOW: Final = datetime(2026, 11, 28, 10, 0, 0, tzinfo=UTC)
+_AT: Final = "2026-11-28T09:00:00Z"
+_ME: Final = Cordon("", "fan", "alice", _AT)
+_VERSION: Final = {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}
+_LIST: Final = "/spec/cordonedDevices"
+_PARTS: Final = PartCounts(4, 4, 1, 3)
+
+
+def node(*devices: str | Device, resource: str = "example.com/gpu", **more: Any) -> NodeDevice:
+    """Of node n, with healthy devices."""
+    made = tuple(Device(each, "Healthy") if isinstance(each, str) else each for each in devices)
+    meta = Meta(f"n.{resource}", resource_version="7")
+    return NodeDevice(meta, "n", resource, devices=made, **{"endpoint": Endpoint("Running"), **more})
+
+
+def held(*device_ids: str, pod: str = "p", **more: Any) -> Allocation:
+    return Allocation("ns", pod, f"uid-{pod}", "c", device_ids=device_ids, **more)
+
+
+# -- which --------------------------------------------------------------------------------------------------------------------
+
+
+def test_each_id_is_of_the_resource_that_has_it() -> None:
+    gpu, nic = node("g0", "g1"), node("n0", resource="example.com/nic", cordons=(Cordon("old"),))
+    split = node(Device("s", parts=_PARTS), resource="example.com/part")
+    found = [gpu, nic, split]
+    ids = ["g0", "n0", "g1", "old", "s::3", "s"]
+    assert cordons.targets(found, ids) == [(gpu, ["g0", "g1"]), (nic, ["n0", "old"]), (split, ["s::3", "s"])]
+    assert cordons.targets([gpu], ["*", "all"]) == [(gpu, ["*", "all"])]
+
+
+@pytest.mark.parametrize(
+    ("found", "device_id", "code", "problem", "remedy"),
+    [
+        (
+            [node("g0", "g1"), node(resource="example.com/nic")],
+            "x",
+            "NoSuchDevice",
+            "n has no device x",
+            "it has g0, g1 (example.com/gpu); none (example.com/nic)",
+        ),
+        ([node("g0")], "g0::1", "NoSuchDevice", "n has no device g0::1", "it has g0 (example.com/gpu)"),
+        (
+            [node("d"), node("d", resource="example.com/a")],
+            "d",
+            "AmbiguousDevice",
+            "d may be a device of example.com/a, example.com/gpu",
+            "name one of them by --resource",
+        ),
+        # of two, either may have it
+        (
+            [node("d", devices_omitted=1), node(resource="example.com/a")],
+            "x",
+            "NoSuchDevice",
+            "n has no device x",
+            "it has d (example.com/gpu); none (example.com/a)",
+        ),
+    ],
+)
+def test_an_id_that_means_nothing_or_too_much(
+    found: Sequence[NodeDevice], device_id: str, code: str, problem: str, remedy: str
+) -> None:
+    with pytest.raises(UsageProblem) as error:
+        cordons.targets(found, [device_id])
+    assert (error.value.code, error.value.problem, error.value.remedy) == (code, problem, remedy)
+
+
+def test_many_devices_are_not_all_named() -> None:
+    with pytest.raises(UsageProblem) as error:
+        cordons.targets([node(*(f"d{number}" for number in range(18)))], ["x"])
+    assert error.value.remedy.endswith("d15 and 2 more (example.com/gpu)")
+
+
+@pytest.mark.parametrize(
+    ("more", "knows_all"),
+    [
+        ({}, True),
+        ({"endpoint": Endpoint("")}, True),
+        ({"endpoint": Endpoint("Stopped")}, False),
+        ({"devices_omitted": 1}, False),
+    ],
+)
+def test_an_id_may_be_of_a_device_that_is_not_listed(more: dict[str, Any], knows_all: bool) -> None:
+    found = node("d", **more)
+    assert cordons.knows_all(found) is knows_all
+    if knows_all:
+        with pytest.raises(UsageProblem):
+            cordons.targets([found], ["x"])
+    else:
+        assert cordons.targets([found], ["x"]) == [(found, ["x"])]
+
+
+_AWAY: Final = "kubectl cordon n keeps new pods from the whole node"
+_SAME: Final = "a taint of effect NoSchedule does"
+
+
+@pytest.mark.parametrize(
+    ("served_by", "ids", "has_rules", "code", "who", "remedy"),
+    [
+        (
+            "kubelet",
+            ["a"],
+            True,
+            "ServedByKubelet",
+            "the kubelet gives out",
+            f"{_AWAY}; or let nodedevice give it out (docs/device-plugins.md)",
+        ),
+        (
+            "dra",
+            ["a"],
+            False,
+            "ServedByDRA",
+            "a DRA driver offers",
+            f"only its driver can, by a taint in its ResourceSlices; {_AWAY}",
+        ),
+        (
+            "dra",
+            ["a"],
+            True,
+            "ServedByDRA",
+            "a DRA driver offers",
+            f"a DeviceTaintRule with deviceSelector {{driver: d, pool: p, device: a}} and {_SAME}; {_AWAY}",
+        ),
+        (
+            "dra",
+            ["a", "b", "c"],
+            True,
+            "ServedByDRA",
+            "a DRA driver offers",
+            "a DeviceTaintRule with deviceSelector {driver: d, pool: p, device: a} and "
+            f"{_SAME}, and one for each of b, c; {_AWAY}",
+        ),
+        (
+            "dra",
+            ["a", "*"],
+            True,
+            "ServedByDRA",
+            "a DRA driver offers",
+            f"a DeviceTaintRule with deviceSelector {{driver: d, pool: p}} and {_SAME}; {_AWAY}",
+        ),
+    ],
+)
+def test_what_others_give_out(
+    served_by: str, ids: list[str], has_rules: bool, code: str, who: str, remedy: str
+) -> None:
+    found = node("a", agent=Agent(served_by=served_by), driver="d", pool="p")
+    with pytest.raises(UsageProblem) as error:
+        cordons.check_served(found, ids, has_rules=has_rules)
+    problem = f"{who} example.com/gpu of n, so that a cordon of a device has no effect"
+    assert (error.value.code, error.value.problem, error.value.remedy) == (code, problem, remedy)
+
+
+@pytest.mark.parametrize("served_by", ["", "nodedevice"])
+def test_what_we_give_out_can_be_cordoned(served_by: str) -> None:
+    cordons.check_served(node("a", agent=Agent(served_by=served_by)), ["a"], has_rules=True)
+
+
+# -- what is changed ----------------------------------------------------------------------------------------------------------
+
+_THEIRS: Final = Cordon("a", "ecc", "bob", _AT)
+_OWN: Final = Cordon("a", "fan", "alice", "2026-01-01T00:00:00Z")
+
+
+def test_a_list_is_made_or_grows() -> None:
+    entries = [{"id": each, "reason": "fan", "by": "alice", "at": _AT} for each in ("a", "b")]
+    done = [Done(each, "Cordoned", "cordoned") for each in ("a", "b")]
+    made = cordons.cordon(node("a", "b"), ["a", "b"], _ME, takes_over=False)
+    assert made == Change(done, [_VERSION, {"op": "add", "path": _LIST, "value": entries}])
+    grown = cordons.cordon(node("a", "b", cordons=(Cordon("c"),)), ["a", "b"], _ME, takes_over=False)
+    added = [{"op": "add", "path": f"{_LIST}/-", "value": entry} for entry in entries]
+    assert grown == Change(done, [_VERSION, *added])
+    plain = cordons.cordon(node("a"), ["a"], Cordon(""), takes_over=False)
+    assert plain.patch[1]["value"] == [{"id": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("there", "takes_over", "code", "text", "is_replaced"),
+    [
+        (_OWN, False, "Unchanged", "cordoned already by alice: fan", False),
+        (_OWN, True, "Unchanged", "cordoned already by alice: fan", False),
+        (replace(_OWN, reason="old"), False, "Cordoned", "cordoned; it was cordoned by alice: old", True),
+        (
+            _THEIRS,
+            False,
+            "OthersCordon",
+            "cordoned already by bob: ecc; with --take-over the cordon becomes yours",
+            False,
+        ),
+        (_THEIRS, True, "Cordoned", "cordoned; it was cordoned by bob: ecc", True),
+        (Cordon("a"), False, "OthersCordon", "cordoned already; with --take-over the cordon becomes yours", False),
+    ],
+)
+def test_a_cordon_that_is_there(there: Cordon, takes_over: bool, code: str, text: str, is_replaced: bool) -> None:
+    found = node("a", "b", cordons=(Cordon("b"), there))
+    change = cordons.cordon(found, ["a"], _ME, takes_over=takes_over)
+    entry = {"id": "a", "reason": "fan", "by": "alice", "at": _AT}
+    patch: list[Mapping[str, Any]] = (
+        [_VERSION, {"op": "replace", "path": f"{_LIST}/1", "value": entry}] if is_replaced else []
+    )
+    assert change == Change([Done("a", code, text, there)], patch)
+
+
+@pytest.mark.parametrize("device_id", ["*", "all"])
+def test_both_words_for_all_mean_the_same_cordon(device_id: str) -> None:
+    there = Cordon("all", "fan", "alice")
+    change = cordons.cordon(node("a", cordons=(there,)), [device_id], _ME, takes_over=False)
+    assert change == Change([Done(device_id, "Unchanged", "cordoned already by alice: fan", there)], [])
+    lifted = cordons.uncordon(node("a", cordons=(there,)), [device_id], "alice", takes_over=False)
+    assert lifted.patch == [_VERSION, {"op": "remove", "path": f"{_LIST}/0"}]
+
+
+@pytest.mark.parametrize(
+    ("there", "takes_over", "code", "text"),
+    [
+        (_OWN, False, "Uncordoned", "uncordoned"),
+        (_OWN, True, "Uncordoned", "uncordoned"),
+        (_THEIRS, True, "Uncordoned", "uncordoned; it was cordoned by bob: ecc"),
+        (Cordon("a"), True, "Uncordoned", "uncordoned"),
+        (_THEIRS, False, "OthersCordon", "cordoned by bob: ecc; --take-over lifts it all the same"),
+        (
+            Cordon("a"),
+            False,
+            "OthersCordon",
+            "cordoned by somebody who left no name; --take-over lifts it all the same",
+        ),
+    ],
+)
+def test_a_cordon_is_lifted(there: Cordon, takes_over: bool, code: str, text: str) -> None:
+    change = cordons.uncordon(node("a", cordons=(there,)), ["a"], "alice", takes_over=takes_over)
+    patch: list[Mapping[str, Any]] = [_VERSION, {"op": "remove", "path": f"{_LIST}/0"}] if code == "Uncordoned" else []
+    assert change == Change([Done("a", code, text, there)], patch)
+
+
+def test_several_are_lifted_from_the_last_one_on_and_each_once() -> None:
+    found = node("a", "b", cordons=tuple(Cordon(each, by="alice") for each in "xab"))
+    change = cordons.uncordon(found, ["a", "b", "a", "x"], "alice", takes_over=False)
+    assert [each["path"] for each in change.patch[1:]] == [f"{_LIST}/{at}" for at in (2, 1, 0)]
+    assert [each.code for each in change.done] == ["Uncordoned"] * 4
+    one = cordons.uncordon(found, ["none", "a"], "alice", takes_over=False)
+    assert [each.code for each in one.done] == ["Unchanged", "Uncordoned"]
+    mixed = cordons.uncordon(
+        replace(found, cordons=(_THEIRS, Cordon("b", by="alice"))), ["a", "b"], "alice", takes_over=False
+    )
+    assert [each.code for each in mixed.done] == ["OthersCordon", "Uncordoned"]
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "text", "cordon"),
+    [
+        ({}, "Unchanged", "not cordoned", None),
+        (
+            {"cordons": (Cordon("all", "fan", "bob"),)},
+            "NotCordoned",
+            "not cordoned by its own ID, but with all devices by bob: fan: uncordon --device 'all'",
+            Cordon("all", "fan", "bob"),
+        ),
+        (
+            {"remembered_cordons": (Cordon("a"),)},
+            "NotCordoned",
+            "its agent remembers a cordon, which the operator will set again; uncordon it then, or cordon it and uncordon it now",
+            None,
+        ),
+        ({"remembered_cordons": (Cordon("b"),)}, "Unchanged", "not cordoned", None),
+    ],
+)
+def test_what_is_not_cordoned(more: dict[str, Any], code: str, text: str, cordon: Cordon | None) -> None:
+    change = cordons.uncordon(node("a", **more), ["a"], "alice", takes_over=True)
+    assert change == Change([Done("a", code, text, cordon)], [])
+
+
+# -- what follows -------------------------------------------------------------------------------------------------------------
+
+_CUT: Final = Device("a", "Healthy", cordoned_since=_AT)
+
+
+@pytest.mark.parametrize(
+    ("found", "device_id", "code", "before", "is_in_force"),
+    [
+        pytest.param(node("a"), "a", "Cordoned", node("a"), False, id="not yet"),
+        pytest.param(node(_CUT), "a", "Cordoned", node("a"), True, id="cordoned"),
+        pytest.param(node("a", agent=Agent(served_by="kubelet")), "a", "Cordoned", node("a"), True, id="the kubelet's"),
+        pytest.param(node("a"), "a", "OthersCordon", node("a"), True, id="nothing was done"),
+        pytest.param(node(cordoned=1), "x", "Cordoned", node(), True, id="one that is not listed counts"),
+        pytest.param(node(cordoned=1), "x", "Cordoned", node(cordoned=1), False, id="... not yet"),
+        pytest.param(node("a", total=2, cordoned=2), "*", "Cordoned", node("a"), True, id="all"),
+        pytest.param(node("a", total=2, cordoned=1), "*", "Cordoned", node("a"), False, id="not yet all"),
+        pytest.param(node("a"), "*", "Cordoned", node("a"), True, id="all of none"),
+        pytest.param(node("a"), "a", "Uncordoned", node(_CUT), True, id="lifted"),
+        pytest.param(node(_CUT), "a", "Uncordoned", node(_CUT), False, id="not yet lifted"),
+        pytest.param(node(_CUT, cordons=(Cordon("*"),)), "a", "Uncordoned", node(_CUT), True, id="by another cordon"),
+        pytest.param(node(), "a", "Uncordoned", node(_CUT), True, id="gone since"),
+        pytest.param(
+            node(cordoned=1), "x", "Uncordoned", node(cordoned=2), True, id="one that is not listed is lifted"
+        ),
+        pytest.param(node(cordoned=2), "x", "Uncordoned", node(cordoned=2), False, id="... not yet lifted"),
+        pytest.param(node("a", "b"), "all", "Uncordoned", node("a"), True, id="all are lifted"),
+        pytest.param(node(_CUT, "b"), "all", "Uncordoned", node("a"), False, id="not yet all are lifted"),
+        pytest.param(node(_CUT, cordons=(Cordon("a"),)), "all", "Uncordoned", node("a"), True, id="but its own stays"),
+    ],
+)
+def test_when_it_is_in_force(
+    found: NodeDevice, device_id: str, code: str, before: NodeDevice, is_in_force: bool
+) -> None:
+    assert cordons.is_in_force(found, Done(device_id, code, ""), before) is is_in_force
+
+
+_SPLIT: Final = Device("s", "Healthy", parts=_PARTS)
+_IN_PART: Final = Allocation("ns", "p", "u", "c", parts=(HeldParts("s", 1),))
+
+
+@pytest.mark.parametrize(
+    ("found", "device_id", "code", "words"),
+    [
+        (node("a"), "a", "Unchanged", ""),
+        (node("a"), "a", "Cordoned", "free, so it is out of service now"),
+        (node("a", allocations=(held("a"),)), "a", "Cordoned", "held until ns/p ends, then out of service"),
+        (node("a", allocations=(held("b"),)), "a", "Cordoned", "free, so it is out of service now"),
+        (node(_SPLIT), "s", "Cordoned", "free, so it is out of service now"),
+        (node(_SPLIT, allocations=(_IN_PART,)), "s", "Cordoned", "in part held by ns/p (1): each part leaves when its pod ends"),
+        (node(_SPLIT, allocations=(_IN_PART,)), "s::1", "Cordoned", "in part held by ns/p (1): each part leaves when its pod ends"),
+        (node("a"), "x", "Cordoned", "takes effect when a device of that ID appears"),
+        (node("a"), "x", "Uncordoned", "free now"),
+        (node("a"), "a", "Uncordoned", "free now"),
+        (node("a", allocations=(held("a"),)), "a", "Uncordoned", "held by ns/p now"),
+        (node("a", cordons=(Cordon("*", by="bob"),)), "a", "Uncordoned", "cordoned by bob now"),
+        (node(Device("a", "Unhealthy", message="hot"), allocations=(held("a"),)), "a", "Uncordoned", "broken: hot; held now"),
+        (node("a", total=3, available=2), "*", "Uncordoned", "2 of 3 available now"),
+        (node("a"), "all", "Uncordoned", "0 of 0 available now"),
+        (node("a"), "*", "Cordoned", "none was held: all are out of service now"),
+        (
+            node("a", "b", "c", allocations=(held("b", pod="q"), held("a", "c"))),
+            "*",
+            "Cordoned",
+            "held until ns/p, ns/q ended; no device is free",
+        ),
+    ],
+)  # fmt: skip
+def test_what_follows(found: NodeDevice, device_id: str, code: str, words: str) -> None:
+    assert cordons.effect(found, Done(device_id, code, ""), _NOW) == words
+
+
+@pytest.mark.parametrize(("status", "is_alive"), [("True", True), ("", True), ("False", False), ("Unknown", False)])
+def test_an_agent_that_is_silent_honours_it_later(status: str, is_alive: bool) -> None:
+    for since, words in ((_AT, " for 1 h"), ("", "")):
+        conditions = {"AgentReady": Condition("AgentReady", status, since=since)} if status else {}
+        found = node("a", conditions=conditions)
+        later = f"takes effect when the agent of n is back, which is silent{words}"
+        for code in ("Cordoned", "Uncordoned"):
+            assert (cordons.effect(found, Done("a", code, ""), _NOW) == later) is not is_alive
+        assert cordons.is_alive(found) is is_alive

@@ -131,7 +131,7 @@ class Reason:
     """A DRA driver offers the devices, and the scheduler gives them out by claims; they are only shown."""
     # Registered, of what a DRA driver offers
     POOL_INCOMPLETE: Final = "PoolIncomplete"
-    """The driver has not published all slices of its pool's newest generation; the devices of the last complete one are shown."""
+    """The driver has published fewer slices of its pool's newest generation than it says, or more."""
     # Healthy
     ALL_HEALTHY: Final = "AllHealthy"
     """Every device is healthy."""

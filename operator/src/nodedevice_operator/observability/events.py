@@ -21,6 +21,7 @@ NEEDS_ATTENTION: Final = frozenset(
         names.Reason.SEVERAL_PLUGINS,
         names.Reason.CORDONED_DEVICE_UNKNOWN,
         names.Reason.CORDON_NOT_POSSIBLE,
+        names.Reason.POOL_INCOMPLETE,
     }
 )
 

@@ -187,7 +187,10 @@ def registered(reason: str, message: str = "", **fields: Any) -> NodeDeviceRecor
 
 @pytest.mark.parametrize(
     "reason",
-    ["DevicesRefused", "CheckpointUnreadable", "CheckpointNotWritten", "SeveralPlugins", "CordonedDeviceUnknown"],
+    [
+        *("DevicesRefused", "CheckpointUnreadable", "CheckpointNotWritten", "SeveralPlugins"),
+        *("CordonedDeviceUnknown", "CordonNotPossible", "PoolIncomplete"),
+    ],
 )
 @pytest.mark.parametrize("before", [registered("EndpointRunning"), record(has_status=False, conditions={})])
 def test_what_somebody_has_to_repair_is_reported_once(before: NodeDeviceRecord, reason: str) -> None:

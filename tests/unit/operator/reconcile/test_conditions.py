@@ -47,6 +47,7 @@ BLIND = ("False", "WatchStale")
         row("some broken", "True", "SomeDevicesUnhealthy", Healthy=("False", "SomeDevicesUnhealthy")),
         row("all broken", "False", "NoHealthyDevices", Healthy=("False", "NoHealthyDevices")),
         row("a list in part", "True", "DevicesRefused", Registered=("True", "DevicesRefused")),
+        row("of which none is given out", "True", "PoolIncomplete", Registered=("True", "PoolIncomplete")),
         row(
             "broken devices before what else is to be repaired",
             *("True", "SomeDevicesUnhealthy"),

@@ -87,11 +87,10 @@ def find(offers: Sequence[Offer], shared: Shared) -> Generator[None, None, Findi
         del shared[scope]
     pairs: dict[tuple[int, int], dict[tuple[DeviceIDs, DeviceIDs], None]] = {}
     for entries in _in_common(by_scope):
-        if entries is not None:
-            for one, other in _compared(offers, entries):
-                of_both = pairs.setdefault((one[0], other[0]), {})
-                if len(of_both) < MOST_DEVICES and (found := _same(offers, one, other)) is not None:
-                    of_both[found] = None
+        for one, other in _compared(offers, entries):
+            of_both = pairs.setdefault((one[0], other[0]), {})
+            if len(of_both) < MOST_DEVICES and (found := _same(offers, one, other)) is not None:
+                of_both[found] = None
         yield
     return (yield from _findings(offers, pairs))
 
@@ -123,19 +122,20 @@ def _without_shared(known: dict[str, _Entry], shared: set[str]) -> Iterator[None
         yield
 
 
-def _in_common(by_scope: Mapping[str, Mapping[str, _Entry]]) -> Iterator[list[_Entry] | None]:
-    """What several scopes say of one identity; None for each that is of one alone. The longest is not copied."""
+def _in_common(by_scope: Mapping[str, Mapping[str, _Entry]]) -> Iterator[list[_Entry]]:
+    """What scopes say of one identity, but for those of the longest alone, which is not copied; nothing now and then."""
     longest, *others = sorted(by_scope.values(), key=len, reverse=True)
     found: dict[str, list[_Entry]] = {}
     for known in others:
         for identity, entry in known.items():
             if entry[1]:
                 found.setdefault(identity, []).append(entry)
-            yield None
+            yield []
     for identity, entries in found.items():
-        entry = longest.get(identity, (0, _NOBODYS))
-        everybody = [*entries, entry] if entry[1] else entries
-        yield sorted(everybody) if len(everybody) > 1 else None
+        last = longest.get(identity)
+        if last is not None and last[1]:
+            entries.append(last)
+        yield sorted(entries)
 
 
 def _compared(offers: Sequence[Offer], entries: Sequence[_Entry]) -> Iterator[tuple[_Entry, _Entry]]:

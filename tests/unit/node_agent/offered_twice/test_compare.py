@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nodedevice_agent.offered_twice import compare
 from nodedevice_agent.offered_twice.compare import Offer, Shared, find
 from nodedevice_agent.offered_twice.identities import Node
 from nodedevice_agent.offered_twice.sources import Raw, Source
@@ -278,3 +279,28 @@ def test_each_of_very_many_knows_of_one_of_another_program() -> None:
 
 def test_one_source_costs_nothing() -> None:
     assert not list(find([offer(Source.KUBELET, [Raw(UUID)])], {}))
+
+
+def test_very_many_resources_of_one_program_are_not_compared() -> None:
+    alike = [offer(Source.BUILT_IN, [Raw("x", {}, (UUID,))], name=f"{n}.example.com/gpu") for n in range(9)]
+    assert not findings(*alike, offer(Source.KUBELET, [Raw(PCI)]))
+
+
+def test_where_nothing_says_which_of_several_it_is_all_are_named() -> None:
+    kubelets = offer(Source.KUBELET, files=[(("a", "b"), [TTY])])
+    driver = offer(Source.DRA, files=[(("x", "y"), [TTY])])
+    assert pairs(kubelets, driver) == {
+        frozenset({(kubelets.resource_name, ("a", "b")), (driver.resource_name, ("x", "y"))})
+    }
+
+
+def test_bounds_of_what_is_compared_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "_MOST_CANDIDATES", 1)
+    kubelets = offer(Source.KUBELET, files=[(("a", "b"), [TTY])])
+    driver = offer(Source.DRA, files=[(("x", "y"), [TTY])])
+    assert pairs(kubelets, driver) == {frozenset({(kubelets.resource_name, ("a",)), (driver.resource_name, ("x",))})}
+    monkeypatch.setattr(compare, "_MOST_SHARED", 1)
+    shared: Shared = {}
+    both = [((each,), [TTY, FUSE]) for each in "ab"]
+    assert not findings(offer(Source.KUBELET, files=both), driver, shared=shared)
+    assert [len(files) for files in shared.values()] == [1, 0]

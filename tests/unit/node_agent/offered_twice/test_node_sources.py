@@ -34,7 +34,10 @@ class Drivers:
         offered = SimpleNamespace(pool=pool, state=state, key=("gpu.vendor.example", "node"))
         resource = SimpleNamespace(holders={"gpu-0": ""})
         self.served: Any = SimpleNamespace(
-            is_synced=True, resources={POOL: resource}, has=lambda name: True, offered=lambda name, now: offered
+            is_synced=True,
+            resources={POOL: resource, "taken.example/devices": resource},
+            has=lambda name: name == POOL,
+            offered=lambda name, now: {(POOL, 0.0): offered}[name, now],
         )
         self.holders: Any = SimpleNamespace(is_known=True, cdi_ids=lambda driver, pool: {"gpu-0": (driver, pool)})
 
@@ -56,6 +59,9 @@ def test_what_the_kubelet_has_of_ours_is_ours() -> None:
     kubelet.has(GPU, NIC)
     assert offered(sources(scenario, kubelet)) == {(GPU, False), (NIC, True)}
     assert offered(sources(scenario)) == {(GPU, False)}
+    scenario.disconnect(GPU)
+    scenario.passes(3600)
+    assert offered(sources(scenario, kubelet)) == {(GPU, True), (NIC, True)}
 
 
 def test_a_pool_that_is_shown_is_offered_with_its_holders() -> None:

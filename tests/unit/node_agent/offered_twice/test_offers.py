@@ -1,10 +1,16 @@
 """What device managers and pools offer, in one form: who answers for it, and what of the host is known."""
 
+from collections.abc import Generator
+from typing import TypeVar
+
 import pytest
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.offered_twice.identities import Node
-from nodedevice_agent.offered_twice.offers import MOST_PATHS, Host, paths_of, program_of
-from nodedevice_agent.offered_twice.sources import Source
+from nodedevice_agent.offered_twice.offers import MOST_PATHS, Held, Host, known_of, offer_of, paths_of, program_of
+from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
+from tests.unit.node_agent.offered_twice.offered import NUMBER, PATH, UUID
 
 
 @pytest.mark.parametrize(
@@ -37,14 +43,21 @@ def test_what_is_known_of_files() -> None:
     )
 
 
-def _paths(source: Source, *devices: Device) -> tuple[str, ...]:
-    work = paths_of(devices, source)
+T = TypeVar("T")
+
+
+def _made(work: Generator[None, None, T]) -> T:
+    """All steps at once."""
     while True:
         try:
             next(work)
         except StopIteration as end:
-            found: tuple[str, ...] = end.value
+            found: T = end.value
             return found
+
+
+def _paths(source: Source, *devices: Device) -> tuple[str, ...]:
+    return _made(paths_of(devices, source))
 
 
 def test_the_files_that_a_list_names() -> None:
@@ -52,3 +65,47 @@ def test_the_files_that_a_list_names() -> None:
     assert _paths(Source.KUBELET, *devices) == ("/dev/a1",)
     assert _paths(Source.BUILT_IN, *devices) == ("/dev/d4",)
     assert len(_paths(Source.KUBELET, *(Device(f"/dev/a{n}") for n in range(MOST_PATHS + 9)))) == MOST_PATHS
+
+
+TTY = Node(PATH, NUMBER, PATH, is_own=True)
+HOST = Host({PATH: TTY}, {"v/c=a": (TTY,)})
+
+
+def test_a_built_in_device_is_known_by_the_files_that_it_names() -> None:
+    device = Device("d", files=((PATH, NUMBER),))
+    known = _made(known_of([device], Source.BUILT_IN, HOST))
+    assert known == {"d": identities_of(Source.BUILT_IN, Raw("d", nodes=(TTY,)))}
+    assert known["d"] != identities_of(Source.BUILT_IN, Raw("d", nodes=(Node(PATH),))), "its number is the host's word"
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        pytest.param(Held(("a",), (PATH,), ()), id="by its path"),
+        pytest.param(Held(("a",), (), ("v/c=a",)), id="by its CDI name"),
+    ],
+)
+def test_what_a_container_has_says_what_its_devices_are(held: Held) -> None:
+    """But for devices that a plugin of ours names itself, and instances of a GPU, whose files are all instances'."""
+    resource = Scenario.with_plugin(["a", "b"]).manager.resources[GPU]
+    expected = identities_of(Source.KUBELET, Raw(nodes=(TTY,)), is_of_all=False)
+    assert offer_of(resource, Source.KUBELET, HOST, {}, [held]).held == [(("a",), expected)]
+    assert offer_of(resource, Source.BUILT_IN, HOST, {}, [held]).held == []
+    assert offer_of(resource, Source.KUBELET, Host({}, {}), {}, [Held(("a",), (), ())]).held == []
+    [instance] = identities_of(Source.KUBELET, Raw(f"MIG-{UUID.removeprefix('GPU-')}"))
+    assert offer_of(resource, Source.KUBELET, HOST, {"a": (instance,)}, [held]).held == []
+    assert len(offer_of(resource, Source.KUBELET, HOST, {"b": (instance,)}, [held]).held) == 1
+
+
+def test_which_devices_pods_can_get_or_have() -> None:
+    """Shares by the device that they are of."""
+    scenario = Scenario.with_plugin(["a", Device("sick", healthy=False), "s::0", "s::1", Device("t::0", healthy=False)])
+    scenario.run(pod("p", gpu=1))
+    found = offer_of(scenario.manager.resources[GPU], Source.PLUGIN, HOST, {}, [])
+    ids = ("a", "sick", "s", "t", "unknown")
+    assert [device_id for device_id in ids if found.is_held(device_id)] == ["a"]
+    assert [device_id for device_id in ids if found.is_offered(device_id)] == ["a", "s"]
+    assert (found.resource_name, found.program, found.scope) == (GPU, "PLUGIN example.com", f"PLUGIN {GPU}")
+    # one that is held is offered, whatever its health
+    scenario.lists([Device("a", healthy=False)])
+    assert found.is_offered("a")

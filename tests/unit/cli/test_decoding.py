@@ -1,0 +1,115 @@
+"""The one entrance for what others have written: each way to be none of it is one error, which quotes nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubectl_nodedevice import decoding, fields
+from kubectl_nodedevice.decoding import DEEPEST, Undecodable
+
+
+@pytest.mark.parametrize("text", ['{"a": [1]}', ' {"a": [1]}', "{a: [1]}", "a: [1]", "---\na: [1]\n---\n"])
+def test_one_document(text: str) -> None:
+    assert decoding.decode_yaml(text) == {"a": [1]}
+
+
+def test_documents() -> None:
+    assert decoding.decode_documents("a: 1\n---\n---\n- 2\n") == [{"a": 1}, [2]]
+    assert decoding.decode_yaml("") is None
+    assert decoding.decode_json(b'{"a": 1}') == {"a": 1}
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+_SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: 1\n---\nb: 2\n", "it has several documents"),
+        (f"\n{_SECRET}: [\n", "it is not YAML: did not find expected node content in line 3"),
+        ("a: 2026-99-99", "it is not YAML"),
+        (f"- {nested(DEEPEST)}", f"it is nested deeper than {DEEPEST} levels"),
+        ("- &a [1]\n- &b [*a]\n- *b", "it has an alias of what has aliases"),
+        ("- &a [1]\n" + "- *a\n" * (DEEPEST + 1), "it has too many values, or aliases"),
+    ],
+)
+def test_what_is_no_yaml_that_people_write(text: str, why: str) -> None:
+    with pytest.raises(Undecodable) as error:
+        decoding.decode_yaml(text)
+    assert str(error.value) == why
+
+
+def test_bounds_that_are_met() -> None:
+    assert decoding.decode_yaml(nested(DEEPEST)) is not None
+    assert len(decoding.decode_yaml("- &a [1]\n" + "- *a\n" * DEEPEST)) == DEEPEST + 1
+    # an alias beside another
+    assert decoding.decode_yaml("- &a [1]\n- &b [2]\n- *a\n- *b") == [[1], [2], [1], [2]]
+
+
+def test_too_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "_MOST_VALUES", 9)
+    # begin and end of stream, document and list
+    assert decoding.decode_yaml("[1, 2, 3, 4]") == [1, 2, 3, 4]
+    with pytest.raises(Undecodable, match="too many values"):
+        decoding.decode_yaml("[1, 2, 3, 4, 5]")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f'{{"{_SECRET}"', "it is not JSON: Expecting ':' delimiter in line 1"),
+        ('{\n"a": x}', "it is not JSON: Expecting value in line 2"),
+        (nested(100_000), "it is nested too deep"),
+    ],
+)
+def test_what_is_no_json(text: str, why: str) -> None:
+    with pytest.raises(Undecodable) as error:
+        decoding.decode_json(text)
+    assert str(error.value) == why
+
+
+def test_files(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    for content, why in ((None, "No such file or directory"), (b"\xff", "it is no text in UTF-8")):
+        if content is not None:
+            file.write_bytes(content)
+        with pytest.raises(Undecodable) as error:
+            decoding.read_text(file)
+        assert str(error.value) == why
+    file.write_text("é")
+    assert decoding.read_text(file) == "é"
+
+
+# -- fields -------------------------------------------------------------------------------------------------------------------
+
+_OBJECT: dict[str, Any] = {
+    "text": "t",
+    "number": 7,
+    "float": 1.5,
+    "true": True,
+    "list": [{"a": 1}, "x", 3, True, None],
+    "map": {"a": "x", "b": 2, "c": 1.5, "d": [], "e": None},
+}
+
+
+@pytest.mark.parametrize("name", ["text", "number", "float", "true", "list", "map", "absent"])
+def test_a_field_of_another_form_has_its_default(name: str) -> None:
+    assert fields.text_of(_OBJECT, name) == {"text": "t"}.get(name, "")
+    assert fields.number_of(_OBJECT, name) == {"number": 7}.get(name, 0)
+    assert fields.is_set(_OBJECT, name) is (name == "true")
+    assert fields.map_of(_OBJECT, name) == (_OBJECT["map"] if name == "map" else {})
+    assert fields.list_of(_OBJECT, name) == (_OBJECT["list"] if name == "list" else [])
+    assert fields.value_at(_OBJECT, name) == _OBJECT.get(name)
+    assert fields.value_at(_OBJECT, name, "deeper") is None
+
+
+def test_lists_and_maps_keep_what_is_of_their_kind() -> None:
+    assert fields.texts_of(_OBJECT, "map") == {"a": "x", "b": "2", "c": "1.5"}
+    assert fields.each_of(lambda each: each["a"], _OBJECT, "list") == (1,)
+    assert fields.words_of(_OBJECT, "list") == ("x",)
+    assert fields.numbers_of(_OBJECT, "list")[0] == 3
+    assert fields.text_of(_OBJECT, "map", "a") == "x"

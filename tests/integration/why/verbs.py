@@ -76,12 +76,12 @@ def _device_class(at: Situation, name: str, driver: str, extended_resource: str 
     at.apply({"apiVersion": _DRA, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec})
 
 
-def _slices(at: Situation, driver: str, taint: str = "") -> None:
+def _slices(at: Situation, driver: str, taint: str = "", *, count: int = 1) -> None:
     device: dict[str, Any] = {"name": "port-0"}
     if taint:
         device["taints"] = [{"key": taint, "effect": "NoSchedule"}]
     for node in at.nodes:
-        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        pool = {"name": node, "generation": 1, "resourceSliceCount": count}
         spec = {"driver": driver, "pool": pool, "nodeName": node, "devices": [device]}
         at.apply({"apiVersion": _DRA, "kind": "ResourceSlice", "metadata": {"name": f"{node}-{driver}"}, "spec": spec})
 
@@ -100,6 +100,13 @@ def _tainted(at: Situation) -> None:
     _device_class(at, driver, driver)
     _slices(at, driver, "example.com/broken")
     _of_class(at, "tainted", driver)
+
+
+def _incomplete(at: Situation) -> None:
+    driver = f"{at.name}.parts.example.com"
+    _device_class(at, driver, driver)
+    _slices(at, driver, count=2)
+    _of_class(at, "incomplete", driver)
 
 
 def _elsewhere(at: Situation) -> None:
@@ -243,6 +250,7 @@ UNBOUND = (
     Verb("DevicesCordoned", "cordon devices", _cordoned),
     Verb("DevicesBroken", "break", _changed(broken="Xid79"), "health"),
     Verb("DevicesInOtherUse", "use otherwise", _changed(broken="InOtherUse"), "health"),
+    Verb("PoolRefused", "publish a part", _incomplete),
     Verb("DevicesTainted", "taint devices", _tainted),
     Verb("DevicesHeld", "hold", _held, "count"),
     Verb("NodeShowsFewer", "only a number", _only_a_number),

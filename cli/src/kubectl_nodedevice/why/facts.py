@@ -1,6 +1,7 @@
 """What is known when a question is answered, and what is not: values that were read at one moment. Pure."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -21,6 +22,8 @@ class Unread:
 
 # driver, pool and device
 DeviceName = tuple[str, str, str]
+# driver and pool
+PoolName = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -111,15 +114,40 @@ class Facts:
         return {each.meta.name: each for each in self.nodes}
 
     @cached_property
+    def refused_pools(self) -> Mapping[PoolName, str]:
+        """Pools of which the scheduler gives out nothing, as their slices are not whole; and what is wrong with them."""
+        found = {pool: _fault(slices) for pool, slices in self._pools.items()}
+        return {pool: fault for pool, fault in found.items() if fault}
+
+    @cached_property
+    def _pools(self) -> Mapping[PoolName, Sequence[Slice]]:
+        """The slices of the newest generation of each."""
+        found: dict[PoolName, list[Slice]] = {}
+        for each in self.slices:
+            found.setdefault(each.whole_pool, []).append(each)
+        newest = {pool: max(each.generation for each in slices) for pool, slices in found.items()}
+        return {pool: [each for each in of if each.generation == newest[pool]] for pool, of in found.items()}
+
+    @cached_property
     def _offered(self) -> Mapping[str, tuple[tuple[Slice, SliceDevice], ...]]:
-        newest: dict[tuple[str, str], int] = {}
-        for each in self.slices:
-            newest[each.driver, each.pool] = max(newest.get((each.driver, each.pool), 0), each.generation)
         found: dict[str, list[tuple[Slice, SliceDevice]]] = {}
-        for each in self.slices:
-            if each.generation == newest[each.driver, each.pool]:
+        for slices in self._pools.values():
+            for each in slices:
                 found.setdefault(each.node, []).extend((each, device) for device in each.devices)
         return {node: tuple(each) for node, each in found.items() if node}
+
+
+def _fault(slices: Sequence[Slice]) -> str:
+    """Of a pool; "" where it is whole. Source: k8s.io/dynamic-resource-allocation structured/internal, GatherPools @ 1.37."""
+    count, names = (
+        max(each.count for each in slices),
+        Counter(device.name for each in slices for device in each.devices),
+    )
+    pool = f"its pool {slices[0].pool} has"
+    if count > 0 and len(slices) != count:
+        return f"({pool} {len(slices)} of {count} ResourceSlices)"
+    twice = sorted(name for name, number in names.items() if number > 1)
+    return f"({pool} {twice[0]} twice)" if twice else ""
 
 
 # the kinds, as they are in roles

@@ -72,13 +72,19 @@ class SliceDevice:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """node: "" where it is not of one node alone. generation: of its pool, of which the newest counts."""
+    """node: "" where it is not of one node alone. generation: of its pool, of which the newest counts. count: of its slices."""
 
     driver: str
     pool: str
     generation: int = 0
     node: str = ""
     devices: tuple[SliceDevice, ...] = ()
+    count: int = 1
+
+    @property
+    def whole_pool(self) -> tuple[str, str]:
+        """By driver and name, as two drivers may have one of the same name."""
+        return self.driver, self.pool
 
 
 def event_of(obj: Json) -> Event:
@@ -160,6 +166,7 @@ def slice_of(obj: Json) -> Slice:
         number_of(obj, "spec", "pool", "generation"),
         text_of(obj, "spec", "nodeName"),
         each_of(_slice_device, obj, "spec", "devices"),
+        number_of(obj, "spec", "pool", "resourceSliceCount"),
     )
 
 

@@ -208,6 +208,7 @@ UNBOUND = (
     Change("DevicesCordoned", _cordoned),
     Change("DevicesBroken", _unhealthy("Xid79"), "health"),
     Change("DevicesInOtherUse", _unhealthy("InOtherUse"), "health"),
+    Change("PoolRefused", lambda f: replace(f, slices=tuple(replace(each, count=2) for each in f.slices)), "nic"),
     Change("DevicesTainted", lambda f: _port(f, taints=(_TAINT,)), "nic"),
     Change("DevicesHeld", _held, "count"),
     Change("NodeShowsFewer", _fewer_shown),

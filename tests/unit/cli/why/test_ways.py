@@ -108,6 +108,49 @@ def test_a_driver_may_have_devices_of_no_node_beside_those_of_one() -> None:
     assert codes(replace(facts, slices=(here,))) == ["DevicesHeld"]
 
 
+_PORT = SliceDevice("port-0")
+
+
+@pytest.mark.parametrize(
+    ("slices", "fault"),
+    [
+        pytest.param([Slice("d", "p", 1, "n", (_PORT,), 2)], "(its pool p has 1 of 2 ResourceSlices)", id="too few"),
+        pytest.param(
+            [Slice("d", "p", 1, "n", (_PORT,)), Slice("d", "p", 1, "n")],
+            "(its pool p has 2 of 1 ResourceSlices)",
+            id="too many",
+        ),
+        pytest.param(
+            [Slice("d", "p", 1, "n", (_PORT,), 2), Slice("d", "p", 1, "", (_PORT,), 2)],
+            "(its pool p has port-0 twice)",
+            id="twice",
+        ),
+        pytest.param(
+            [Slice("d", "p", 1, "n", (_PORT,), 2), Slice("d", "p", 1, "", (), 2)], "", id="a slice of many nodes"
+        ),
+        pytest.param(
+            [Slice("d", "p", 2, "n", (_PORT,)), Slice("d", "p", 1, "n", (_PORT,))], "", id="an older one besides"
+        ),
+        pytest.param([Slice("d", "p", 1, "n", (_PORT,), 0)], "", id="no number"),
+    ],
+)
+def test_a_pool_whose_slices_are_not_whole_is_refused(slices: list[Slice], fault: str) -> None:
+    facts = replace(clusters.base(), slices=tuple(slices))
+    assert facts.refused_pools == ({("d", "p"): fault} if fault else {})
+
+
+def test_of_a_pool_that_is_refused_devices_that_the_scheduler_divides_are_not_given_out_either() -> None:
+    facts = clusters.asking(clusters.base(), NIC, 9)
+    port = SliceDevice("port-0", is_shared=True)
+    facts = replace(facts, slices=tuple(replace(each, devices=(port,), count=2) for each in facts.slices))
+    found = pods.explain(facts)
+    assert {each.code for each in found.findings} == {"PoolRefused"}
+    assert "(its pool node-a has 1 of 2 ResourceSlices)" in found.findings[0].obstacles[0].detail
+    # where another pool of the driver is whole, that may be enough
+    whole = [replace(each, pool=f"{each.pool}-more", count=1) for each in facts.slices]
+    assert codes(replace(facts, slices=(*facts.slices, *whole))) == []
+
+
 def test_an_older_generation_of_a_pool_offers_nothing() -> None:
     facts = clusters.asking(clusters.base(), NIC, 4)
     newer = [Slice(each.driver, each.pool, 2, each.node, (SliceDevice("port-9"),)) for each in facts.slices]

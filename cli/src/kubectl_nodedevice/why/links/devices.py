@@ -1,7 +1,8 @@
 """Whether the devices of one resource on one node suffice for a pod, and what takes too many of them. Pure.
 
 A physical device has units: one, or its parts. Each is taken by nothing, or by one or more of these: a cordon, a fault, another
-use, a taint, a holder. Named is what alone takes so many that the pod does not fit; where nothing does alone, all that take some.
+use, its pool, a taint, a holder. Named is what alone takes so many that the pod does not fit; where nothing does alone, all that
+take some.
 """
 
 import shlex
@@ -19,10 +20,11 @@ _IN_OTHER_USE: Final = "InOtherUse"
 CORDONED: Final = "DevicesCordoned"
 BROKEN: Final = "DevicesBroken"
 OTHER_USE: Final = "DevicesInOtherUse"
+REFUSED: Final = "PoolRefused"
 TAINTED: Final = "DevicesTainted"
 HELD: Final = "DevicesHeld"
 # what takes devices, by code, in the order in which it is named
-TAKERS: Final = (CORDONED, BROKEN, OTHER_USE, TAINTED, HELD)
+TAKERS: Final = (CORDONED, BROKEN, OTHER_USE, REFUSED, TAINTED, HELD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import SLICES, Facts
 from kubectl_nodedevice.why.kinds import DeviceClass, ResourceClaim, Slice, SliceDevice
 from kubectl_nodedevice.why.links import devices
-from kubectl_nodedevice.why.links.devices import HELD, TAINTED, Unit, Wanted
+from kubectl_nodedevice.why.links.devices import HELD, REFUSED, TAINTED, Unit, Wanted
 
 
 def classes_for(facts: Facts, resource: str) -> tuple[DeviceClass, ...]:
@@ -48,22 +48,25 @@ def obstacles(
     is_tolerant: the claim tolerates taints of devices; which, is for the scheduler to compare.
     """
     offered = devices_on(facts, found, node)
-    is_uncertain = any(device.is_shared for _, device in offered) or _is_among(found, facts.drivers_beyond_nodes)
-    if is_uncertain or not facts.has_read(SLICES):
+    if not facts.has_read(SLICES) or _is_among(found, facts.drivers_beyond_nodes):
         return ()
-    holders = facts.device_holders
-    units = [
-        _unit(device, holders.get((each.driver, each.pool, device.name), ""), is_tolerant) for each, device in offered
-    ]
+    if offered and all(each.whole_pool in facts.refused_pools for each, _ in offered):
+        # it gets none of them, however many it asks for, and however they are divided
+        wanted = Wanted(wanted.resource, 1, 1)
+    elif any(device.is_shared for _, device in offered):
+        return ()
+    units = [_unit(facts, each, device, is_tolerant=is_tolerant) for each, device in offered]
     short = devices.obstacles(node, wanted, units)
     # NodeDevices of a driver have its name, not that of the resource
     return tuple(replace(each, fields={**each.fields, "resource_options": ""}) for each in short)
 
 
-def _unit(device: SliceDevice, holder: str, is_tolerant: bool) -> Unit:
+def _unit(facts: Facts, found: Slice, device: SliceDevice, *, is_tolerant: bool) -> Unit:
+    holder = facts.device_holders.get((*found.whole_pool, device.name), "")
+    refused = facts.refused_pools.get(found.whole_pool, "")
     taints = [] if is_tolerant else [each for each in device.taints if each.repels]
-    taken = {HELD: int(bool(holder)), TAINTED: int(bool(taints))}
-    why = {HELD: holder, TAINTED: f"({some([f'{each.key}:{each.effect}' for each in taints])})"}
+    taken = {HELD: int(bool(holder)), TAINTED: int(bool(taints)), REFUSED: int(bool(refused))}
+    why = {HELD: holder, REFUSED: refused, TAINTED: f"({some([f'{each.key}:{each.effect}' for each in taints])})"}
     return Unit(device.name, 1, int(not any(taken.values())), taken, why)
 
 

@@ -300,6 +300,15 @@ UNBOUND: Final = (
         rights.FLEET,
     ),
     Row(
+        "PoolRefused",
+        "The scheduler gives out nothing of a DRA driver's pool that lacks slices, has too many, or has a device twice.",
+        "The scheduler gives out none of {resource} on {on}.",
+        "Its driver has to publish the pool whole; what it has published:",
+        "kubectl get resourceslices --output yaml",
+        Role.FLEET_VIEW,
+        rights.SLICES,
+    ),
+    Row(
         "DevicesTainted",
         "A DRA driver, or an administrator, tainted devices.",
         "Devices of {resource} are tainted on {on}.",

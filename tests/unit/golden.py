@@ -11,10 +11,10 @@ from typing import Final
 _LONGEST: Final = 16 * 1024
 
 
-def check(folder: Path, name: str, octets: bytes) -> None:
+def check(folder: Path, name: str, octets: bytes, ending: str = "json") -> None:
     """Fails where the octets are not those of the file of that name."""
     is_long = len(octets) > _LONGEST
-    file = folder / (f"{name}.sha256" if is_long else f"{name}.json")
+    file = folder / (f"{name}.sha256" if is_long else f"{name}.{ending}")
     shown = f"{hashlib.sha256(octets).hexdigest()} {len(octets)}".encode() if is_long else octets
     if os.environ.get("GOLDEN") == "write":
         folder.mkdir(exist_ok=True)

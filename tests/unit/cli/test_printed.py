@@ -1,0 +1,122 @@
+"""What commands print, whole: on a cluster with a bit of everything, at a fixed time. `GOLDEN=write make unit` writes the files."""
+
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.unit import golden
+from tests.unit.cli.api_server import CRDS, DAEMON_SETS, LEASES, OURS, PODS, FakeApiServer
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.objects import (
+    GPU,
+    THEN,
+    allocation,
+    condition,
+    device,
+    node_device,
+    pod,
+    pod_device,
+    small_cluster,
+)
+
+FOLDER: Final = Path(__file__).with_name("printed")
+NOW, LATE = "2026-11-28T12:34:56Z", "2026-11-28T11:00:00Z"
+SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
+# by name of the file, what is typed
+CASES: Final = {
+    "overview": (),
+    "overview-wide": ("-o", "wide"),
+    "overview-json": ("-o", "json"),
+    "devices": ("devices",),
+    "devices-wide": ("devices", "-o", "wide"),
+    "devices-json": ("devices", "-o", "json"),
+    "devices-of-a-node": ("devices", "--node", "node-c"),
+    "holders": ("holders", "-A"),
+    "holders-wide": ("holders", "-A", "-o", "wide"),
+    "holders-yaml": ("holders", "-A", "-o", "yaml"),
+    "holders-of-a-pod": ("holders", "train", "-o", "json"),
+    "check": ("check", "--wait-seconds", "0"),
+    "check-json": ("check", "--wait-seconds", "0", "-o", "json"),
+    "explain": ("config", "explain", "spec.plugins.generic"),
+    "explain-a-field": ("config", "explain", "--agent", "runtime", "-o", "json"),
+    "explain-all": ("config", "explain"),
+    "cordon": ("cordon", "node-b", "--device", "gpu-0", "--reason", "fan", "--wait", "0"),
+    "cordon-another": ("cordon", "node-a", "--device", "gpu-1", "--device", "gpu-0", "--reason", "fan", "--wait", "0"),
+    "cordon-json": ("cordon", "node-b", "--device", "*", "--reason", "fan", "--wait", "0", "-o", "json"),
+    "cordon-all-nodes": ("cordon", "--resource", GPU, "--all-nodes", "--yes", "--reason", "fan"),
+    "cordon-all-nodes-json": ("cordon", "--resource", GPU, "--all-nodes", "--yes", "--reason", "fan", "-o", "json"),
+    "uncordon": ("uncordon", "node-a", "--device", "gpu-1", "--take-over", "--wait", "0"),
+    "uncordon-all-nodes": ("uncordon", "--resource", GPU, "--all-nodes", "--yes"),
+}
+
+
+def cluster() -> dict[str, list[dict[str, Any]]]:
+    """The small one, with a silent agent, parts, claims, what is waited for, offered twice, refused and not shown."""
+    found = small_cluster(NOW)
+    parts = {"total": 4, "healthy": 4, "allocated": 1, "available": 3}
+    split = device("s0", parts=parts, numaNodes=[0, 1], attributes={"model": "A100", "uuid": "GPU-1"})
+    claim = {"name": "c", "devices": [{"id": "g0", "shareID": "s", "extendedResource": "x.com/y"}]}
+    waiting = {"namespace": "default", "name": "next", "podUID": "uid-next", "container": "main", "since": THEN}
+    waiting |= {"reason": "NoFit", "message": "no device has two parts free"}
+    in_part = allocation("part", (), parts=[{"parent": "s0", "parts": 1, "numbers": "0"}])
+    silent = [
+        condition("Ready", "False", "AgentSilent", "no heartbeat"),
+        condition("AgentReady", "False", "AgentSilent"),
+    ]
+    twice = [condition("Ready"), condition("AgentReady"), condition("OfferedTwice", message="two sources offer g0")]
+    found[f"{OURS}/nodedevices"] += [
+        node_device("node-c", "example.com/part", [split], allocations=[in_part], waiting=[waiting], waitingPods=1),
+        node_device("node-d", conditions=silent, devicesOmitted=1200),
+        node_device(
+            "node-e",
+            "gpu.example.com/devices",
+            [device("g0", taints=[{"key": "k", "value": "v", "effect": "NoSchedule", "timeAdded": THEN}])],
+            agent={"version": "0.1.0", "runtime": "kubelet", "servedBy": "dra"},
+            driver="gpu.example.com",
+            pool="node-e",
+            conditions=twice,
+            allocations=[allocation("train", ("g0",), claim=claim), allocation("old", ("g1",), notInjected=True)],
+        ),
+    ]
+    held = {"id": "s0", "health": "Unhealthy", "numaNodes": [0, 1], "parts": 1, "of": 4, "claim": "c", "shareID": "s"}
+    train = pod_device("train", "node-e")
+    train["status"]["containers"] = [
+        {
+            "name": "main",
+            "resources": [{"resourceName": "x", "driver": "d", "pool": "p", "devices": [held, {"id": "u"}]}],
+        }
+    ]
+    found[f"{OURS}/poddevices"].append(train)
+    refused = {"metadata": {"name": "refused"}, "spec": {"priority": 1}}
+    refused["status"] = {"nodes": {"selected": 2, "accepted": 1, "refused": 1}, "conditions": []}
+    found[f"{OURS}/nodedeviceconfigs"].append(refused)
+    starting = pod("nodedevice-agent-x", "node-d", "Pending", **{"app.kubernetes.io/name": "nodedevice"})
+    starting["metadata"]["namespace"] = "nodedevice-system"
+    starting["status"]["containerStatuses"] = [{"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
+    found[PODS].append(starting)
+    found[LEASES][2]["spec"]["renewTime"] = LATE
+    found[CRDS][1]["metadata"]["annotations"] = {"nodedevice.io/release": "0.0.9"}
+    metadata = {"name": "nodedevice-agent", "namespace": "nodedevice-system"}
+    found[DAEMON_SETS] = [{"metadata": metadata, "status": {"desiredNumberScheduled": 4}}]
+    found[SLICES] = [{"metadata": {"name": "s"}, "spec": {"driver": "net.example.com", "devices": [{}, {}]}}]
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _fixed_time(monkeypatch: pytest.MonkeyPatch, server: FakeApiServer) -> None:
+    monkeypatch.setattr(BaseHTTPRequestHandler, "date_time_string", lambda *_: "Sat, 28 Nov 2026 12:34:56 GMT")
+    server.objects = cluster()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_printed(name: str, run: Run, server: FakeApiServer) -> None:
+    ran = run(*CASES[name])
+    address = server.address.removeprefix("http://")
+    shown = f"{ran.out}--- {ran.status}\n{ran.err}".replace(address, "server")
+    golden.check(FOLDER, name, shown.encode(), "txt")
+
+
+def test_the_files_are_of_commands() -> None:
+    assert golden.names(FOLDER) == CASES.keys()

@@ -1,6 +1,7 @@
 """`why node`: what keeps a node from giving a pod one device of each of its resources. Pure."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from kubectl_nodedevice.cluster import BY_DRA, Meta, Node, NodeDevice, Pod
 from kubectl_nodedevice.quantities import count, is_extended
@@ -9,6 +10,9 @@ from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_o
 from kubectl_nodedevice.why.facts import NODE_DEVICES, Facts
 from kubectl_nodedevice.why.links import devices, placement, supply
 from kubectl_nodedevice.why.links.devices import Wanted
+
+# of Registered, with which the scheduler gives out nothing of a driver's pool
+_REFUSED: Final = frozenset({"PoolIncomplete", "DevicesRefused"})
 
 
 def explain(facts: Facts) -> Explanation:
@@ -44,6 +48,11 @@ def _of(facts: Facts, node: Node, resource: str) -> tuple[Obstacle, ...]:
     wanted = Wanted(resource, 1, 1)
     found = facts.node_device(node.meta.name, resource)
     if found is not None and found.served_by == BY_DRA:
+        registered = found.condition("Registered")
+        if registered.reason in _REFUSED:
+            return (
+                Obstacle(devices.REFUSED, node.meta.name, resource, registered.message, supply.as_of(facts, found)),
+            )
         return devices.obstacles(node.meta.name, wanted, devices.units_of(found, facts.now), supply.as_of(facts, found))
     return supply.obstacles(facts, node, wanted)
 

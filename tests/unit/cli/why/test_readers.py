@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.cli.api_server import NODES, OURS, PODS, FakeApiServer, status
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import GPU, device, node_device, pod
+from tests.unit.cli.objects import GPU, condition, device, node_device, pod
 
 EVENTS = "/api/v1/events"
 
@@ -217,6 +217,24 @@ def test_a_node(run: Run) -> None:
     assert found["notes"] == ["example.com/gpu: 0 of 3 free, 1 held, gpu-1 cordoned, gpu-2 broken."]
     assert codes(asked(run, "node", "node-b")) == []
     assert run("why", "node", "node-b").status == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "found"),
+    [("PoolIncomplete", ["PoolRefused"]), ("DevicesRefused", ["PoolRefused"]), ("ServedByDRA", [])],
+)
+def test_a_pool_of_which_the_scheduler_gives_out_nothing_is_named(
+    run: Run, server: FakeApiServer, reason: str, found: list[str]
+) -> None:
+    driver: dict[str, Any] = {"agent": {"servedBy": "dra"}, "driver": "d.example.com", "pool": "node-b"}
+    conditions = [condition("Registered", "True", reason, "1 of 2 ResourceSlices are missing")]
+    pool = node_device("node-b", "d.example.com/devices", conditions=conditions, **driver)
+    server.objects[f"{OURS}/nodedevices"].append(pool)
+    answer = asked(run, "node", "node-b")
+    assert codes(answer) == found
+    assert [each["where"][0]["detail"] for each in answer["causes"]] == ["1 of 2 ResourceSlices are missing"] * len(
+        found
+    )
 
 
 def test_a_node_that_is_none(run: Run) -> None:

@@ -1,0 +1,227 @@
+"""The one way out, byte by byte: for a terminal of some width, for a pipe, for programs."""
+
+import io
+
+import pytest
+from kubectl_nodedevice import output
+from kubectl_nodedevice.errors import CliError
+from kubectl_nodedevice.output import Cell, Screen, Table
+from kubectl_nodedevice.styles import BAD, BOLD
+
+from tests.unit.cli.conftest import Terminal
+
+FAINT, RESET = "\x1b[90m", "\x1b[0m"
+CLEAR = "\r\x1b[K"
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "COLORTERM", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+
+
+@pytest.fixture
+def person() -> Screen:
+    return Screen(out=Terminal(), err=Terminal())
+
+
+@pytest.fixture
+def pipe() -> Screen:
+    return Screen(out=io.StringIO(), err=io.StringIO())
+
+
+def shown(screen: Screen) -> str:
+    assert isinstance(screen.out, io.StringIO)
+    return screen.out.getvalue()
+
+
+def noted(screen: Screen) -> str:
+    assert isinstance(screen.err, io.StringIO)
+    return screen.err.getvalue()
+
+
+# -- lines --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_for_a_pipe_is_as_it_is(pipe: Screen) -> None:
+    pipe.line("x" * 50 + "\x1b[0m :smile: [b]", BOLD)
+    pipe.line()
+    assert shown(pipe) == "x" * 50 + "[0m :smile: [b]\n\n"
+
+
+def test_a_line_for_a_person_is_wrapped_between_words(person: Screen) -> None:
+    person.line("short [b] :smile: 'text' 12")
+    person.line("exactly forty " + "x" * 26)
+    person.line("one more than forty " + "x" * 21)
+    assert shown(person) == (
+        f"short [b] :smile: 'text' 12\nexactly forty {'x' * 26}\none more than forty \n{'x' * 21}\n"
+    )
+
+
+def test_a_style_is_for_a_person(person: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    person.line("bold", BOLD)
+    assert shown(person) == f"\x1b[1mbold{RESET}\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    other = Screen(out=Terminal(), err=Terminal())
+    other.line("red", BAD)
+    assert "\x1b[31m" not in shown(other)
+
+
+def test_a_command_can_be_copied(person: Screen, pipe: Screen) -> None:
+    """It is never wrapped."""
+    words = "kubectl nodedevice why device node gpu-0 --resource example.com/gpu"
+    for screen in (person, pipe):
+        screen.command(words)
+    assert shown(person) == f"{FAINT}   {words}{RESET}\n"
+    assert shown(pipe) == f"   {words}\n"
+
+
+def test_what_is_verbatim_keeps_its_spaces(person: Screen) -> None:
+    person.verbatim("  a   b  " + "x" * 50)
+    assert shown(person) == "  a   b  " + "x" * 50 + "\n"
+
+
+# -- tables -------------------------------------------------------------------------------------------------------------------
+
+
+def table(*rows: tuple[str | Cell, ...]) -> Table:
+    made = Table(("NAME", "STATE"))
+    for row in rows:
+        made.add(*row)
+    return made
+
+
+def test_a_table_for_a_pipe_has_plain_columns(pipe: Screen) -> None:
+    pipe.table(table())
+    pipe.table(table(("  a", Cell("bad", BAD)), ("漢", "x\ny"), ("longest name", "")))
+    assert shown(pipe) == "NAME          STATE\n  a           bad\n漢            x y\nlongest name\n"
+
+
+def test_a_table_for_a_person_has_styles_and_no_more_room_than_there_is(person: Screen) -> None:
+    person.table(table(("a", Cell("bad", BOLD)), ("b" * 10, "fine")))
+    assert shown(person) == (
+        f"\x1b[1mNAME      {RESET}\x1b[1m  {RESET}\x1b[1mSTATE{RESET}\n"
+        f"a           \x1b[1mbad  {RESET}\n"
+        f"{'b' * 10}  fine \n"
+    )
+
+
+def lines(screen: Screen) -> list[str]:
+    """Without styles and ends of columns."""
+    text = shown(screen).replace("\x1b[1m", "").replace(FAINT, "").replace(RESET, "")
+    return [line.rstrip() for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "expected"),
+    [
+        # two spaces between columns where there is room for them, else one
+        ("a" * 18, "b" * 20, [f"NAME{' ' * 16}STATE", f"{'a' * 18}  {'b' * 20}"]),
+        ("a" * 18, "b" * 21, [f"NAME{' ' * 15}STATE", f"{'a' * 18} {'b' * 21}"]),
+        # the wide one is folded, the narrow one is not
+        ("a" * 12, "b" * 30, [f"NAME{' ' * 9}STATE", f"{'a' * 12} {'b' * 27}", f"{' ' * 13}bbb"]),
+    ],
+)
+def test_wide_cells_are_folded_where_the_terminal_is_narrow(
+    name: str, state: str, expected: list[str], person: Screen
+) -> None:
+    person.table(table((name, state)))
+    assert lines(person) == expected
+
+
+def test_where_columns_do_not_fit_each_row_is_words(person: Screen) -> None:
+    made = Table(("NAME", "ONE", "TWO", "THREE"))
+    made.add("n" * 12, "1" * 12, Cell("2" * 12, BOLD), "3")
+    person.table(made)
+    assert lines(person) == [f"{'n' * 12}  ONE {'1' * 12}  TWO", f"{'2' * 12}  THREE 3"]
+    assert shown(person).startswith(f"\x1b[1m{'n' * 12}{RESET}{FAINT}  ONE {RESET}")
+
+
+def test_very_many_rows_are_not_wrapped(person: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_MOST_WRAPPED", 2)
+    person.table(table(*[("a", "b" * 50)] * 3))
+    assert lines(person)[1:] == [f"a     {'b' * 50}"] * 3
+    other = Screen(out=Terminal(), err=Terminal())
+    other.table(table(*[("a", "b" * 50)] * 2))
+    assert len(lines(other)) == 5
+
+
+# -- programs -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("form", "is_for_machines", "is_wide"),
+    [("", False, False), ("wide", False, True), ("json", True, False), ("yaml", True, False)],
+)
+def test_the_forms(form: str, is_for_machines: bool, is_wide: bool) -> None:
+    screen = Screen(form)
+    assert (screen.is_for_machines, screen.is_wide) == (is_for_machines, is_wide)
+
+
+def test_an_object_for_programs() -> None:
+    content = {"z": ["é", "\x7f"], "a": None}
+    as_json, as_yaml = (Screen(form, io.StringIO(), io.StringIO()) for form in ("json", "yaml"))
+    for screen in (as_json, as_yaml):
+        screen.data("Kind", content)
+    assert shown(as_json) == (
+        '{\n  "apiVersion": "kubectl.nodedevice.io/v1alpha1",\n  "kind": "Kind",\n'
+        '  "z": [\n    "\\u00e9",\n    "\\u007f"\n  ],\n  "a": null\n}\n'
+    )
+    assert shown(as_yaml) == (
+        'apiVersion: kubectl.nodedevice.io/v1alpha1\nkind: Kind\nz:\n- "\\xE9"\n- "\\x7F"\na: null\n'
+    )
+    long = Screen("yaml", io.StringIO(), io.StringIO())
+    long.data("Kind", {"text": "word " * 30})
+    assert max(map(len, shown(long).splitlines())) > 100
+
+
+# -- standard error -----------------------------------------------------------------------------------------------------------
+
+
+def test_errors_and_notes(pipe: Screen) -> None:
+    pipe.note("a\nnote")
+    pipe.fail(CliError("it \x1b[31mfailed", "do this"))
+    pipe.fail(CliError("it failed"))
+    assert noted(pipe) == "a note\nerror: it [31mfailed; do this\nerror: it failed\n"
+    assert shown(pipe) == ""
+
+
+def test_progress_is_shown_to_a_person_who_waits(person: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("kubectl_nodedevice.output.time.monotonic", lambda: now[0])
+    person.progress("one")
+    now[0] += 0.9
+    person.progress("two")
+    person.end_progress()
+    assert noted(person) == ""
+    # it begins anew
+    person.progress("three")
+    now[0] += 1.0
+    person.progress("four\x07" + "x" * 50)
+    person.progress("five")
+    assert noted(person) == f"{CLEAR}four{'x' * 35}{CLEAR}five"
+    person.note("done")
+    assert noted(person).endswith(f"five{CLEAR}done\n")
+    person.end_progress()
+    person.fail(CliError("x"))
+    assert noted(person).endswith("done\nerror: x\n")
+
+
+def test_nobody_waits_at_a_pipe(pipe: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter((100.0, 102.0))
+    monkeypatch.setattr("kubectl_nodedevice.output.time.monotonic", lambda: next(now))
+    pipe.progress("one")
+    pipe.progress("two")
+    pipe.end_progress()
+    assert noted(pipe) == ""
+
+
+def test_a_terminal_has_twenty_columns_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "5")
+    screen = Screen(out=Terminal(), err=Terminal())
+    screen.line("x" * 20)
+    screen.line("words " * 4)
+    assert shown(screen).splitlines()[0] == "x" * 20
+    assert max(len(line.rstrip()) for line in shown(screen).splitlines()) == 20

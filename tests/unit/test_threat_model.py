@@ -69,7 +69,7 @@ BOUNDS = {
     f"{write_budget.AGENT_WRITES_PER_SECOND:g} of a node",
     f"{slices.MAX_DEVICES} devices of {slices.MAX_ATTRIBUTES} attributes a slice",
     f"{responses.MOST_LISTED // _MIB} MiB of slices in a list",
-    f"{pools.MAX_ATTRIBUTES:,} attributes of a node",
+    f"{pools.MAX_ATTRIBUTES:,} attributes of a node, and {pools.MAX_COUNTERS:,} counters",
     f"{pools.MAX_SLICES_OF_DRIVER} slices of a driver",
     f"{pools.MAX_SLICES} slices of a node, or {pools.MAX_SLICES_IN_ALL} with {pools.MIN_SLICES_OF_DRIVER} of a driver",
     f"{MAX_NAMED_DEVICES:,} devices of a NodeDevice in {MAX_LIST_BYTES // _KIB} KiB",

@@ -23,6 +23,9 @@ MOST: Final = 2**63 - 1
 # The API server's own form of a number is far shorter.
 _MAX_LENGTH: Final = 10_000
 
+# less than MOST has
+_MOST_DIGITS: Final = 18
+
 _FORM = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:[eE]([+-]?[0-9]+)|([A-Za-z]*))")
 _SCALE: Final = {
     "": Decimal(1),
@@ -81,6 +84,9 @@ def amount(quantity: str) -> Decimal | None:
 
 
 def _scaled(quantity: str) -> Decimal | None:
+    if quantity.isascii() and quantity.isdigit() and len(quantity) <= _MOST_DIGITS:
+        # as most are
+        return Decimal(quantity)
     match = _FORM.fullmatch(quantity.strip()) if len(quantity) <= _MAX_LENGTH else None
     if match is None or (match[3] or "") not in _SCALE:
         return None

@@ -46,3 +46,8 @@ class Slice(Struct, frozen=True):
     @property
     def key(self) -> PoolKey:
         return self.driver, self.pool
+
+    @property
+    def counted(self) -> int:
+        """How many counters it has, and its devices consume."""
+        return len(self.counters) + sum(len(device.consumes) for device in self.devices)

@@ -219,6 +219,10 @@ class DriverObserver:
             return
         pools = self.served.pools
         made = slice_of(found, with_attributes=pools.has_room_for_attributes(name))
+        if not pools.has_room_for_counters(made):
+            # without some of them the numbers of its pool would be wrong
+            found.lighten()
+            made = slice_of(found)
         if made.has_attributes and not found.is_left_out:
             # else the next list brings it again, and there may be room
             self._versions[name] = found.metadata.resourceVersion or ""

@@ -24,6 +24,8 @@ MIN_SLICES_OF_DRIVER: Final = 8
 MAX_SLICES_IN_ALL: Final = 384
 # of all devices: some 10 MB
 MAX_ATTRIBUTES: Final = 65_536
+# of all sets and devices: the same
+MAX_COUNTERS: Final = 32_768
 # in messages
 MAX_NAMED: Final = 3
 
@@ -76,6 +78,8 @@ class Pools:
         self._former: dict[PoolKey, Pool] = {}
         # by slice: how many attributes its devices have
         self._attributes: dict[str, int] = {}
+        # by slice: how many counters it has, and its devices consume
+        self._counters: dict[str, int] = {}
         # names of slices without the attributes of their devices, as there is no room for them
         self.bare: set[str] = set()
 
@@ -100,18 +104,25 @@ class Pools:
         """Whether those of that slice may be kept, beside those of all others."""
         return sum(self._attributes.values()) - self._attributes.get(name, 0) < MAX_ATTRIBUTES
 
+    def has_room_for_counters(self, found: Slice) -> bool:
+        """Whether there is room for those of that slice, beside those of all others."""
+        others = sum(self._counters.values()) - self._counters.get(found.name, 0)
+        return not found.counted or others + found.counted <= MAX_COUNTERS
+
     def put(self, found: Slice) -> set[PoolKey]:
         """The slice, new or changed. Returns the pools that are others now."""
         before = self._slices.get(found.name)
         self._slices[found.name] = found
         (self.bare.discard if found.has_attributes else self.bare.add)(found.name)
         self._attributes[found.name] = sum(len(device.attributes) for device in found.devices)
+        self._counters[found.name] = found.counted
         return self._composed({found.key} if before is None else {before.key, found.key})
 
     def remove(self, name: str) -> set[PoolKey]:
         """The slice is gone. Returns the pools that are others now, or gone."""
         self.bare.discard(name)
         self._attributes.pop(name, None)
+        self._counters.pop(name, None)
         found = self._slices.pop(name, None)
         return self._composed({found.key}) if found is not None else set()
 

@@ -7,6 +7,7 @@ Source: k8s.io/api resource/v1 types.go, k8s.io/dynamic-resource-allocation devi
 
 import re
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from itertools import islice
 from typing import Final, Self
 
@@ -46,6 +47,10 @@ _UNKNOWN_FORM: Final = "are of a form that this release does not know"
 _NO_ROOM: Final = "are not read, as the ResourceSlices of this node are too large in sum"
 
 _Value = str | int | bool
+# of a counter: its set, its name, and how much of it
+_Entry = tuple[str, str, Decimal]
+# by these, with the amount as it was written; None where that is none
+_Amounts = dict[tuple[str, str, str], _Entry | None]
 
 
 # -- on the wire --------------------------------------------------------------------------------------------------------------
@@ -151,29 +156,30 @@ def slice_of(found: ResourceSliceObject, *, with_attributes: bool = True) -> Sli
         problem = _UNKNOWN_FORM
     named = [device for device in devices if 0 < len(device.name) <= MAX_NAME]
     texts: dict[str, str] = {}
+    known: _Amounts = {}
     return Slice(
         found.metadata.name,
         spec.driver,
         spec.pool.name,
         spec.pool.generation,
         max(spec.pool.resourceSliceCount, 1),
-        tuple(_device(device, texts, with_attributes=with_attributes) for device in named[:MAX_DEVICES]),
-        _counters(((each.name, each.counters) for each in counters), MAX_SHARED_COUNTERS),
+        tuple(_device(device, texts, known, with_attributes=with_attributes) for device in named[:MAX_DEVICES]),
+        _counters(((each.name, each.counters) for each in counters), MAX_SHARED_COUNTERS, {}),
         len(devices) - len(named[:MAX_DEVICES]),
         problem,
         with_attributes,
     )
 
 
-def _device(device: _Device, texts: dict[str, str], *, with_attributes: bool) -> Device:
-    """texts: of the slice, each of which is kept once: most devices have the same."""
+def _device(device: _Device, texts: dict[str, str], known: _Amounts, *, with_attributes: bool) -> Device:
+    """texts, known: of the slice, each of which is kept once: most devices have the same."""
     attributes = device.attributes or {}
     return Device(
         texts.setdefault(device.name, device.name),
         _attributes(device, texts) if with_attributes else NO_ATTRIBUTES,
         tuple(_taint(taint) for taint in (device.taints or ())[:MAX_TAINTS] if taint.key and taint.effect),
         _numa_nodes(attributes.get(_NUMA_NODE)),
-        _counters(((each.counterSet, each.counters) for each in device.consumesCounters or ()), MAX_COUNTERS),
+        _counters(((each.counterSet, each.counters) for each in device.consumesCounters or ()), MAX_COUNTERS, known),
     )
 
 
@@ -224,11 +230,19 @@ def _numa_nodes(attribute: _Attribute | None) -> tuple[int, ...]:
     return (node,) if node is not None and 0 <= node <= _MAX_NUMA_NODE else ()
 
 
-def _counters(sets: Iterable[tuple[str, Mapping[str, _Quantity] | None]], most: int) -> Counters:
+def _counters(sets: Iterable[tuple[str, Mapping[str, _Quantity] | None]], most: int, known: _Amounts) -> Counters:
     found = (
-        (set_name, name, amount)
+        entry
         for set_name, counters in sets
         for name, quantity in (counters or {}).items()
-        if (amount := extended_resources.amount(str(quantity.value))) is not None
+        if (entry := _entry(set_name, name, str(quantity.value), known)) is not None
     )
     return tuple(islice(found, most))
+
+
+def _entry(set_name: str, name: str, quantity: str, known: _Amounts) -> _Entry | None:
+    key = set_name, name, quantity
+    if key not in known:
+        amount = extended_resources.amount(quantity)
+        known[key] = (set_name, name, amount) if amount is not None else None
+    return known[key]

@@ -330,6 +330,25 @@ async def test_a_slice_without_attributes_has_them_once_there_is_room(
         assert node.served.pools.bare == set()
 
 
+async def test_a_slice_whose_counters_have_no_room_is_not_read_until_a_list_with_some(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "MAX_COUNTERS", 2)
+    sets = [{"name": "gpu", "counters": {"memory": {"value": 1}, "cores": {"value": 1}}}]
+    async with node.running():
+        await node.put("s0", sharedCounters=sets)
+        await node.put("s1", "a", pool="other", sharedCounters=sets)
+        await node.put("s2", "b", pool="third")
+        other = node.served.pools.get((DRIVER, "other"))
+        assert other is not None
+        assert (other.unread, other.is_complete, node.devices((DRIVER, "third"))) == (("s1",), False, ["b"])
+        await node.remove("s0")
+        assert node.api.handler is not None
+        node.api.handler.synced([published("s1", ["a"], pool="other", sharedCounters=sets)], 2)
+        await later(1)
+        assert node.devices((DRIVER, "other")) == ["a"]
+
+
 async def test_slices_that_wait_have_a_bound_in_sum_and_the_next_list_brings_them(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,6 +130,9 @@ def test_equal_texts_are_kept_once() -> None:
     (first, second) = (next(iter(each.attributes.items())) for each in found.devices)
     assert first[0] is second[0]
     assert first[1] is second[1]
+    consumes = [{"counterSet": "gpu-0", "counters": {"memory": {"value": "40Gi"}}}]
+    found = a_slice("s", [device(f"d{n}", consumesCounters=consumes) for n in range(2)])
+    assert found.devices[0].consumes[0] is found.devices[1].consumes[0]
 
 
 def test_without_room_devices_have_no_attributes() -> None:

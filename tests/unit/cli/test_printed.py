@@ -49,6 +49,27 @@ CASES: Final = {
     "cordon-all-nodes-json": ("cordon", "--resource", GPU, "--all-nodes", "--yes", "--reason", "fan", "-o", "json"),
     "uncordon": ("uncordon", "node-a", "--device", "gpu-1", "--take-over", "--wait", "0"),
     "uncordon-all-nodes": ("uncordon", "--resource", GPU, "--all-nodes", "--yes"),
+    "help": ("--help",),
+    "help-devices": ("devices", "--help"),
+    "help-holders": ("holders", "--help"),
+    "help-check": ("check", "--help"),
+    "help-cordon": ("cordon", "--help"),
+    "help-uncordon": ("uncordon", "--help"),
+    "help-explain": ("config", "explain", "--help"),
+    "help-validate": ("config", "validate", "--help"),
+    "help-why": ("why", "pod", "--help"),
+    "help-discover": ("discover", "--help"),
+    "help-completion": ("completion", "--help"),
+    "bad-option": ("devices", "--nodes", "x"),
+    "bad-form": ("-o", "xml"),
+    "bad-pod": ("holders", "try", "-A"),
+    "no-such-node": ("devices", "--node", "x"),
+    "no-such-field": ("config", "explain", "spec.plugins.x"),
+    "no-such-pod": ("why", "pod", "x"),
+    "no-reason": ("cordon", "node-a", "--device", "gpu-0", "--reason", " "),
+    "no-devices": ("cordon", "node-a", "--reason", "fan"),
+    "not-sure": ("uncordon", "--resource", GPU, "--all-nodes"),
+    "of-a-driver": ("cordon", "node-e", "--device", "g0", "--reason", "fan"),
 }
 
 
@@ -106,6 +127,7 @@ def cluster() -> dict[str, list[dict[str, Any]]]:
 
 @pytest.fixture(autouse=True)
 def _fixed_time(monkeypatch: pytest.MonkeyPatch, server: FakeApiServer) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(BaseHTTPRequestHandler, "date_time_string", lambda *_: "Sat, 28 Nov 2026 12:34:56 GMT")
     server.objects = cluster()
 

@@ -1,0 +1,138 @@
+"""Kinds that only `why` reads, each field from its place; and what the API server is asked about the reader."""
+
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+from kubectl_nodedevice.cluster import Meta, Taint
+from kubectl_nodedevice.errors import ApiError
+from kubectl_nodedevice.why import kinds
+from kubectl_nodedevice.why.access import Reader
+from kubectl_nodedevice.why.kinds import DeviceClass, Event, Request, ResourceClaim, Slice, SliceDevice
+from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, Access
+
+_META: Final = {"name": "n", "namespace": "ns", "creationTimestamp": "made"}
+
+
+@pytest.mark.parametrize(
+    ("times", "at"),
+    [
+        ({"series": {"lastObservedTime": "s"}, "lastTimestamp": "l", "eventTime": "e"}, "s"),
+        ({"lastTimestamp": "l", "eventTime": "e"}, "l"),
+        ({"eventTime": "e"}, "e"),
+        ({}, "made"),
+    ],
+)
+def test_an_event(times: dict[str, Any], at: str) -> None:
+    about = {"kind": "Pod", "name": "p", "uid": "u"}
+    obj = {"metadata": _META, "involvedObject": about, "reason": "r", "message": "m", **times}
+    assert kinds.event_of(obj) == Event("Pod", "p", "u", "r", "m", at)
+
+
+def test_a_class() -> None:
+    selectors = [{"cel": {"expression": "device.driver == 'd'"}}, {"cel": {"expression": "true"}}]
+    obj = {"metadata": _META, "spec": {"extendedResourceName": "x.com/y", "selectors": selectors}}
+    assert kinds.class_of(obj) == DeviceClass("n", "x.com/y", "d")
+
+
+def test_a_claim() -> None:
+    exactly = {"deviceClassName": "a", "count": 3, "adminAccess": True, "tolerations": [{}]}
+    choices = [{"deviceClassName": "b", "count": 4}, {"deviceClassName": "c", "count": 2, "tolerations": [{}]}]
+    requests = [
+        {"name": "r", "exactly": exactly},
+        {"name": "s", "firstAvailable": choices},
+        {"name": "t", "exactly": {"deviceClassName": "d", "allocationMode": "All", "count": 5}},
+        {"name": "u", "exactly": {"deviceClassName": "e"}},
+        {"name": "v"},
+    ]
+    results = [
+        {"driver": "dr", "pool": "po", "device": "de"},
+        {"driver": "dr", "pool": "po", "device": "watched", "adminAccess": True},
+    ]
+    allocation = {"devices": {"results": results}, "nodeSelector": {"x": {}}}
+    status = {"allocation": allocation, "reservedFor": [{"uid": "u1"}, {"uid": "u2"}]}
+    assert kinds.claim_of({"metadata": _META, "spec": {"devices": {"requests": requests}}, "status": status}) == (
+        ResourceClaim(
+            Meta("n", "ns", created="made"),
+            (
+                Request(("a",), 3, True, True),
+                Request(("b", "c"), 2, False, True),
+                Request(("d",), 0),
+                Request(("e",), 1),
+                Request((), 0),
+            ),
+            True,
+            (("dr", "po", "de"),),
+            {"x": {}},
+            ("u1", "u2"),
+        )
+    )
+    assert kinds.claim_of({}) == ResourceClaim(Meta())
+
+
+@pytest.mark.parametrize(("owner", "holder"), [("Pod/p", "ns/p"), ("Job/j", "claim ns/n"), ("", "claim ns/n")])
+def test_who_holds_a_claim(owner: str, holder: str) -> None:
+    assert ResourceClaim(Meta("n", "ns", owner=owner)).holder == holder
+
+
+def test_a_slice() -> None:
+    taint = {"key": "k", "value": "v", "effect": "e", "timeAdded": "t"}
+    spec = {
+        "driver": "d",
+        "pool": {"name": "p", "generation": 7, "resourceSliceCount": 3},
+        "nodeName": "node",
+        "devices": [
+            {"name": "a", "taints": [taint]},
+            {"name": "b", "allowMultipleAllocations": True},
+            {"name": "c", "consumesCounters": [{}]},
+        ],
+    }
+    found = kinds.slice_of({"metadata": _META, "spec": spec})
+    shared = SliceDevice("b", is_shared=True), SliceDevice("c", is_shared=True)
+    devices = (SliceDevice("a", (Taint("k", "v", "e", "t"),)), *shared)
+    assert found == Slice("d", "p", 7, "node", devices, 3)
+    assert found.whole_pool == ("d", "p")
+
+
+# -- rights -------------------------------------------------------------------------------------------------------------------
+
+
+class Api:
+    """answers: by verb; an error for others. asked: attributes of each review."""
+
+    def __init__(self, **answers: bool) -> None:
+        self.answers = answers
+        self.asked: list[dict[str, str]] = []
+
+    def post(self, what: str, path: str, body: Any) -> Any:
+        assert (what, path) == ("selfsubjectaccessreviews", f"/apis/authorization.k8s.io/v1/{what}")
+        assert (body["apiVersion"], body["kind"]) == ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
+        self.asked.append(body["spec"]["resourceAttributes"])
+        if (verb := self.asked[-1]["verb"]) not in self.answers:
+            raise ApiError("no")
+        return {"status": {"allowed": self.answers[verb]}}
+
+
+def test_what_the_reader_may_do_is_asked_once_each() -> None:
+    api = Api(list=True, patch=False)
+    session: Any = SimpleNamespace(api=api)
+    reader = Reader(session, "team")
+    accesses = [
+        Access("list", "pods", "", OF_THE_POD),
+        Access("patch", "nodedevices/status", "nodedevice.io"),
+        Access("get", "pods", namespace="other"),
+    ]
+    for _ in range(2):
+        assert [reader.may(each) for each in accesses] == [True, False, None]
+    plain = {"group": "", "resource": "pods", "subresource": ""}
+    assert api.asked == [
+        {**plain, "verb": "list", "namespace": "team"},
+        {
+            "verb": "patch",
+            "group": "nodedevice.io",
+            "resource": "nodedevices",
+            "subresource": "status",
+            "namespace": "",
+        },
+        {**plain, "verb": "get", "namespace": "other"},
+    ]

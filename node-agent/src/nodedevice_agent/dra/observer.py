@@ -96,7 +96,7 @@ class DriverObserver:
             tasks.create_task(self._keep_names())
             tasks.create_task(self._elsewhere.run())
             if self.served.is_off:
-                self.synced([], 0)
+                self._all_are([])
                 return
             following: asyncio.Task[None] | None = None
             while True:
@@ -117,7 +117,7 @@ class DriverObserver:
             self.served.is_blind = not self.served.is_blind
             self._published(self.served.resources)
         if not is_served:
-            self.synced([], 0)
+            self._all_are([])
         await self._until_asked_again(ASK_STALE_SECONDS if is_served and not may_follow else ASK_SECONDS)
         return following
 
@@ -150,6 +150,9 @@ class DriverObserver:
 
     def synced(self, objects: list[ResourceSliceObject], version: int) -> None:
         """All of this node."""
+        self._all_are(objects)
+
+    def _all_are(self, objects: Collection[ResourceSliceObject]) -> None:
         found = {each.metadata.name: each for each in objects}
         self._waiting = {
             name: each for name, each in found.items() if self._versions.get(name) != each.metadata.resourceVersion

@@ -219,6 +219,12 @@ def test_a_driver_has_so_many_slices_and_leaves_room_for_others() -> None:
     assert pool_of(found, ("a.com", NODE)).missing == 500 - pools.MAX_SLICES_OF_DRIVER
     assert fill("b.com", 500) == pools.MAX_SLICES - pools.MAX_SLICES_OF_DRIVER
     assert [fill(f"c{n}.com", 50) for n in range(20)] == [pools.MIN_SLICES_OF_DRIVER] * 16 + [0] * 4
+    found = Pools()
+    counts = (pools.MAX_SLICES_OF_DRIVER, 99, pools.MAX_SLICES - pools.MAX_SLICES_OF_DRIVER - 99 - 1)
+    assert [fill(f"d{n}.com", count) for n, count in enumerate(counts)] == [*counts]
+    # one more is the last that does not have to leave room
+    assert fill("d3.com", 1) == 1
+    assert not found.has_room("another", "d1.com")
 
 
 def test_attributes_are_kept_as_long_as_there_is_room() -> None:

@@ -13,6 +13,7 @@ from nodedevice_agent.kubelet import backend as module
 from nodedevice_agent.kubelet.advertised import Advertised
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 from nodedevice_common.threads import in_thread_if
 
@@ -104,9 +105,27 @@ async def test_a_list_that_the_kubelet_does_not_take_is_not_offered(monkeypatch:
     async with background(node.endpoint.keep_advertised()):
         node.lists(2)
         await node.offered()
+        assert node.endpoint._is_advertised
         node.lists(50)
         async with asyncio.timeout(60):
             while not node.reported:
                 await asyncio.sleep(0)
         assert "50 devices make a list of" in node.endpoint.registration.detail
-        assert len(node.endpoint.devices.latest) == 2
+        assert (len(node.endpoint.devices.latest), node.endpoint._is_advertised) == (2, False)
+
+
+@pytest.mark.parametrize("less", [0, 1])
+async def test_a_list_may_have_as_many_bytes_as_the_kubelet_takes(less: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node()
+    async with background(node.endpoint.keep_advertised()):
+        node.lists(2)
+        await node.offered()
+        size = list_to_wire(node.endpoint.devices.latest).ByteSize()
+        monkeypatch.setattr(module, "MAX_LIST_BYTES", size - less)
+        node.lists(1)
+        await node.offered()
+        node.lists(2)
+        async with asyncio.timeout(60):
+            while len(node.endpoint.devices.latest) == 1 and not node.reported:
+                await asyncio.sleep(0)
+        assert len(node.endpoint.devices.latest) == 2 - less

@@ -3,10 +3,11 @@
 import errno
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.lib import filesystem
+from nodedevice_agent.lib import cdi_files, filesystem
 
 # what the system says of a path, beside that it is not there
 ERRORS = (errno.EACCES, errno.EIO, errno.ENAMETOOLONG, errno.ESTALE, errno.ELOOP, errno.EPERM, errno.ETIMEDOUT)
@@ -60,6 +61,28 @@ def test_so_many_unanswered_questions_are_kept() -> None:
             filesystem.note_unanswered(f"/{number}", OSError(errno.EIO, "Input/output error"))
         filesystem.note_unanswered("/none", OSError(errno.ENOENT, "No such file or directory"))
     assert found == {f"/{number}": "Input/output error" for number in range(filesystem._MAX_UNANSWERED)}
+
+
+@pytest.mark.parametrize(
+    ("function", "ask"),
+    [
+        ("stat", filesystem.is_socket),
+        ("stat", filesystem.is_directory),
+        ("listdir", lambda path: filesystem.names_in(str(path))),
+        ("scandir", lambda path: cdi_files.read_files([path], {})),
+    ],
+    ids=["socket", "directory", "names", "CDI"],
+)
+def test_a_question_that_has_no_answer_is_kept_with_its_path(
+    function: str, ask: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(path: object, **_: object) -> object:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, function, fails)
+    with filesystem.unanswered() as found:
+        ask(tmp_path)
+    assert found == {str(tmp_path): "Input/output error"}
 
 
 def test_names_that_are_no_utf8_are_not_listed(tmp_path: Path) -> None:

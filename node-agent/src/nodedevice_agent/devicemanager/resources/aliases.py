@@ -62,13 +62,8 @@ def as_known(listed: ListedDevices, held: Container[str], cordoned: Collection[s
 
 def _forms(group: list[Device], held: Container[str]) -> list[int]:
     """By which of their IDs some of these are held: 0 is their own, the others are their aliases."""
-    own = [0] if any(device.id in held for device in group) else []
-    most = max(len(device.aliases) for device in group)
-    return own + [
-        number
-        for number in range(1, most + 1)
-        if any(alias in held for device in group for alias in device.aliases[number - 1 : number])
-    ]
+    forms = (form for device in group for form in enumerate((device.id, *device.aliases)))
+    return sorted({number for number, device_id in forms if device_id in held})
 
 
 def _known_alias(group: list[Device], known: Container[str], taken: Container[str]) -> int:

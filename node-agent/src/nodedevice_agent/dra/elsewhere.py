@@ -38,14 +38,16 @@ class Elsewhere:
 
     async def run(self) -> None:
         while True:
-            await self._is_changed.wait()
+            # those first that are left of another run
             self._is_changed.clear()
             for driver in sorted({key[0] for key in self._unknown()}):
                 found = await until_done(partial(self._answer, driver))
                 for key in self._unknown():
-                    if key[0] == driver:
+                    # who hears of one may forget another
+                    if key[0] == driver and key in self._found:
                         self._found[key] = found
                         self.on_known(key)
+            await self._is_changed.wait()
 
     def _unknown(self) -> list[PoolKey]:
         return [key for key, found in self._found.items() if found is None]

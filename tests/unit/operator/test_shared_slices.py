@@ -232,6 +232,18 @@ def test_drivers_without_number_are_counted_together(tmp_path: Path) -> None:
     assert (len(counted), counted[OTHER]) == (MOST_DRIVERS + 1, 7)
 
 
+def test_its_metrics_have_their_names() -> None:
+    work = SharedSlices(client=None, fence=WriteFence())  # type: ignore[arg-type]  # asks for nothing here
+    work.store.put(SharedSlice("a", "uid-a", 1, "net.example.com", 7))
+    found = [
+        (each.type, sample.name, sample.labels, sample.value) for each in work.collect() for sample in each.samples
+    ]
+    assert found == [
+        ("gauge", "nodedevice_operator_shared_slices", {"driver": "net.example.com"}, 1),
+        ("gauge", "nodedevice_operator_shared_slice_devices", {"driver": "net.example.com"}, 7),
+    ]
+
+
 def test_of_a_slice_two_fields_are_kept() -> None:
     found = shared_slice(of_json(body("a", devices=128), SharedSliceSchema))
     assert found == SharedSlice("a", "uid-a", 5, "net.example.com", 128)

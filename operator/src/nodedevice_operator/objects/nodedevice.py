@@ -185,7 +185,9 @@ class NodeDeviceRecord:
     @property
     def is_unused(self) -> bool:
         """Whether nothing would be lost with it: it is gone, and nobody holds, waits for or cordons a device."""
-        is_needed = self.allocations or self.allocations_omitted or self.waiting or self.cordons or self.lost_cordons
+        # a cordon of a DRA driver's devices never has an effect, whoever serves the name one day
+        is_cordoned = (self.cordons or self.lost_cordons) and self.served_by != names.SERVED_BY_DRA
+        is_needed = self.allocations or self.allocations_omitted or self.waiting or is_cordoned
         return self.is_gone and not is_needed
 
     @property

@@ -63,6 +63,9 @@ def task(api: Api, *records: NodeDeviceRecord, seconds: float = GONE_SECONDS) ->
         pytest.param({"releasing": 1}, False, id="a container has not ended"),
         pytest.param({"waiting": (waits("uid-a", "main", "NotEnoughDevices"),)}, False, id="a pod waits"),
         pytest.param({"cordons": 1}, False, id="an administrator's cordon"),
+        pytest.param({"cordons": 1, "served_by": "kubelet"}, False, id="one that may have an effect one day"),
+        pytest.param({"cordons": 1, "served_by": "dra"}, True, id="a cordon without effect"),
+        pytest.param({"allocated": 1, "served_by": "dra"}, False, id="a driver's devices are held"),
     ],
 )
 async def test_what_nobody_uses_is_deleted(fields: dict[str, Any], is_deleted: bool) -> None:
@@ -145,6 +148,11 @@ def advertised(status: str, reason: str) -> dict[str, StoredCondition]:
             {"is_withdrawn": False, "served_by": names.SERVED_BY_KUBELET},
             True,
             id="the kubelet serves it, and it is not ours",
+        ),
+        pytest.param(
+            {"is_withdrawn": False, "served_by": names.SERVED_BY_DRA, "cordons": 1},
+            True,
+            id="drivers are not observed any more, and a cordon had no effect",
         ),
         pytest.param(
             {"served_by": names.SERVED_BY_KUBELET, "endpoint": "Running"}, False, id="the kubelet serves it again"

@@ -4,17 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import pytest
 from aiohttp import web
 from nodedevice_api import names
 from nodedevice_operator import shared_slices
+from nodedevice_operator.errors import ApiError, Forbidden, NotFound, Unauthorized, Unavailable
+from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.shared_slice import MOST_DRIVERS, OTHER, SharedSlice, SharedSliceSchema, shared_slice
-from nodedevice_operator.shared_slices import SharedSlices, SliceStore
+from nodedevice_operator.shared_slices import SharedSlices, SlicesApi, SliceStore
 
 from tests.fakes.operator.collaborators import running
 from tests.unit.operator.kube.api_server import client_of
@@ -128,6 +130,7 @@ async def test_they_are_counted_by_driver_and_followed(tmp_path: Path) -> None:
         await at.until(lambda: len(at.counted()) == 2)
         assert at.counted() == {"net.example.com": (2, 5), "gpu.example.com": (1, 1)}
         await at.asked("watch")
+        assert "watch-shared-slices" in {task.get_name() for task in asyncio.all_tasks()}
         server.send("ADDED", body("d", "gpu.example.com", 4, version=10))
         await at.until(lambda: at.counted()["gpu.example.com"] == (2, 5))
         server.send("DELETED", body("a", version=11))
@@ -205,6 +208,62 @@ async def test_an_object_that_cannot_be_decoded_hides_no_other(tmp_path: Path) -
     broken = {**body("broken"), "spec": {"driver": 7}}
     async with bench(tmp_path, Server(broken, body("a"))) as at:
         await at.until(lambda: at.counted() == {"net.example.com": (1, 2)})
+
+
+DISCOVERY: Final = ("GET", "apis", ROOT, None)
+LIST: Final = ("GET", "resourceslices", f"{ROOT}/resourceslices", {"limit": 1, "fieldSelector": "spec.nodeName="})
+SERVED: Final = b'{"resources": [{"name": "deviceclasses"}, {"name": "resourceslices"}]}'
+
+
+class Answering:
+    """A client that answers so, in turn; an error is raised."""
+
+    def __init__(self, *answers: bytes | ApiError) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, str, str, object]] = []
+
+    async def request(self, verb: str, what: str, path: str, *, query: object = None) -> bytes:
+        self.asked.append((verb, what, path, query))
+        answer = self.answers.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_served"),
+    [
+        pytest.param([SERVED, b"{}"], True, id="served"),
+        pytest.param([b'{"resources": [{"name": "deviceclasses"}]}'], False, id="no such kind"),
+        pytest.param([NotFound("GET", "apis", "none", 404)], False, id="no such group"),
+        pytest.param([SERVED, NotFound("GET", "resourceslices", "none", 404)], False, id="gone by now"),
+        pytest.param([SERVED, Forbidden("GET", "resourceslices", "no role", 403)], False, id="no right to it"),
+    ],
+)
+async def test_whether_there_is_anything_to_watch(answers: list[bytes | ApiError], is_served: bool) -> None:
+    client = Answering(*answers)
+    assert await SlicesApi(cast(Client, client)).is_served() is is_served
+    assert client.asked == [DISCOVERY, LIST][: len(answers)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        pytest.param([Unauthorized("GET", "apis", "expired", 401)], "GET apis: expired", id="no credentials"),
+        pytest.param(
+            [SERVED, Unavailable("GET", "resourceslices", "busy", 429)], "GET resourceslices: busy", id="busy"
+        ),
+        pytest.param(
+            [b"<html>"],
+            "GET apis: the response is not what an API server sends (JSON is malformed: invalid character (byte 0))",
+            id="a proxy",
+        ),
+    ],
+)
+async def test_what_may_be_another_answer_soon_is_an_error(answers: list[bytes | ApiError], error: str) -> None:
+    with pytest.raises(ApiError) as raised:
+        await SlicesApi(cast(Client, Answering(*answers))).is_served()
+    assert str(raised.value) == error
 
 
 def slice_of(number: int, driver: str = "net.example.com") -> SharedSlice:

@@ -258,7 +258,8 @@ def _content(response: http.client.HTTPResponse, encoding: str, give_up_at: floa
     while piece := response.read(_PIECE):
         if unpacking:
             try:
-                piece = unpacking.decompress(piece, MOST_BYTES)
+                # one byte more than may be: what is cut off here is not noticed
+                piece = unpacking.decompress(piece, MOST_BYTES + 1)
             except zlib.error as exc:
                 raise http.client.HTTPException("it is not gzip") from exc
         pieces.append(piece)

@@ -26,6 +26,8 @@ AT_ONCE: Final = 20
 # of a node; those beyond are not read
 MAX_CLAIMS: Final = 1024
 RARELY_SECONDS: Final = 3600.0
+# what containers have is shown without the claim after that: an API server may be slow, and a node has hundreds
+LONGEST_WAIT_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
 _SPREAD: Final = 0.2
@@ -37,7 +39,8 @@ Get = Callable[[str, str], Awaitable[Claim]]
 
 
 class _Entry:
-    """One claim. pods, devices: with which it is wanted; read_for, read_with: and was read last. due: not before that.
+    """One claim. pods, devices: with which it is wanted; read_for, read_with: and was read last. due: not before that. since: when
+    the last of the pods came.
 
     tried_for: pods for which it was read, or could not be.
     """
@@ -50,6 +53,7 @@ class _Entry:
         self.read_with: frozenset[DeviceKey] = frozenset()
         self.claim: Claim | None = None
         self.due: float
+        self.since: float
         self.pauses = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
 
     @property
@@ -84,7 +88,7 @@ class ClaimReader:
             pods, devices = claims[name]
             if pods - entry.pods:
                 # it may be another of the same name
-                entry.due = -math.inf
+                entry.due, entry.since = -math.inf, self._now()
             entry.pods, entry.devices = pods, devices
             entry.read_for, entry.tried_for = entry.read_for & pods, entry.tried_for & pods
         self._changed.set()
@@ -97,7 +101,9 @@ class ClaimReader:
     def is_awaited(self, namespace: str, name: str, pod_uid: str) -> bool:
         """Whether it will be read for that pod any moment, and has not been tried yet."""
         entry = self._entries.get((namespace, name))
-        return entry is not None and not self._is_forbidden and pod_uid not in entry.tried_for
+        if entry is None or self._is_forbidden or pod_uid in entry.tried_for:
+            return False
+        return self._now() - entry.since < LONGEST_WAIT_SECONDS
 
     async def run(self) -> None:
         """Raises what is no failure of the API server."""

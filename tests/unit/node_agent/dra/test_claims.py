@@ -7,7 +7,14 @@ from itertools import pairwise
 
 import pytest
 from nodedevice_agent.dra import claims
-from nodedevice_agent.dra.claims import AT_ONCE, MAX_CLAIMS, PER_SECOND, RARELY_SECONDS, ClaimReader
+from nodedevice_agent.dra.claims import (
+    AT_ONCE,
+    LONGEST_WAIT_SECONDS,
+    MAX_CLAIMS,
+    PER_SECOND,
+    RARELY_SECONDS,
+    ClaimReader,
+)
 from nodedevice_agent.dra.holdings import Claim
 from nodedevice_agent.errors import (
     ApiDisconnected,
@@ -35,6 +42,8 @@ class Api:
         self.asked: list[tuple[str, float]] = []
         self.started = asyncio.get_running_loop().time()
         self.read = 0
+        # that each of them takes
+        self.seconds = 0.0
         self.reader = ClaimReader(self._get)
         self.reader.on_read = self._count
 
@@ -43,6 +52,7 @@ class Api:
 
     async def _get(self, namespace: str, name: str) -> Claim:
         self.asked.append((name, asyncio.get_running_loop().time() - self.started))
+        await asyncio.sleep(self.seconds)
         found = self.claims.get(name, ApiNotFound("reading", "no such claim", 404))
         if isinstance(found, ApiRequestError):
             raise found
@@ -94,7 +104,7 @@ async def test_pods_that_come_together_are_one_get(api: Api) -> None:
 async def test_another_pod_may_have_another_claim_of_that_name(api: Api) -> None:
     api.claims["c"] = claim("gpu-0")
     api.wanted("c", "p")
-    await api.names_asked()
+    await api.names_asked(LONGEST_WAIT_SECONDS)
     api.claims["c"] = claim("gpu-1", uid="other")
     api.wanted("c", "q")
     assert api.of("c", "q") is None
@@ -230,6 +240,24 @@ async def test_nobody_waits_for_an_api_server_that_does_not_answer(api: Api) -> 
     await asyncio.sleep(0.001)
     assert not api.is_awaited("a", "a")
     assert not api.is_awaited("b", "b")
+
+
+async def test_nobody_waits_for_long_where_each_claim_takes_long(api: Api) -> None:
+    names = [f"c{number}" for number in range(100)]
+    api.claims = {name: claim("gpu-0") for name in names}
+    api.seconds = 9.0
+    awaited: list[tuple[float, int]] = []
+
+    def read() -> None:
+        now = asyncio.get_running_loop().time() - api.started
+        awaited.append((now, sum(api.is_awaited(name, name) for name in names)))
+
+    api.reader.on_read = read
+    api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in names})
+    await asyncio.sleep(100)
+    assert [count for now, count in awaited if now < LONGEST_WAIT_SECONDS] == [99, 98, 97]
+    assert {count for now, count in awaited if now >= LONGEST_WAIT_SECONDS} == {0}
+    assert len(awaited) == 11
 
 
 async def test_many_claims_are_read_at_a_pace(api: Api) -> None:

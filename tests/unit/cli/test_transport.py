@@ -210,7 +210,7 @@ def test_a_body_that_comes_ever_so_slowly(monkeypatch: pytest.MonkeyPatch) -> No
     now = iter((10.0, 11.0, 11.1))
     monkeypatch.setattr("kubectl_nodedevice.transport.time.monotonic", lambda: next(now))
     assert content(b"ab", give_up_at=11.0) == b"ab"
-    with pytest.raises(OSError, match="^$") as error:
+    with pytest.raises(OSError, match=r"^$") as error:
         content(b"ab", give_up_at=11.0)
     assert isinstance(error.value, TimeoutError)
 

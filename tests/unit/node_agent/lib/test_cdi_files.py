@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.lib import cdi_files
-from nodedevice_agent.lib.cdi_files import CdiFiles, devices_of, directories_at, read_files
+from nodedevice_agent.lib.cdi_files import (
+    CdiDevice,
+    CdiEdits,
+    CdiFile,
+    CdiFiles,
+    CdiNode,
+    devices_of,
+    directories_at,
+    read_files,
+)
+from nodedevice_agent.lib.filesystem import FileIdentity
 from nodedevice_common.decoding import decode
 
 KIND = "vendor.com/class"
@@ -117,9 +127,108 @@ def test_all_files_together_have_a_bound(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(cdi_files, "MAX_BYTES_OF_ALL", 2 * size + 8)
     found, problems = read_files(directories_at(str(tmp_path)), {})
     assert sum(bool(file.devices) for file in found.values()) == 2
-    assert len(problems) == 2
+    folder, limit = tmp_path / "var/run/cdi", f"all files have more than {2 * size + 8} bytes"
+    assert problems == {f"{folder}/{name}.json: {limit}" for name in "cd"}
     assert read_files(directories_at(str(tmp_path)), found)[0] == found
     (tmp_path / "var/run/cdi/a.json").unlink()
     (tmp_path / "var/run/cdi/b.json").unlink()
     assert len(files_of(read(tmp_path, found))) == 1
     assert not read_files(directories_at(str(tmp_path)), found)[1]
+
+
+def test_the_directories_are_those_of_the_host() -> None:
+    assert directories_at("/") == (Path("/etc/cdi"), Path("/var/run/cdi"))
+    assert directories_at("/host/") == (Path("/host/etc/cdi"), Path("/host/var/run/cdi"))
+
+
+def identity_of(path: Path) -> FileIdentity:
+    status = path.stat()
+    return FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
+
+
+JSON = """{
+\t"cdiVersion": "0.6.0", "kind": "vendor.com/class", "containerEdits": {"env": ["A=b"]},
+\t"devices": [{"name": "one", "containerEdits": {"deviceNodes": [
+\t\t{"path": "/dev/one", "hostPath": "/dev/1", "type": "c", "major": 7, "minor": 1}]}}]
+}"""
+YAML = """cdiVersion: 0.6.0
+kind: vendor.com/class
+containerEdits: {env: [A=b]}
+devices:
+- name: one
+  containerEdits:
+    deviceNodes: [{path: /dev/one, hostPath: /dev/1, type: c, major: 7, minor: 1}]
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.json", JSON), ("a.yaml", YAML)])
+def test_all_that_a_file_says_is_kept(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    nodes = [CdiNode("/dev/one", "/dev/1", "c", 7, 1)]
+    devices = [CdiDevice("one", CdiEdits(device_nodes=nodes))]
+    expected = CdiFile(identity_of(path), len(text), KIND, devices, CdiEdits(["A=b"]))
+    assert read_files([tmp_path], {}) == ({path: expected}, frozenset())
+
+
+def test_what_is_wrong_with_a_file_is_kept_with_it_and_hides_no_other(tmp_path: Path) -> None:
+    (tmp_path / "a.json").symlink_to("nowhere")
+    (tmp_path / "b.json").write_text("{kind")
+    os.mkfifo(tmp_path / "c.json")
+    (tmp_path / "d.json").touch()
+    os.truncate(tmp_path / "d.json", cdi_files.MAX_BYTES + 1)
+    (tmp_path / "e.json").write_text(JSON)
+    found, problems = read_files([tmp_path], {})
+    wrong = {
+        "b.json": (5, "JSON is malformed: object keys must be strings (byte 1)"),
+        "c.json": (0, "not a regular file"),
+        "d.json": (0, f"bigger than {cdi_files.MAX_BYTES} bytes"),
+    }
+    shown = {path: file for path, file in found.items() if path.name != "e.json"}
+    assert shown == {
+        tmp_path / name: CdiFile(identity_of(tmp_path / name), size, problem=problem)
+        for name, (size, problem) in wrong.items()
+    }
+    assert [*found] == [tmp_path / f"{name}.json" for name in "bcde"]
+    absent = f"{tmp_path}/a.json: No such file or directory"
+    assert problems == {absent, *(f"{tmp_path}/{name}: {problem}" for name, (_, problem) in wrong.items())}
+
+
+def test_of_a_directory_the_wanted_files_come_first_each_in_order(tmp_path: Path) -> None:
+    for name in ("k", "b", "z", "a", "y", "x", "c"):
+        (tmp_path / f"{name}.json").write_text(JSON)
+    (tmp_path / "other.txt").touch()
+    (tmp_path / os.fsdecode(b"\xff.json")).touch()
+    found, problems = read_files([tmp_path], {}, ("y", "x"))
+    assert [path.stem for path in found] == ["x", "y", "a", "b", "c", "k", "z"]
+    assert problems == set()
+
+
+def test_bounds_are_the_last_that_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, "a.json", ("one", "/dev/one"), ("two", "/dev/two"))
+    monkeypatch.setattr(cdi_files, "MAX_BYTES", path.stat().st_size)
+    monkeypatch.setattr(cdi_files, "_MAX_DEVICES", 1)
+    before = read(tmp_path)
+    assert [device.name for device in before[path].devices] == ["one"]
+    # it is not read again
+    assert read(tmp_path, before)[path] is before[path]
+    for name in ("b.json", "c.json"):
+        (path.parent / name).touch()
+    monkeypatch.setattr(cdi_files, "_MAX_ENTRIES", 2)
+    assert len(read(tmp_path)) == 2
+
+
+def test_a_file_is_opened_so_that_nothing_waits_and_no_child_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[tuple[object, int]] = []
+
+    def noted(path: Path, flags: int) -> int:
+        opened.append((path, flags))
+        return real(path, flags)
+
+    real = os.open
+    path = write(tmp_path, "a.json")
+    monkeypatch.setattr(os, "open", noted)
+    read(tmp_path)
+    assert opened == [(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)]

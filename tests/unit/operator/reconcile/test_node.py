@@ -34,6 +34,13 @@ async def test_capacity_then_conditions_and_then_silence(bench: Bench) -> None:
     assert await bench.reconcile() == []
 
 
+async def test_one_that_its_agent_has_just_created_keeps_no_other_from_its_conditions(bench: Bench) -> None:
+    new, known = node_device(GPU, has_status=False, conditions={}), node_device(NIC, available=2)
+    await bench.see(new, known)
+    written = [each for each in await bench.reconcile() if each.startswith("conditions")]
+    assert written == [f"conditions {known.name}"]
+
+
 async def test_whoever_waits_for_a_reconcile_sees_what_it_has_written(bench: Bench) -> None:
     """What is over is deleted then: its capacity was withdrawn, and its conditions say so."""
     seen: list[tuple[str, list[bool]]] = []

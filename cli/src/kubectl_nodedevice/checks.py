@@ -38,8 +38,8 @@ class Result:
 def of_kind(name: str, conditions: Mapping[str, str], release: str, own: str) -> Result:
     """conditions: status by type. release: that put the CRD there; own: of this program."""
     if conditions.get("Established") != "True":
-        accepted = conditions.get("NamesAccepted", "")
-        why = "its names are taken by another kind" if accepted == "False" else "not established yet"
+        is_taken = conditions.get("NamesAccepted") == "False"
+        why = "its names are taken by another kind" if is_taken else "not established yet"
         return Result("kind", name, False, f"is not served: {why}")
     return Result("kind", name, True, f"is served, of release {release or 'unknown'}{_compared(release, own)}")
 
@@ -83,7 +83,7 @@ def of_agents(
     """The agents as a whole, then each that does not renew its Lease. desired: how many there should be, if that is known."""
     silent = sorted(node for node, lease in leases.items() if not is_renewed(lease, first_seen.get(node), now))
     alive = len(leases) - len(silent)
-    expected = max(1, desired or 0)
+    expected = desired or 1
     details = f"{alive} renew their Leases"
     if desired is not None:
         details += f", of {desired} that the DaemonSet wants"
@@ -102,8 +102,8 @@ def of_pods(pods: Iterable[Pod]) -> list[Result]:
     """Pods of the programs that do not run: an image that is missing is not mistaken for a program that is slow."""
     found = []
     for pod in sorted(pods, key=lambda each: each.meta.name):
-        waits = next((each.reason for each in pod.containers if each.state == "waiting" and each.reason), "")
-        reason = waits or (pod.phase if pod.phase == "Pending" else "")
+        waits = (each.reason for each in pod.containers if each.state == "waiting" and each.reason)
+        reason = next(waits, pod.phase if pod.phase == "Pending" else "")
         if reason:
             details = f"{reason} on {pod.node or 'no node'}{_REMEDIES.get(reason, '')}"
             found.append(Result("pod", pod.meta.name, False, details))

@@ -202,9 +202,9 @@ def test_how_devices_are_delivered_is_said_once_and_the_most_frequent_first() ->
         more: dict[str, Any] = {"conditions": {"Injectable": Condition("Injectable", status, message=message)}}
         return NodeDevice(Meta(name), node, "r", **more)
 
-    found = [of("a", "z", "rare"), of("b", "y", "often"), of("c", "x", "often"), of("d", "w", "bad", "False")]
+    found = [of("a", "z", "rare"), of("b", "y", "usual"), of("c", "x", "usual"), of("d", "w", "bad", "False")]
     assert checks.of_delivery([*found, NodeDevice(Meta("e"), "v", "r")]) == [
-        Result("delivery", "c", True, "often (2 NodeDevices)"),
+        Result("delivery", "c", True, "usual (2 NodeDevices)"),
         Result("delivery", "a", True, "rare"),
     ]
     assert len(checks.of_delivery(of(f"n{each}", "n", f"{each}") for each in range(50))) == checks.MOST_LISTED

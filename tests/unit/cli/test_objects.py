@@ -101,6 +101,18 @@ def test_what_an_object_lacks_has_its_default() -> None:
     assert read.total is None
     assert read.condition("Ready") == cluster.NO_CONDITION
     assert objects.pod_of({}).phase == ""
+    bare = objects.node_device_of({"status": {"devices": [{"id": "d"}], "allocations": [{"name": "p"}]}})
+    assert (bare.parts, bare.devices[0].parts, bare.allocations[0].claim) == (None, None, None)
+
+
+def test_what_is_no_number_is_none() -> None:
+    read = objects.node_device_of({"status": {"total": "4", "parts": {"smPercent": "4"}}})
+    assert (read.total, read.parts) == (None, cluster.PartRules())
+
+
+@pytest.mark.parametrize("read", [objects.node_device_of, objects.pod_device_of])
+def test_kinds_of_ours_have_their_metadata(read: Callable[[Any], Any]) -> None:
+    assert read({"metadata": {"name": "n", "uid": "u"}}).meta == cluster.Meta("n", uid="u")
 
 
 def test_a_pod_has_its_init_containers_first() -> None:

@@ -7,8 +7,18 @@ from typing import Any, Final
 import pytest
 
 from tests.unit import golden
-from tests.unit.cli.api_server import CRDS, DAEMON_SETS, LEASES, OURS, PODS, FakeApiServer
-from tests.unit.cli.conftest import Run
+from tests.unit.cli.api_server import (
+    CRDS,
+    DAEMON_SETS,
+    LEASES,
+    OURS,
+    PODS,
+    Answer,
+    FakeApiServer,
+    Request,
+    status,
+)
+from tests.unit.cli.conftest import Ran, Run, Terminal
 from tests.unit.cli.objects import (
     GPU,
     THEN,
@@ -73,6 +83,34 @@ CASES: Final = {
 }
 
 
+# on a cluster that has nothing yet
+EMPTY: Final = {
+    "empty-overview": (),
+    "empty-devices": ("devices",),
+    "empty-devices-json": ("devices", "-o", "json"),
+    "empty-holders": ("holders", "-A"),
+    "empty-holders-of-a-namespace": ("holders", "-n", "team"),
+    "empty-check": ("check", "--wait-seconds", "0"),
+    "empty-cordon": ("cordon", "--resource", GPU, "--all-nodes", "--yes", "--reason", "fan"),
+}
+# for somebody who may see nothing
+FORBIDDEN: Final = {
+    "forbidden-overview": (),
+    "forbidden-overview-json": ("-o", "json"),
+    "forbidden-devices": ("devices",),
+    "forbidden-holders": ("holders", "-A"),
+    "forbidden-check": ("check", "--wait-seconds", "0"),
+}
+# at a terminal, with colours
+TERMINAL: Final = {
+    "terminal-overview": (),
+    "terminal-devices": ("devices", "-o", "wide"),
+    "terminal-holders": ("holders", "-A", "-o", "wide"),
+    "terminal-check": ("check", "--wait-seconds", "0"),
+    "terminal-explain": ("config", "explain", "spec.plugins.generic"),
+}
+
+
 def cluster() -> dict[str, list[dict[str, Any]]]:
     """The small one, with a silent agent, parts, claims, what is waited for, offered twice, refused and not shown."""
     found = small_cluster(NOW)
@@ -132,13 +170,47 @@ def _fixed_time(monkeypatch: pytest.MonkeyPatch, server: FakeApiServer) -> None:
     server.objects = cluster()
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_what_is_printed(name: str, run: Run, server: FakeApiServer) -> None:
-    ran = run(*CASES[name])
+def check(name: str, ran: Ran, server: FakeApiServer) -> None:
     address = server.address.removeprefix("http://")
     shown = f"{ran.out}--- {ran.status}\n{ran.err}".replace(address, "server")
     golden.check(FOLDER, name, shown.encode(), "txt")
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_printed(name: str, run: Run, server: FakeApiServer) -> None:
+    check(name, run(*CASES[name]), server)
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_what_is_printed_of_nothing(name: str, run: Run, server: FakeApiServer) -> None:
+    server.objects = {kind: [] for kind in server.objects}
+    check(name, run(*EMPTY[name]), server)
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_what_is_printed_for_who_may_see_nothing(name: str, run: Run, server: FakeApiServer) -> None:
+    def fault(request: Request) -> Answer:
+        kind = request.path.rpartition("/")[2]
+        return status(
+            403, f'x is forbidden: User "u" cannot list resource "{kind}" in API group "g" at the cluster scope'
+        )
+
+    server.fault = fault
+    check(name, run(*FORBIDDEN[name]), server)
+
+
+@pytest.mark.parametrize("name", TERMINAL)
+def test_what_is_printed_at_a_terminal(
+    name: str, run: Run, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for variable in ("COLORTERM", "FORCE_COLOR"):
+        monkeypatch.delenv(variable, raising=False)
+    out = Terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    ran = run(*TERMINAL[name])
+    check(name, Ran(ran.status, out.getvalue(), ran.err), server)
+
+
 def test_the_files_are_of_commands() -> None:
-    assert golden.names(FOLDER) == CASES.keys()
+    assert golden.names(FOLDER) == {*CASES, *EMPTY, *FORBIDDEN, *TERMINAL}

@@ -266,3 +266,80 @@ def test_a_record_weighs_what_its_lists_do() -> None:
         assert weight(**{name: [entry] * 10}) >= weight(**{name: [entry]}) + 9 * 100
     on_nodes, on_none = ({"id": "a", "health": "Healthy", "numaNodes": nodes} for nodes in ([*range(64)], []))
     assert weight(devices=[on_nodes]) > weight(devices=[on_none]) + 64 * 8
+
+
+@pytest.mark.parametrize("served_by", [names.SERVED_BY_NODEDEVICE, names.SERVED_BY_DRA])
+def test_an_id_is_one_object_in_its_record_and_one_that_is_not_listed_stays(served_by: str) -> None:
+    ids = f"gpu-of-{served_by}", f"gone-of-{served_by}"
+    counts = {"total": 4, "healthy": 4, "allocated": 1, "available": 3}
+    held = [
+        {
+            "podUID": "uid-a",
+            "container": "main",
+            "deviceIDs": [each],
+            "parts": [{"parent": each, "parts": 1, "numbers": "0"}],
+            "claim": {"name": "c", "devices": [{"id": each, "shareID": "s"}]},
+        }
+        for each in ids
+    ]
+    device = {"id": ids[0], "health": "Healthy", "parts": counts}
+    body = node_device_body(agent={"servedBy": served_by}, devices=[device], allocations=held)
+    body["spec"]["cordonedDevices"] = [{"id": each, "by": "alice"} for each in ids]
+    found = node_device_record(of_json(body, NodeDeviceSchema))
+    listed = found.listed[0]
+    once = [*found.devices, *found.parts]
+    for all_ids in (
+        found.cordoned_ids,
+        found.cordoned_by,
+        [each for row in found.allocations for each in row.device_ids],
+        [each.parent for row in found.allocations for each in row.parts],
+        [each.id for row in found.allocations for each in row.shares],
+    ):
+        assert sorted(all_ids, reverse=True) == [*ids]
+        once += [each for each in all_ids if each == listed]
+    assert len(once) == 7
+    assert all(each is listed for each in once)
+
+
+def test_ids_of_other_plugins_are_not_kept_for_other_nodes() -> None:
+    """Most are of one device in the world."""
+    body = node_device_body(devices=[{"id": "GPU-of-one-node", "health": "Unhealthy"}])
+    one, other = (node_device_record(of_json(body, NodeDeviceSchema)) for _ in range(2))
+    assert one.listed == other.listed
+    assert one.listed is not other.listed
+    assert one.listed[0] is not other.listed[0]
+    assert next(iter(one.devices)) is not next(iter(other.devices))
+
+
+@pytest.mark.parametrize(
+    ("status", "has_status"),
+    [({}, False), ({"total": 0}, True), ({"endpoint": {}}, True), ({"healthy": 1}, False)],
+    ids=["empty", "a total", "an endpoint", "neither"],
+)
+def test_an_agent_has_written_a_total_or_an_endpoint(status: dict[str, Any], has_status: bool) -> None:
+    assert node_device_record(of_json(node_device_body(**status), NodeDeviceSchema)).has_status is has_status
+
+
+def test_what_a_record_weighs() -> None:
+    taint = {"key": "k", "value": "vv", "effect": "eee", "since": "tttt"}
+    shares = [{"id": "x", "shareID": "sssss"}, {"id": "x", "extendedResource": "rrrrrr"}]
+    body = node_device_body(
+        devices=[{"id": "ddd", "health": "Healthy", "numaNodes": [0, 1], "taints": [taint]}],
+        allocations=[
+            {
+                "podUID": "uid-a",
+                "container": "main",
+                "deviceIDs": ["iiiiiii"],
+                "parts": [{"parent": "pppppppp", "parts": 1, "numbers": "nnnnnnnnn"}],
+                "claim": {"name": "c" * 10, "devices": shares},
+            }
+        ],
+        waiting=[{"podUID": "u" * 11, "container": "main", "name": "n" * 12, "reason": "r" * 13, "message": "m" * 14}],
+        conditions=[{"type": "Ready", "status": "True", "message": "c" * 15}],
+        rememberedCordons=[{"id": "i" * 16, "by": "b" * 17}],
+    )
+    body["spec"]["cordonedDevices"] = [{"id": "o" * 18, "by": "b" * 19}]
+    lengths = [*range(1, 20), 3]
+    entries = ["device", "allocation", "pod", "condition", "taint", *shares]
+    weight = node_device_record(of_json(body, NodeDeviceSchema)).weight
+    assert weight == 400 * len(entries) + 64 * (len(lengths) + 2) + sum(lengths)

@@ -14,6 +14,7 @@ from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
+from nodedevice_agent.kube.observed import Json
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.write_budget import (
     AGENT_WRITES_AT_ONCE,
@@ -189,3 +190,20 @@ async def test_a_list_is_taken_unless_our_own_write_is_newer(
     made.synced([stored(version, "listed")], as_of)
     assert publisher.cordoned_ids == cordoned
     assert [record.getMessage() for record in caplog.records] == []
+
+
+@pytest.mark.parametrize(
+    ("observed", "seconds"),
+    [
+        pytest.param(None, 0.05, id="no object"),
+        pytest.param({}, 0.05, id="no devices"),
+        pytest.param({"devices": None}, 0.05, id="null"),
+        pytest.param({"devices": 7}, 0.05, id="of another form"),
+        pytest.param({"devices": [{}] * 1000}, 2.05, id="a thousand"),
+    ],
+)
+async def test_changes_gather_for_longer_the_longer_the_list_is(observed: Json | None, seconds: float) -> None:
+    """A long list is written by all who read it, each time."""
+    sync = NodeDeviceSync(FixedStatus(cast(KubeClient, FakeCluster()), total=1), GPU)
+    sync._observed = observed
+    assert sync._batch_seconds() == pytest.approx(seconds)

@@ -295,6 +295,7 @@ def test_configurations_are_counted_by_state() -> None:
 
     bench = Bench()
     [family] = bench.controller.collect()
+    assert (family.name, family.type) == ("nodedevice_operator_configs", "gauge")
     assert [each.labels["state"] for each in family.samples] == list(STATES)
     assert counted() == {}
     bench.configure(1)

@@ -158,8 +158,8 @@ def shared_options() -> list[click.Option]:
 class Command(click.Command):
     """A command with kubectl's own flags."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
         self.params += shared_options()
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 # more are listed with all others: the kubelet answers ten calls at once, to everybody together
 _MOST_BY_GET: Final = 4
 _NOTHING: Final = HeldByPod()
+# A kubelet that has just started does not know its pods yet, and lists none; then it is believed.
+DOUBTED_SECONDS: Final = 60.0
 
 
 class PodRows:
@@ -45,6 +47,11 @@ class PodRows:
         # the checkpoint's entries, and the API's pods, to which they belong; None: next time all are listed
         self._entries: tuple[Allocation, ...] | None = None
         self._pods: Mapping[str, Pod] | None = None
+        # the API's pods as they are now, and whose pods the rows are, by name
+        self._present: Mapping[str, Pod] = {}
+        self._uids: dict[PodName, str] = {}
+        # pods that the kubelet lists without their claims, and since when
+        self._doubted: dict[PodName, float] = {}
         # of a kubelet that does not answer for single pods
         self._without_get: FileIdentity | None = None
 
@@ -65,6 +72,7 @@ class PodRows:
         known, self._pods = self._pods, None
         # what ends meanwhile is missing the next time
         present, entries = dict(pods), None if entries is None else tuple(entries)
+        self._present = present
         ended = [pod for uid, pod in (known or {}).items() if uid not in present]
         asked = None if known is None else await self._to_ask(entries, known, ended, present)
         if asked is None:
@@ -72,16 +80,31 @@ class PodRows:
         elif (refused := await self._get(kubelet, asked, ended, present)) is not None:
             await self._list_refused(kubelet, now, asked, refused)
         self._entries, self._pods = entries, present
+        self._uids = {(pod.namespace, pod.name): uid for uid, pod in present.items()}
 
-    async def list(self, kubelet: PodResources, now: float) -> None:
-        """Raises PodResourcesUnavailable."""
+    async def list(self, kubelet: PodResources, now: float) -> Collection[PodName]:
+        """The names of those that have devices by this answer. Raises PodResourcesUnavailable."""
         self.calls += 1
-        self._rows = await kubelet.list_pods()
+        listed = await kubelet.list_pods()
         self.listed_at = now
+        self._rows = listed | self._still_held(listed, now)
+        return listed.keys()
 
     def forget(self) -> None:
         """The next time all are listed."""
         self._pods = None
+
+    def _still_held(self, rows: RowsByPod, now: float) -> RowsByPod:
+        """Claims of pods that the kubelet has not listed, although they have a sandbox as they had before."""
+        found: dict[PodName, HeldByPod] = {}
+        for uid, pod in self._present.items():
+            name = pod.namespace, pod.name
+            is_same = self._uids.get(name) == uid and pod.claims is not None and pod.claims.are_prepared
+            held, listed = self._rows.get(name, _NOTHING), rows.get(name, _NOTHING)
+            if is_same and held.claim_rows and not listed.claim_rows:
+                found[name] = HeldByPod(listed.rows, held.claim_rows)
+        self._doubted = {name: self._doubted.get(name, now) for name in found}
+        return {name: held for name, held in found.items() if now - self._doubted[name] < DOUBTED_SECONDS}
 
     # -- internals --------------------------------------------------------------------------------------------------------
 
@@ -144,8 +167,8 @@ class PodRows:
         self, kubelet: PodResources, now: float, asked: Collection[PodName], refused: PodResourcesRefused
     ) -> None:
         """If List has one of those that Get did not answer for, it is Get that is missing, and not the pod."""
-        await self.list(kubelet, now)
-        if not self._rows.keys().isdisjoint(asked):
+        listed = await self.list(kubelet, now)
+        if not {*listed}.isdisjoint(asked):
             self._without_get = await self._served_socket()
             message = "the kubelet does not answer for single pods; all are listed at each change"
             log.info(message, extra={"socket": str(self._socket), "error": str(refused)})

@@ -5,8 +5,10 @@ from typing import Final
 
 import pytest
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, PodClaims, UnhealthyDevice
+from nodedevice_agent.kubelet.pod_rows import DOUBTED_SECONDS
 from nodedevice_agent.kubelet.readings import ClaimRow, PodResourcesRow
 
+from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
 from tests.unit.node_agent.kubelet.reader_node import Node
 
@@ -144,3 +146,64 @@ async def test_a_kubelet_that_does_not_answer_for_the_pod_lists_all(claims: Node
     claims.pods["new"] = claiming("new")
     assert await read(claims) == {"Get": 1, "List": 1}
     assert len(shown(claims)) == 20
+
+
+# -- a kubelet that has just started: it does not know its pods yet --------------------------------------------------------------
+
+
+async def listed(node: Node) -> list[str]:
+    node.reader._rows.forget()
+    assert await read(node) == {"List": 1}
+    return shown(node)
+
+
+@virtual_time
+async def test_a_pod_with_a_sandbox_keeps_its_devices_though_the_kubelet_lists_none(claims: Node) -> None:
+    socket = claims.kubelet.directory.pod_resources
+    socket.parent.mkdir(exist_ok=True)
+    socket.touch()
+    rows, before = claims.kubelet.claim_rows, shown(claims)
+    claims.kubelet.claim_rows = ()
+    assert await listed(claims) == before
+    # nor is it Get that it lacks
+    claims.pods["p000"] = claiming("p000", PodClaims((*USES, ClaimUse("c0", "late")), are_prepared=True))
+    assert await read(claims) == {"Get": 1, "List": 1}
+    assert shown(claims) == before
+    await later(DOUBTED_SECONDS - 1)
+    assert await listed(claims) == before
+    # after a while it is believed
+    await later(1)
+    assert await listed(claims) == []
+    claims.kubelet.claim_rows = rows
+    assert await listed(claims) == before
+    claims.kubelet.claim_rows = rows[1:]
+    assert await listed(claims) == before
+    claims.pods["p001"] = claiming("p001", PodClaims((*USES, ClaimUse("c0", "late")), are_prepared=True))
+    assert await read(claims) == {"Get": 1}
+
+
+@virtual_time
+async def test_doubts_begin_anew_with_each_answer(claims: Node) -> None:
+    rows, before = claims.kubelet.claim_rows, shown(claims)
+    for _ in range(3):
+        claims.kubelet.claim_rows = ()
+        assert await listed(claims) == before
+        await later(DOUBTED_SECONDS - 1)
+        claims.kubelet.claim_rows = rows
+        assert await listed(claims) == before
+
+
+async def test_of_a_pod_that_has_no_sandbox_or_ended_the_kubelet_is_believed(claims: Node) -> None:
+    claims.kubelet.claim_rows = claims.kubelet.claim_rows[4:]
+    claims.pods["p000"] = claiming("p000", BOUND)
+    del claims.pods["p001"]
+    del claims.pods["p002"]
+    claims.pods["other"] = claiming("p002", uid="other")
+    assert [each for each in await listed(claims) if each < "p004"] == ["p003 gpu-0"]
+
+
+async def test_devices_of_a_plugin_are_as_they_are_listed(claims: Node) -> None:
+    claims.kubelet.claim_rows = ()
+    claims.kubelet.rows = (PodResourcesRow("default", "p000", "c0", GPU, ("c",)),)
+    assert "p000 gpu-0" in await listed(claims)
+    assert [each.name for each in claims.recorded.pods[-1].rows or ()] == ["p000"]

@@ -196,7 +196,7 @@ def test_progress_is_shown_to_a_person_who_waits(person: Screen, monkeypatch: py
     person.progress("two")
     person.end_progress()
     assert noted(person) == ""
-    # it begins anew
+    # it begins again
     person.progress("three")
     now[0] += 1.0
     person.progress("four\x07" + "x" * 50)

@@ -1,7 +1,7 @@
 """What a resource is advertised as to the kubelet: the last state, whatever happens while a long list is made."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -10,14 +10,18 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.kubelet import backend as module
-from nodedevice_agent.kubelet.advertised import Advertised
+from nodedevice_agent.kubelet.advertised import Advertised, KubeletRegistration
+from nodedevice_agent.kubelet.advertised import KubeletRegistrationState as State
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.lib.deviceplugin_server.registered_socket import RegistrationState
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.threads import in_thread_if
 
 from tests.fakes.background import background
+from tests.fakes.virtual_time import virtual_time
 
 GPU = "example.com/gpu"
 
@@ -129,3 +133,97 @@ async def test_a_list_may_have_as_many_bytes_as_the_kubelet_takes(less: int, mon
             while len(node.endpoint.devices.latest) == 1 and not node.reported:
                 await asyncio.sleep(0)
         assert len(node.endpoint.devices.latest) == 2 - less
+
+
+@virtual_time
+class TestRegistration:
+    """What is shown of it; a kubelet that restarts may be away for a second."""
+
+    @pytest.fixture
+    async def node(self) -> AsyncIterator[Node]:
+        made = Node()
+        async with background(made.endpoint.keep_advertised()):
+            yield made
+
+    @pytest.fixture
+    async def advertised(self, node: Node) -> Node:
+        node.lists(1)
+        await node.offered()
+        return node
+
+    async def test_before_a_list_nothing_is_advertised(self, node: Node) -> None:
+        node.endpoint._reported(RegistrationState.REGISTERED, "")
+        assert (node.endpoint.registration, node.reported) == (KubeletRegistration(State.NOT_ADVERTISED), [])
+        assert node.endpoint.devices.latest == ()
+
+    @pytest.mark.parametrize(
+        ("reported", "shown"),
+        [
+            (RegistrationState.REGISTERED, State.REGISTERED),
+            (RegistrationState.NO_MANAGER, State.UNREACHABLE),
+            (RegistrationState.NO_DIRECTORY, State.UNREACHABLE),
+            (RegistrationState.REFUSED, State.REFUSED),
+            (RegistrationState.TAKEN, State.CANNOT_SERVE),
+        ],
+    )
+    async def test_each_state_is_shown_once_with_its_cause(
+        self, advertised: Node, reported: RegistrationState, shown: State
+    ) -> None:
+        for _ in range(2):
+            advertised.endpoint._reported(reported, "why")
+        assert (advertised.endpoint.registration, advertised.reported) == (KubeletRegistration(shown, "why"), [GPU])
+
+    async def test_a_kubelet_that_is_back_in_time_was_never_away(self, advertised: Node) -> None:
+        endpoint = advertised.endpoint
+        endpoint._reported(RegistrationState.REGISTERED, "")
+        for _ in range(2):
+            for problem in ("no socket", "no directory"):
+                endpoint._reported(RegistrationState.NO_MANAGER, problem)
+            await asyncio.sleep(0.9)
+            endpoint._reported(RegistrationState.REGISTERED, "")
+            await asyncio.sleep(0.9)
+        assert (endpoint.registration, advertised.reported) == (KubeletRegistration(State.REGISTERED), [GPU])
+
+    async def test_one_that_stays_away_is_unreachable_a_while_after_the_first_report(self, advertised: Node) -> None:
+        endpoint = advertised.endpoint
+        endpoint._reported(RegistrationState.REGISTERED, "")
+        endpoint._reported(RegistrationState.NO_MANAGER, "first")
+        await asyncio.sleep(0.5)
+        endpoint._reported(RegistrationState.NO_MANAGER, "second")
+        await asyncio.sleep(0.4)
+        assert endpoint.registration.state is State.REGISTERED
+        await asyncio.sleep(0.2)
+        assert endpoint.registration == KubeletRegistration(State.UNREACHABLE, "first")
+        # from then on each report is shown
+        endpoint._reported(RegistrationState.NO_MANAGER, "third")
+        assert endpoint.registration == KubeletRegistration(State.UNREACHABLE, "third")
+        assert advertised.reported == [GPU] * 3
+
+    async def test_a_list_that_is_too_big_says_so_whatever_the_kubelet_reports(
+        self, advertised: Node, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "MAX_LIST_BYTES", 100)
+        advertised.lists(50)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        advertised.endpoint._reported(RegistrationState.REGISTERED, "")
+        found = KubeletRegistration(State.LIST_TOO_BIG, "50 devices make a list of 790 bytes")
+        assert (advertised.endpoint.registration, advertised.reported) == (found, [GPU])
+
+    async def test_what_is_withdrawn_is_not_advertised_and_its_socket_ends(self, advertised: Node) -> None:
+        advertised.endpoint._reported(RegistrationState.REGISTERED, "")
+        over = asyncio.create_task(advertised.endpoint._until(lambda: not advertised.endpoint._is_advertised))
+        advertised.mirror.disconnected(GPU, 1, 2.0)
+        advertised.mirror.tick(1e6)
+        advertised.endpoint.resource_changed()
+        await over
+        assert advertised.endpoint.registration == KubeletRegistration(State.NOT_ADVERTISED)
+
+    @pytest.mark.parametrize("is_required", [False, True])
+    async def test_a_plugins_options_are_those_of_the_registration(self, node: Node, is_required: bool) -> None:
+        node.mirror.connected(GPU, 2, PluginOptions(pre_start_required=is_required), 0.0)
+        node.mirror.listed(GPU, 2, accept([Device("a")]), 1.0)
+        node.endpoint.resource_changed()
+        await node.offered()
+        options = api_pb2.DevicePluginOptions(pre_start_required=is_required, get_preferred_allocation_available=True)
+        assert node.endpoint._options == options

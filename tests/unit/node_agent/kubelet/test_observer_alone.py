@@ -1,0 +1,207 @@
+"""What the observer makes of readings and pods, and when it reads the Node's capacity: without a kubelet, in virtual time."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.errors import ApiUnreachable
+from nodedevice_agent.kubelet import observer as module
+from nodedevice_agent.kubelet.attribution import KubeletState
+from nodedevice_agent.kubelet.observer import Observer
+from nodedevice_agent.kubelet.reader import KubeletReader
+from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, Pace, PodReading, PodResourcesRow
+from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
+
+from tests.fakes.background import background
+from tests.fakes.log_lines import log_lines
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+
+pytestmark = virtual_time
+
+ROWS = (PodResourcesRow("default", "one", "c0", GPU, ("a",)),)
+CHECKPOINT, RESOURCES, ALLOCATABLE = (
+    "the kubelet's checkpoint cannot be used; init containers that hold its devices are not shown",
+    "the kubelet's pod resources cannot be used; what it serves is not shown, or not updated",
+    "the kubelet does not list allocatable devices; NUMA nodes of its devices are not shown",
+)
+
+
+class Served:
+    """Keeps each call with its arguments; each publishes a resource that has the call's name."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.resources = {GPU: None}
+        self.without_place = 0
+        # after the next reading
+        self.without_place_next = 0
+        self.is_outdated = False
+
+    def __getattr__(self, name: str) -> Callable[..., list[Effect]]:
+        def call(*given: object) -> list[Effect]:
+            self.calls.append((name, *given))
+            if name == "read":
+                self.without_place = self.without_place_next
+            return [Publish(name), Publish(name)]
+
+        return call
+
+
+class Node:
+    def __init__(self) -> None:
+        self.served, self.published = Served(), list[str]()
+        self.wakes = 0
+        # of the capacity: when it was read, and what fails
+        self.reads: list[float] = []
+        self.fails = False
+        reader = cast(KubeletReader, SimpleNamespace(wake=self._wake, directory=SimpleNamespace(path=Path("/k"))))
+        self.observer = Observer(reader, cast(ServedByKubelet, self.served), self.published.append, self._capacity)
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    async def _capacity(self) -> Mapping[str, int]:
+        self.reads.append(now())
+        if self.fails:
+            raise ApiUnreachable("reading the node", "no route")
+        return {GPU: 5}
+
+    def reads_devices(self, **devices: tuple[int, ...]) -> None:
+        self.observer.pods_read(reading({GPU: devices} if devices else {}))
+
+
+def reading(devices: Mapping[str, DevicesByID] | None = None, *, devices_problem: str = "") -> PodReading:
+    return PodReading(Checkpoint(), ROWS, devices=devices, devices_problem=devices_problem)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@pytest.fixture
+async def node() -> Node:
+    await asyncio.sleep(5)
+    return Node()
+
+
+async def test_pods_go_to_what_it_serves_with_the_time(node: Node) -> None:
+    one = pod("one", gpu=1)
+    node.observer.pods_synced([one])
+    node.observer.pod_seen(one)
+    node.observer.pod_gone("one")
+    node.observer.displace(["other.com/x", GPU], "me")
+    assert node.served.calls == [
+        ("pods_synced", [one], now()),
+        ("pod_seen", one, now()),
+        ("pod_gone", "one", now()),
+        ("displaced", [GPU], "me", now()),
+    ]
+    assert node.published == ["pods_synced", "pod_seen", "pod_gone", "displaced"]
+
+
+async def test_it_is_outdated_as_what_it_serves_is_and_wakes_the_reader(node: Node) -> None:
+    node.observer.pod_gone("one")
+    assert (node.wakes, node.observer.is_outdated) == (0, False)
+    for value in (True, False):
+        node.observer.is_outdated = value
+        assert (node.served.is_outdated, node.observer.is_outdated) == (value, value)
+    node.observer.checkpoint_read(CheckpointReading(Checkpoint()))
+    assert node.served.is_outdated is True
+    node.observer.pod_gone("one")
+    assert node.wakes == 1
+    assert node.observer.pace == Pace(is_following=True, list_seconds=30.0, lists_devices=True)
+
+
+async def test_a_reading_is_taken_with_its_devices_unless_there_is_no_answer(node: Node) -> None:
+    node.observer.pods_read(PodReading(Checkpoint(), None, "no route"))
+    assert (node.served.calls, node.observer.is_known) == ([], False)
+    healthy = {GPU: {"a": (0,)}}
+    node.observer.pods_read(reading(healthy))
+    assert (node.served.calls, node.observer.is_known) == (
+        [("read", KubeletDevices(healthy), KubeletState((), ROWS), now()), ("tick", now())],
+        True,
+    )
+    # a checkpoint that cannot be used, and devices that are not listed: those of before stay
+    node.served.calls.clear()
+    node.observer.pods_read(PodReading(None, ROWS))
+    devices = KubeletDevices(healthy, are_names_complete=False)
+    assert node.served.calls == [("read", devices, KubeletState(None, ROWS), now()), ("tick", now())]
+
+
+async def test_each_problem_is_logged_once_and_so_is_its_end(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    def happens() -> list[tuple[str, str, dict[str, Any]]]:
+        caplog.clear()
+        for problem in ("why", "another", ""):
+            node.observer.checkpoint_read(CheckpointReading(None, problem))
+            node.observer.pods_read(PodReading(None, None, problem) if problem else reading())
+        for problem in ("why", "another", ""):
+            node.observer.pods_read(reading(devices_problem=problem))
+        return log_lines(caplog.records)
+
+    def expected(level: str) -> list[tuple[str, str, dict[str, Any]]]:
+        over = "the kubelet answers again"
+        return [
+            (level, CHECKPOINT, {"path": "/k", "error": "why"}),
+            (level, RESOURCES, {"path": "/k", "error": "why"}),
+            ("INFO", over, {"what": "checkpoint"}),
+            ("INFO", over, {"what": "pod resources"}),
+            ("WARNING", ALLOCATABLE, {"path": "/k", "error": "why"}),
+            ("INFO", over, {"what": "allocatable"}),
+        ]
+
+    # before its first answer it is no fault
+    assert happens() == expected("INFO")
+    assert happens() == expected("WARNING")
+
+
+async def test_names_without_a_place_are_logged_as_their_number_changes(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = []
+    for node.served.without_place_next in (0, 3, 3, 1, 2, 0, 1):
+        caplog.clear()
+        node.observer.pods_read(reading())
+        found.append([fields["count"] for _, _, fields in log_lines(caplog.records)])
+    assert found == [[], [3], [], [1], [2], [], [1]]
+
+
+async def test_the_capacity_is_read_as_devices_change_and_rarely_besides(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spread: list[tuple[float, float]] = []
+
+    def jittered(seconds: float, share: float, _: float) -> float:
+        spread.append((seconds, share))
+        return seconds
+
+    monkeypatch.setattr(module, "jittered", jittered)
+    began = now()
+    async with background(node.observer.run()):
+        await asyncio.sleep(1000)
+        assert node.reads == []
+        # the first devices, then another one seconds later, which the Node's status shows somewhat later
+        node.reads_devices(a=(0,))
+        await asyncio.sleep(1)
+        node.reads_devices(a=(0,), b=())
+        node.reads_devices(a=(0,), b=())
+        await asyncio.sleep(700)
+        assert [round(each - began) for each in node.reads] == [1000, 1013, 1613]
+        assert ("capacity_is", {GPU: 5}, node.reads[-1]) in node.served.calls
+        # where it cannot be read
+        node.fails = True
+        await asyncio.sleep(1000)
+        assert [round(each - began) for each in node.reads[3:6]] == [2213, 2243, 2273]
+        # without devices
+        node.reads_devices()
+        node.reads.clear()
+        await asyncio.sleep(1000)
+        assert node.reads == []
+    assert set(spread) == {(600.0, 0.5)}

@@ -65,8 +65,10 @@ def is_served(facts: Facts, pod: Pod) -> bool:
 
 
 def _agent(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
-    of_node = [each for each in facts.node_devices if each.node == pod.node and each.resource in requests(pod)]
-    return supply.agent_obstacles(facts, pod.node, of_node[0]) if of_node else ()
+    """Of a pod that is not served."""
+    asked = requests(pod)
+    found = next(each for each in facts.node_devices if each.node == pod.node and each.resource in asked)
+    return supply.agent_obstacles(facts, pod.node, found)
 
 
 def _waiting(facts: Facts, pod: Pod) -> Iterator[tuple[NodeDevice, Waiting]]:

@@ -135,7 +135,6 @@ async def test_a_list_may_have_as_many_bytes_as_the_kubelet_takes(less: int, mon
         assert len(node.endpoint.devices.latest) == 2 - less
 
 
-@virtual_time
 class TestRegistration:
     """What is shown of it; a kubelet that restarts may be away for a second."""
 
@@ -173,6 +172,7 @@ class TestRegistration:
             advertised.endpoint._reported(reported, "why")
         assert (advertised.endpoint.registration, advertised.reported) == (KubeletRegistration(shown, "why"), [GPU])
 
+    @virtual_time
     async def test_a_kubelet_that_is_back_in_time_was_never_away(self, advertised: Node) -> None:
         endpoint = advertised.endpoint
         endpoint._reported(RegistrationState.REGISTERED, "")
@@ -184,6 +184,7 @@ class TestRegistration:
             await asyncio.sleep(0.9)
         assert (endpoint.registration, advertised.reported) == (KubeletRegistration(State.REGISTERED), [GPU])
 
+    @virtual_time
     async def test_one_that_stays_away_is_unreachable_a_while_after_the_first_report(self, advertised: Node) -> None:
         endpoint = advertised.endpoint
         endpoint._reported(RegistrationState.REGISTERED, "")

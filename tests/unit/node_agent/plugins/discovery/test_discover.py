@@ -137,6 +137,8 @@ def test_gpus_of_nvidia_without_its_library(host: FakeSysfs) -> None:
     pci(host, GPU, "10de", "2331", "nvidia", "0x030200")
     [one] = found(host)
     assert one["plugins"] == {"nvml": {}}
+    assert (one["kind"], one["name"]) == ("gpu", "10de:2331")
+    assert one["identity"] == {"pci": "10de:2331", "address": "0000:00:02.0", "driver": "nvidia"}
     assert one["notes"] == ["NVIDIA's driver does not report it here"]
     assert "nvml: {}" in run(host).output
     assert NO_DRIVER in json.loads(run(host, "-o", "json").output)["notes"]
@@ -151,8 +153,15 @@ def test_gpus_that_the_driver_reports(host: FakeSysfs, monkeypatch: pytest.Monke
         return gpus, ""
 
     monkeypatch.setattr(command, "nvidia_gpus", two)
-    assert [each["identity"].get("uuid") for each in found(host)] == ["GPU-b", "GPU-a"]
-    assert all(each["plugins"] == {"nvml": {}} for each in found(host))
+    assert [(each["name"], each["identity"], each.get("notes"), each["plugins"]) for each in found(host)] == [
+        ("NVIDIA A2", {"uuid": "GPU-b"}, None, {"nvml": {}}),
+        (
+            "NVIDIA H100",
+            {"pci": "10de:2331", "address": "0000:00:02.0", "driver": "nvidia", "uuid": "GPU-a"},
+            None,
+            {"nvml": {}},
+        ),
+    ]
     assert [each["offeredAs"] for each in found(host, {"nvml": {}})] == [["nvidia.com/gpu"]] * 2
 
 
@@ -165,8 +174,10 @@ def test_what_a_process_needs_to_open_it(host: FakeSysfs) -> None:
     read = hardware(str(host.root))
 
     def with_mode(mode: int, group: int) -> tuple[list[int], bool]:
+        """Each of its files is shown with them."""
         files = {path: msgspec.structs.replace(file, mode=mode, group=group) for path, file in read.files.items()}
         [one] = candidates(Facts(read.functions, files))
+        assert {(file.mode, file.group) for file in one.files} == {(f"{mode % 0o10000:04o}", group)}
         return one.supplemental_groups, one.only_root
 
     assert with_mode(0o20660, 20) == ([20], False)
@@ -175,6 +186,7 @@ def test_what_a_process_needs_to_open_it(host: FakeSysfs) -> None:
     assert with_mode(0o20660, 0) == ([], True)
     assert with_mode(0o20600, 20) == ([], True)
     assert with_mode(0o20666, 0) == ([], False)
+    assert with_mode(0o20667, 0) == ([], False)
 
 
 def test_a_resource_that_finds_nothing_says_so(host: FakeSysfs) -> None:

@@ -5,6 +5,7 @@ same: a device that is broken besides stays broken when the agent is back.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -74,7 +75,7 @@ def _only_a_number(node: Node, wanted: Wanted) -> Iterator[Obstacle]:
 
 def stray_number(facts: Facts, node: Node, resource: str) -> str:
     """What the Node shows, and who wrote it."""
-    owner = facts.capacity_owners.get((node.meta.name, resource), "")
+    owner = facts.capacity_owners.get((node.meta.name, resource))
     return f"it shows {shown_number(node, resource)}{f', written by {owner}' if owner else ''}"
 
 
@@ -102,8 +103,7 @@ def _ours(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterat
 
 
 def _placed(wanted: Wanted, found: NodeDevice) -> Wanted:
-    placement = found.parts.placement if found.parts else ""
-    return Wanted(wanted.resource, wanted.count, wanted.most, placement)
+    return replace(wanted, placement=found.parts.placement) if found.parts else wanted
 
 
 def kubelet_obstacles(node: Node) -> tuple[Obstacle, ...]:
@@ -175,7 +175,7 @@ def _on_node(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Ite
     conflict, advertised = found.condition("Conflict"), found.condition("Advertised")
     fields = {"node_device": found.name}
     if conflict.status == "True":
-        owner = facts.capacity_owners.get((node.meta.name, found.resource), "")
+        owner = facts.capacity_owners.get((node.meta.name, found.resource))
         detail = f"{conflict.reason}{f', {owner}' if owner else ''}, it shows {shown_number(node, found.resource) or 0}"
         yield Obstacle("CapacityConflict", found.node, found.resource, detail, fields=fields)
     elif advertised.status == "False" and advertised.reason in _POLICY:

@@ -1,0 +1,346 @@
+"""Links between an extended resource and a pod, obstacle by obstacle: each field of what is said, and bounds."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from kubectl_nodedevice.cluster import Condition, Device, Endpoint, Lease, Meta, Node, NodeDevice, PartCounts, PartRules
+from kubectl_nodedevice.why.explanation import Obstacle
+from kubectl_nodedevice.why.facts import LEASES, NODES, Facts, Unread
+from kubectl_nodedevice.why.kinds import DeviceClass
+from kubectl_nodedevice.why.links import supply
+from kubectl_nodedevice.why.links.devices import Wanted
+
+from tests.unit.cli.why.clusters import FPGA, GPU, NIC, OLD, RECENT, base, each_device, gpus, of_node_a
+
+_NAME: Final = "node-a.example.com.gpu"
+_UNREAD_LEASES: Final = (Unread(LEASES, "no"),)
+_TWO: Final = Wanted(GPU, 2, 2)
+
+
+def of(facts: Facts, wanted: Wanted = _TWO) -> list[Obstacle]:
+    node = facts.node("node-a")
+    assert node is not None
+    return list(supply.obstacles(facts, node, wanted))
+
+
+def ours(code: str, detail: str = "", as_of: str = "", **fields: str) -> Obstacle:
+    return Obstacle(code, "node-a", GPU, detail, as_of, fields)
+
+
+def with_conditions(facts: Facts, **conditions: tuple[str, str]) -> Facts:
+    """Of GPUs of node-a: status and reason of each."""
+    new = {kind: Condition(kind, *words, since=OLD) for kind, words in conditions.items()}
+    return of_node_a(facts, lambda found: replace(found, conditions={**found.conditions, **new}))
+
+
+def showing(facts: Facts, **allocatable: str) -> Facts:
+    """What the Node says, by the last word of the resource."""
+    by_name = {f"example.com/{each}": number for each, number in allocatable.items()}
+    nodes = [replace(each, allocatable=by_name) if each.meta.name == "node-a" else each for each in facts.nodes]
+    return replace(facts, nodes=tuple(nodes))
+
+
+def test_nothing_is_known_to_keep_it() -> None:
+    assert of(base()) == []
+    assert of(base(), Wanted(GPU, 4, 4)) == []
+
+
+# -- agents -------------------------------------------------------------------------------------------------------------------
+
+_NO_AGENT: Final = Obstacle("NoAgent", "node-a", detail="it has no Lease")
+_FOUR_MINUTES: Final = Obstacle("AgentSilent", "node-a", detail="for 4 min")
+
+
+@pytest.mark.parametrize(
+    ("leases", "ready", "unread", "expected"),
+    [
+        (None, None, (), ()),
+        ((), None, (), (_NO_AGENT,)),
+        ((), None, _UNREAD_LEASES, ()),
+        ((), ("False", "LeaseMissing"), _UNREAD_LEASES, (_NO_AGENT,)),
+        ((), ("False", "LeaseExpired"), _UNREAD_LEASES, (_FOUR_MINUTES,)),
+        ((), ("True", "LeaseRenewed"), _UNREAD_LEASES, ()),
+        ((), ("True", "LeaseRenewed"), (), (_NO_AGENT,)),
+        ((), ("False", "LeaseExpired"), (), (_NO_AGENT,)),
+        (None, ("False", "LeaseExpired"), (), (Obstacle("AgentSilent", "node-a", detail="for 5 s"),)),
+        (None, ("Unknown", ""), (), (Obstacle("AgentSilent", "node-a", detail="for 5 s"),)),
+        (None, ("", ""), (), ()),
+    ],
+)
+def test_agents(
+    leases: tuple[Lease, ...] | None, ready: tuple[str, str] | None, unread: Any, expected: tuple[Obstacle, ...]
+) -> None:
+    facts = replace(base(), unread=unread)
+    facts = facts if leases is None else replace(facts, leases=leases)
+    conditions = {"AgentReady": Condition("AgentReady", *ready, since=OLD)} if ready else {}
+    found = replace(gpus("node-a"), conditions=conditions)
+    assert supply.agent_obstacles(facts, "node-a", found if ready else None) == expected
+
+
+def test_an_agent_that_was_never_there() -> None:
+    facts = replace(base(), leases=(), unread=_UNREAD_LEASES)
+    found = replace(gpus("node-a"), conditions={"AgentReady": Condition("AgentReady", "False", "LeaseExpired")})
+    assert supply.agent_obstacles(facts, "node-a", found) == (Obstacle("AgentSilent", "node-a"),)
+    assert supply.as_of(facts, found) == "an unknown time"
+
+
+@pytest.mark.parametrize(
+    ("renewed", "seconds", "since"),
+    [(OLD, 0, ""), ("2026-01-02T02:58:05Z", 60, ""), ("2026-01-02T02:58:04Z", 60, "for 6 min"), ("x", 0, "")],
+)
+def test_a_lease_is_overdue_by_minutes(renewed: str, seconds: int, since: str) -> None:
+    facts = replace(base(), leases=(Lease(Meta("node-a"), "node-a", renewed, seconds),))
+    expected = (Obstacle("AgentSilent", "node-a", detail=since),) if since else ()
+    assert supply.agent_obstacles(facts, "node-a") == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"AgentReady": ("False", "LeaseExpired")}, "5 s ago"),
+        ({"WatchesCurrent": ("False", "")}, "4 min ago"),
+        ({"WatchesCurrent": ("True", "")}, ""),
+        ({"AgentReady": ("False", "LeaseExpired"), "WatchesCurrent": ("False", "")}, "5 s ago"),
+    ],
+)
+def test_as_of_when(changes: Mapping[str, tuple[str, str]], words: str) -> None:
+    facts = with_conditions(base(), **changes)
+    assert supply.as_of(facts, facts.node_devices[0]) == words
+    held = of_node_a(facts, lambda found: replace(found, available=0, devices=()))
+    assert all(each.as_of == words for each in of(held) if each.code.startswith("TooFew"))
+
+
+def test_as_of_without_a_lease() -> None:
+    facts = with_conditions(replace(base(), leases=(), unread=_UNREAD_LEASES), AgentReady=("False", "LeaseExpired"))
+    assert supply.as_of(facts, facts.node_devices[0]) == "4 min ago"
+
+
+@pytest.mark.parametrize(
+    ("ready", "detail"),
+    [
+        (None, None),
+        (Condition("Ready", "True", "r", "m"), None),
+        (Condition("Ready", "False", "r", "m"), "m"),
+        (Condition("Ready", "Unknown", "r"), "r"),
+    ],
+)
+def test_kubelets(ready: Condition | None, detail: str | None) -> None:
+    node = Node(Meta("node-a"), conditions={"Ready": ready} if ready else {})
+    expected = () if detail is None else (Obstacle("NodeNotReady", "node-a", detail=detail),)
+    assert supply.kubelet_obstacles(node) == expected
+
+
+# -- plugin, injection, Node --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("registered", "state", "code", "detail"),
+    [
+        (("True", "x"), "Running", "", ""),
+        (("", ""), "Running", "", ""),
+        (("", ""), "", "", ""),
+        (("False", "NotConfigured"), "Running", "NotConfigured", "NotConfigured for 5 s"),
+        (("False", "EndpointGone"), "Gone", "PluginAway", "EndpointGone for 5 s"),
+        (("", ""), "Stopped", "PluginAway", "Stopped for 5 s"),
+        (("True", ""), "Gone", "PluginAway", "Gone for 5 s"),
+    ],
+)
+def test_plugins(registered: tuple[str, str], state: str, code: str, detail: str) -> None:
+    facts = with_conditions(base(), Registered=registered)
+    facts = of_node_a(facts, lambda found: replace(found, endpoint=Endpoint(state, RECENT)))
+    assert of(facts) == ([ours(code, detail)] if code else [])
+    by_kubelet = of_node_a(facts, lambda found: replace(found, agent=replace(found.agent, served_by="kubelet")))
+    assert of(by_kubelet) == ([ours(code, detail)] if code else [])
+
+
+def test_since_when_a_plugin_is_away() -> None:
+    facts = with_conditions(base(), Registered=("False", "EndpointGone"))
+    timeless = of_node_a(facts, lambda found: replace(found, endpoint=Endpoint("Gone")))
+    assert of(timeless) == [ours("PluginAway", "EndpointGone for 4 min")]
+    conditions = {"Registered": Condition("Registered", "False", "EndpointGone")}
+    never = of_node_a(timeless, lambda found: replace(found, conditions=conditions))
+    assert of(never) == [ours("PluginAway", "EndpointGone")]
+
+
+def test_devices_of_a_plugin_that_is_away_are_no_fault_of_theirs() -> None:
+    away = with_conditions(base(), Registered=("False", "EndpointGone"))
+    facts = each_device(away, lambda device: replace(device, health="Unhealthy"), healthy=0)
+    for served_by in ("nodedevice", "kubelet"):
+        served = of_node_a(facts, lambda found: replace(found, agent=replace(found.agent, served_by=served_by)))  # noqa: B023
+        assert [each.code for each in of(served)] == ["PluginAway"]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ({"Injectable": ("False", "NoRuntime")}, [ours("NotInjectable", "NoRuntime", node_device=_NAME)]),
+        ({"Injectable": ("True", "x")}, []),
+        ({"Advertised": ("False", "WrongName")}, [ours("NodeDeviceInvalid", "WrongName", node_device=_NAME)]),
+        ({"Advertised": ("False", "NodeMissing")}, [ours("NodeDeviceInvalid", "NodeMissing", node_device=_NAME)]),
+        ({"Advertised": ("False", "NotAdvertised")}, [ours("NodeDeviceInvalid", "NotAdvertised", node_device=_NAME)]),
+        ({"Advertised": ("True", "WrongName")}, []),
+        ({"Advertised": ("False", "Odd")}, []),
+    ],
+)
+def test_conditions(conditions: Mapping[str, tuple[str, str]], expected: list[Obstacle]) -> None:
+    assert of(with_conditions(base(), **conditions)) == expected
+
+
+def test_a_node_device_that_no_agent_has_written() -> None:
+    facts = of_node_a(base(), lambda found: replace(found, total=None, conditions={}))
+    assert of(facts) == [ours("NodeDeviceInvalid", "no agent has written its status", node_device=_NAME)]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ({}, ours("CapacityBehind", "it shows 1, 4 are available", node_device=_NAME)),
+        ({"Conflict": ("True", "Kept")}, ours("CapacityConflict", "Kept, it shows 1", node_device=_NAME)),
+        ({"Conflict": ("False", "Kept")}, ours("CapacityBehind", "it shows 1, 4 are available", node_device=_NAME)),
+        *(
+            ({"Advertised": ("False", reason)}, ours(code, reason, node_device=_NAME))
+            for code, reasons in {
+                "PolicyRefuses": ("PolicyPending", "TooManyNames", "NameExcluded"),
+                "CapacityRefused": ("UpdateRefused", "WriteRefused"),
+            }.items()
+            for reason in reasons
+        ),
+        (
+            {"Advertised": ("True", "NameExcluded")},
+            ours("CapacityBehind", "it shows 1, 4 are available", node_device=_NAME),
+        ),
+        (
+            {"Advertised": ("True", "WriteRefused")},
+            ours("CapacityBehind", "it shows 1, 4 are available", node_device=_NAME),
+        ),
+    ],
+)
+def test_a_node_that_shows_too_few(conditions: Mapping[str, tuple[str, str]], expected: Obstacle) -> None:
+    facts = with_conditions(showing(base(), gpu="1"), **conditions)
+    assert of(facts) == [expected]
+    # enough for one, and nothing is known of a Node that may not be read
+    assert of(facts, Wanted(GPU, 1, 1)) == []
+    assert of(replace(facts, unread=(Unread(NODES, "no"),))) == []
+
+
+def test_who_wrote_the_number_that_conflicts() -> None:
+    facts = with_conditions(showing(base()), Conflict=("True", "Kept"))
+    facts = replace(facts, capacity_owners={("node-a", GPU): "alice", ("node-b", GPU): "bob"})
+    assert of(facts) == [ours("CapacityConflict", "Kept, alice, it shows 0", node_device=_NAME)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_behind"),
+    [
+        ({"allocated": 2, "available": 2}, False),
+        ({"allocated": 2, "available": 2, "reserved": 1}, True),
+        ({"allocated": 3, "available": 2}, True),
+    ],
+)
+def test_what_the_scheduler_gives_out_yet(changes: Mapping[str, Any], is_behind: bool) -> None:
+    facts = of_node_a(base(), lambda found: replace(found, **changes))
+    expected = [ours("CapacityBehind", "it shows 4, 2 are available", node_device=_NAME)]
+    assert of(facts) == (expected if is_behind else [])
+    by_kubelet = of_node_a(facts, lambda found: replace(found, agent=replace(found.agent, runtime="kubelet")))
+    assert of(by_kubelet) == []
+
+
+def test_what_is_short_besides_is_said_and_the_number_is_not() -> None:
+    facts = each_device(showing(base(), gpu="1"), lambda device: replace(device, health="Unhealthy"), healthy=0)
+    assert [each.code for each in of(facts)] == ["DevicesBroken"]
+    silent = with_conditions(facts, AgentReady=("False", "LeaseExpired"), Injectable=("False", "x"))
+    assert [each.code for each in of(silent)] == ["AgentSilent", "NotInjectable", "DevicesBroken"]
+    assert of(silent)[-1].as_of == "5 s ago"
+
+
+def test_the_placement_of_parts_counts() -> None:
+    devices = tuple(Device(f"gpu-{at}", "Healthy", parts=PartCounts(4, 4, 3, 1)) for at in range(2))
+
+    def part(found: NodeDevice) -> NodeDevice:
+        return replace(
+            found, total=8, healthy=8, allocated=6, available=2, devices=devices, parts=PartRules("SameParent")
+        )
+
+    for served_by in ("nodedevice", "kubelet"):
+        facts = of_node_a(
+            showing(base(), gpu="8"),
+            lambda found: replace(part(found), agent=replace(found.agent, served_by=served_by)),  # noqa: B023
+        )
+        assert [each.code for each in of(facts)] == ["TooFewOnOneDevice"]
+        assert of(facts, Wanted(GPU, 2, 1)) == []
+
+
+# -- numbers, kubelets and drivers --------------------------------------------------------------------------------------------
+
+
+def test_a_number_that_is_nobodys() -> None:
+    facts = replace(showing(base(), fpga="1"), classes=())
+    fewer = Obstacle("NodeShowsFewer", "node-a", FPGA, "it shows 1", fields={"count": "2"})
+    assert of(facts, Wanted(FPGA, 2, 2)) == [fewer]
+    assert of(facts, Wanted(FPGA, 1, 1)) == []
+    assert of(showing(facts), Wanted(FPGA, 1, 1)) == []
+
+
+def test_a_number_beside_a_kubelet() -> None:
+    facts = of_node_a(base(), lambda found: replace(found, agent=replace(found.agent, served_by="kubelet")))
+    fewer = Obstacle("NodeShowsFewer", "node-a", GPU, "it shows 1", fields={"count": "2"})
+    assert of(showing(facts, gpu="1")) == [fewer]
+    assert of(showing(facts, gpu="2")) == []
+    # of a plugin that is away, or devices that are short, the number follows
+    away = with_conditions(showing(facts, gpu="1"), Registered=("False", "EndpointGone"))
+    assert [each.code for each in of(away)] == ["PluginAway"]
+    broken = each_device(showing(facts, gpu="1"), lambda device: replace(device, health="Unhealthy"), healthy=0)
+    assert [each.code for each in of(broken)] == ["DevicesBroken"]
+    assert of(with_conditions(broken, WatchesCurrent=("False", "")))[0].as_of == "4 min ago"
+
+
+def test_a_number_beside_a_driver() -> None:
+    facts = showing(base(), nic="3")
+    assert of(facts, Wanted(NIC, 1, 1)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3")]
+    owned = replace(facts, capacity_owners={("node-a", NIC): "alice", ("node-b", NIC): "bob"})
+    assert of(owned, Wanted(NIC, 1, 1)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3, written by alice")]
+    assert of(showing(base(), nic="0"), Wanted(NIC, 4, 4)) == []
+
+
+def test_of_two_classes_the_better_one_counts() -> None:
+    facts = replace(base(), classes=(DeviceClass("other", NIC, "other.example.com"), *base().classes))
+    assert of(facts, Wanted(NIC, 4, 4)) == []
+    assert [each.code for each in of(facts, Wanted(NIC, 5, 5))] == ["TooFewTogether"]
+
+
+def test_a_driver_instead_of_an_agent() -> None:
+    """Where the Node shows no number, the scheduler makes a claim."""
+    facts = each_device(showing(base()), lambda device: replace(device, health="Unhealthy"), healthy=0)
+    [nic] = facts.classes
+    assert [each.code for each in of(facts)] == ["DevicesBroken"]
+    also = replace(facts, classes=(replace(nic, extended_resource=GPU),))
+    assert of(also) == []
+    assert [each.code for each in of(showing(also, gpu="4"))] == ["DevicesBroken"]
+    assert [each.code for each in of(also, Wanted(GPU, 5, 5))] == ["TooFewTogether", "DevicesBroken"]
+    elsewhere = replace(also, slices=also.slices[1:])
+    assert [each.code for each in of(elsewhere)] == ["DevicesBroken"]
+    # what a driver offers under the name of a resource is no resource of an agent
+    by_driver = of_node_a(also, lambda found: replace(found, agent=replace(found.agent, served_by="dra")))
+    assert of(by_driver) == []
+
+
+@pytest.mark.parametrize(
+    ("resource", "node", "expected"),
+    [(GPU, "node-a", True), (NIC, "node-a", True), (NIC, "node-c", False), (FPGA, "node-a", False)],
+)
+def test_which_nodes_serve_it(resource: str, node: str, expected: bool) -> None:
+    facts = base()
+    found = facts.node(node)
+    assert found is not None
+    assert supply.serves(facts, found, resource) is expected
+    assert supply.serves(facts, replace(found, allocatable={resource: "0"}), resource)
+    assert supply.serves(facts, replace(found, allocatable={}), resource) is expected
+
+
+@pytest.mark.parametrize(("quantity", "number"), [("3", 3), ("0", 0), ("x", None), (None, None)])
+def test_the_number_of_a_node(quantity: str | None, number: int | None) -> None:
+    node = Node(Meta("n"), allocatable={} if quantity is None else {GPU: quantity})
+    assert supply.shown_number(node, GPU) == number

@@ -66,6 +66,7 @@ async def test_the_mirror_gets_what_is_new(node: Node) -> None:
     await node.reader.read()
     assert (node.seen(), node.kubelet.calls["List"]) == ([(["p"], 0)], 1)
     assert not node.mirror.is_outdated
+    assert (node.feed.trouble, node.troubles) == ("", 0)
     # only a device list was written
     node.kubelet.write(HELD, registered={GPU: ("a",)})
     await node.reader.read()

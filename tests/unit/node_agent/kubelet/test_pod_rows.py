@@ -1,0 +1,73 @@
+"""How many questions the kubelet is asked, and which: all pods at once, or a few by name."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, PodClaims
+from nodedevice_agent.kubelet.pod_resources import PodResources
+from nodedevice_agent.kubelet.pod_rows import PodRows
+from nodedevice_agent.kubelet.readings import ClaimRow
+from nodedevice_agent.lib.file_reads import FileReads
+
+from tests.fakes.kubelet_answers import KubeletAnswers
+from tests.unit.node_agent.devicemanager.scenario import pod
+
+CLAIMS = PodClaims((ClaimUse("c0", "claim"),), are_prepared=True)
+
+
+def claiming(name: str) -> Pod:
+    return replace(pod(name), claims=CLAIMS)
+
+
+def row(name: str) -> ClaimRow:
+    return ClaimRow("default", name, "c0", "claim", "gpu.example.com", "node-1", "gpu-0")
+
+
+class Bench:
+    def __init__(self, kubelet: KubeletAnswers) -> None:
+        self.kubelet = kubelet
+        self.rows = PodRows(kubelet.directory.pod_resources, FileReads())
+        self.pods: dict[str, Pod] = {}
+
+    async def read(self, now: float = 1.0) -> dict[str, int]:
+        """How often it was called for this, by method."""
+        self.kubelet.calls.clear()
+        await self.rows.read(cast(PodResources, self.kubelet), (), self.pods, now)
+        return dict(self.kubelet.calls)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    made = Bench(KubeletAnswers(tmp_path, monkeypatch))
+    assert await made.read() == {"List": 1}
+    return made
+
+
+@pytest.mark.parametrize(("count", "calls"), [(4, {"Get": 4}), (5, {"List": 1})])
+async def test_more_than_a_few_are_listed(bench: Bench, count: int, calls: dict[str, int]) -> None:
+    names = [f"p{number}" for number in range(count)]
+    bench.pods = {name: claiming(name) for name in names}
+    bench.kubelet.claim_rows = tuple(row(name) for name in names)
+    assert await bench.read() == calls
+    assert sorted(bench.rows.claim_rows, key=lambda each: each.name) == [row(name) for name in names]
+
+
+async def test_each_call_is_counted(bench: Bench) -> None:
+    assert bench.rows.calls == 1
+    bench.pods = {name: claiming(name) for name in "ab"}
+    bench.kubelet.claim_rows = (row("a"), row("b"))
+    assert (await bench.read(2.0), bench.rows.calls, bench.rows.listed_at) == ({"Get": 2}, 3, 1.0)
+    bench.rows.forget()
+    assert (await bench.read(3.0), bench.rows.calls, bench.rows.listed_at) == ({"List": 1}, 4, 3.0)
+
+
+async def test_an_ended_pod_that_the_kubelet_has_forgotten_hides_no_other(bench: Bench) -> None:
+    bench.pods = {name: claiming(name) for name in "ab"}
+    bench.kubelet.claim_rows = (row("a"), row("b"))
+    await bench.read()
+    bench.pods, bench.kubelet.claim_rows = {}, (row("b"),)
+    bench.kubelet.asked.clear()
+    assert await bench.read() == {"Get": 2}
+    assert (bench.kubelet.asked, bench.rows.claim_rows) == (["a", "b"], (row("b"),))

@@ -71,10 +71,11 @@ def test_a_claim_that_is_not_made() -> None:
 
 @pytest.mark.parametrize(("asked", "hint"), [("prot.example.com", f"; did you mean {_PORT}"), ("x", "")])
 def test_a_class_that_is_missing(asked: str, hint: str) -> None:
-    facts = claiming(base(), Request((asked, "y")), Request((asked, _PORT)), Request((_PORT,)))
+    facts = claiming(base(), Request((_PORT,)), Request((asked, "y")), Request((asked, _PORT)))
     fields = {"device_class": asked, "hint": hint, "claim": "The claim train-port"}
     expected = Obstacle("DeviceClassMissing", fields=fields)
     assert of_pod(facts) == [expected]
+    assert of_node(facts) == []
     assert of_pod(unread(facts, CLASSES)) == []
     assert of_pod(claiming(facts, Request((asked,)), is_allocated=True)) == []
     nothing = {"device_class": "", "hint": "", "claim": "The claim train-port"}
@@ -248,6 +249,8 @@ def test_what_keeps_a_pod_off_a_node() -> None:
     tolerant = Pod(Meta("p"), tolerations=(Toleration("", "Exists"),))
     assert _of_placement(tolerant, node) == []
     assert not placement.is_cordoned_for(Pod(Meta("p")), Node(Meta("node-a")))
+    by_key = Pod(Meta("p"), tolerations=(Toleration("node.kubernetes.io/unschedulable", "Exists"),))
+    assert not placement.is_cordoned_for(by_key, node)
 
 
 def test_the_words_of_an_affinity() -> None:

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS, EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kubelet.attribution import KubeletState
-from nodedevice_agent.kubelet.readings import PodResourcesRow
-from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
+from nodedevice_agent.kubelet.readings import DevicesByID, PodReading, PodResourcesRow
+from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet, devices_of
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import DeviceStatus
 
@@ -56,6 +56,26 @@ def test_devices_and_holders_are_the_kubelets() -> None:
     assert (numbers(seen), shown(seen)) == ((2, 2, 1, 1), {"a": "Healthy", "b": "Healthy"})
     assert [(v.allocation.pod_uid, v.allocation.device_ids) for v in seen.held] == [("one", ("a",))]
     assert seen.devices[0].numa_nodes == (0,)
+
+
+@pytest.mark.parametrize(
+    ("registered", "listed", "made"),
+    [
+        pytest.param(None, None, KubeletDevices({GPU: {"a": (1,)}}, are_names_complete=False), id="nothing is known"),
+        pytest.param(None, {NIC: {}}, KubeletDevices({NIC: {}}, are_names_complete=False), id="no checkpoint"),
+        pytest.param(
+            {GPU: ("a", "b"), NIC: ()}, None, KubeletDevices({GPU: {"a": (1,), "b": ()}, NIC: {}}), id="an old kubelet"
+        ),
+        pytest.param(
+            {GPU: ("a",), NIC: ("n",)}, {GPU: {"b": ()}}, KubeletDevices({NIC: {}, GPU: {"b": ()}}), id="both"
+        ),
+    ],
+)
+def test_what_a_reading_says_of_devices(
+    registered: dict[str, tuple[str, ...]] | None, listed: dict[str, DevicesByID] | None, made: KubeletDevices
+) -> None:
+    checkpoint = Checkpoint(registered=registered) if registered is not None else None
+    assert devices_of(PodReading(checkpoint, (), devices=listed), {GPU: {"a": (1,)}}) == made
 
 
 def many(count: int) -> dict[str, dict[str, tuple[int, ...]]]:
@@ -137,6 +157,9 @@ def test_devices_that_were_lost_before_a_restart_are_known() -> None:
     assert shown(found.snapshot(GPU)) == {"a": "Healthy", "b": Reason.NOT_ALLOCATABLE}
     # once: what was published later is what was found here
     found.capacity_is({GPU: 1}, 0.0)
+    found.remember_published(GPU, [lost], 0.0)
+    assert shown(found.snapshot(GPU)) == {"a": "Healthy"}
+    found.capacity_is({GPU: 9}, 0.0)
     found.remember_published(GPU, [lost], 0.0)
     assert shown(found.snapshot(GPU)) == {"a": "Healthy"}
 

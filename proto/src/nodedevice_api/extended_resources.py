@@ -72,7 +72,7 @@ def is_extended_resource(resource_name: str) -> bool:
 def count(quantity: str) -> int | None:
     """The whole number that `quantity` means, between -MOST and MOST; None where it means none ("1500m", or no quantity at all)."""
     scaled = _scaled(quantity)
-    if scaled is None or scaled != scaled.to_integral_value(context=_CONTEXT):
+    if scaled is None or scaled != scaled.to_integral_value():
         return None
     return int(_bounded(scaled))
 

@@ -53,7 +53,7 @@ def _measure(folder: Path, progress: Progress) -> dict[str, Result]:
         call = opened.enter_context(event_loop())
         agent, connection = _agent(folder, call, opened, progress)
         process = psutil.Process(agent.process.pid)
-        time.sleep(_CALM_SECONDS)
+        time.sleep(_KNOWN_SECONDS)
         before = process.memory_info().rss
         with hostile_lists(agent.plugin_dir, max(names for names, _ in _PLUGINS), 1):
             time.sleep(_CALM_SECONDS)

@@ -4,12 +4,14 @@ import gc
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 from types import ModuleType
 
 _ALLOCATOR = "PYTHONMALLOC"
 _OPTIMIZE = "PYTHONOPTIMIZE"
 _WITHOUT_DOCSTRINGS = "2"
+# What is larger comes from the kernel, and goes back to it at once. The C library begins so, and asks for ever larger ones itself
+# when such have been freed: each TLS connection of asyncio has a buffer of 256 KiB, of which it uses a few pages.
+_LARGEST = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 # How long a thread that decodes what others sent goes on while the event loop waits to run: Python's five milliseconds come at each
 # of the turns that an answer to the container runtime takes.
 _SWITCH_SECONDS = 0.001
@@ -33,22 +35,24 @@ def _in_less_memory() -> None:
     """
     if sys.executable and _ALLOCATOR not in os.environ:
         command = [sys.executable, *sys.orig_argv[1:]]
-        chosen = {_OPTIMIZE: _WITHOUT_DOCSTRINGS} if _is_compiled_without_docstrings() else {}
+        compiled = {_OPTIMIZE: _WITHOUT_DOCSTRINGS} if _is_compiled_without_docstrings() else {}
         with suppress(OSError):
-            os.execve(sys.executable, command, {**chosen, **os.environ, _ALLOCATOR: "malloc"})
+            os.execve(sys.executable, command, {**_LARGEST, **compiled, **os.environ, _ALLOCATOR: "malloc"})
 
 
 def _is_compiled_without_docstrings() -> bool:
     """Else each start would compile all modules, in memory that stays."""
-    cached = Path(__spec__.cached) if __spec__ is not None and __spec__.cached else None
-    return cached is not None and cached.with_suffix(f".opt-{_WITHOUT_DOCSTRINGS}.pyc").exists()
+    cached = __spec__.cached if __spec__ is not None else None
+    return cached is not None and os.path.isfile(f"{cached.removesuffix('.pyc')}.opt-{_WITHOUT_DOCSTRINGS}.pyc")
 
 
 def main() -> None:
     """Call the command that is named."""
-    # the other commands end soon, and help is made of docstrings
-    if sys.argv[1:2] == ["run"] and {"-h", "--help"}.isdisjoint(sys.argv):
-        _in_less_memory()
+    # the other commands end soon
+    if sys.argv[1:2] == ["run"]:
+        # help is made of docstrings
+        if {"-h", "--help"}.isdisjoint(sys.argv):
+            _in_less_memory()
         sys.setswitchinterval(_SWITCH_SECONDS)
     # Modules live as long as the process. Looking for garbage among their 60,000 objects takes a tenth of the start, and would
     # pause the agent for 50 ms whenever it is done later.

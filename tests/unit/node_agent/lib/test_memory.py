@@ -23,7 +23,7 @@ _PROGRAM = """
 import os, sys
 from nodedevice_agent import __main__
 __main__._in_less_memory()
-print(os.environ["PYTHONMALLOC"], os.getpid(), sys.orig_argv[1], *sys.argv[1:])
+print(os.environ["PYTHONMALLOC"], os.environ.get("MALLOC_MMAP_THRESHOLD_"), os.getpid(), sys.orig_argv[1], *sys.argv[1:])
 """
 
 
@@ -63,12 +63,23 @@ async def test_where_the_library_has_no_such_function_code_alone_is_unmapped(mon
 
 
 def test_the_agent_has_objects_from_the_c_library_in_the_same_process_with_the_same_arguments() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONMALLOC"}
+    names = ("PYTHONMALLOC", "MALLOC_MMAP_THRESHOLD_")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
     command = [sys.executable, "-X", "utf8", "-c", _PROGRAM, "run", "--node-name", "a b"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         shown = process.stdout.read().decode().split()
-    assert shown == ["malloc", str(process.pid), "-X", "run", "--node-name", "a", "b"]
+    assert shown == ["malloc", "131072", str(process.pid), "-X", "run", "--node-name", "a", "b"]
+
+
+def test_another_bound_of_what_goes_back_at_once_stays() -> None:
+    names = ("PYTHONMALLOC", "MALLOC_MMAP_THRESHOLD_")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment["MALLOC_MMAP_THRESHOLD_"] = "65536"
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], env=environment, check=True, capture_output=True, encoding="utf-8"
+    )
+    assert done.stdout.split()[:2] == ["malloc", "65536"]
 
 
 def test_another_choice_stays() -> None:

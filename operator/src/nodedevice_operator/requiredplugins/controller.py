@@ -134,9 +134,9 @@ class RequiredPluginsController:
             pause = min(retry_in, await self._annotate())
         except NotLeading:
             return _POLL_SECONDS
-        waits = [since + policy.SETTLE_SECONDS - self.clock() for since in self._since.values()]
-        if any(wait > 0 for wait in waits):
-            return max(0.0, min(wait for wait in waits if wait > 0)) + 0.01
+        left = [since + policy.SETTLE_SECONDS - self.clock() for since in self._since.values()]
+        if waits := [seconds for seconds in left if seconds > 0.0]:
+            return min(waits) + 0.01
         await self._enqueue_pending()
         return pause
 

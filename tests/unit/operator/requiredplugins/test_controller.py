@@ -7,7 +7,7 @@ import pytest
 from nodedevice_api import names
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.events import WARNING, EventReason
-from nodedevice_operator.requiredplugins import policy
+from nodedevice_operator.requiredplugins import controller, policy
 from nodedevice_operator.requiredplugins.controller import _contended
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, PolicyNames, Spec, binding_spec, policy_spec
 
@@ -28,6 +28,20 @@ async def test_a_name_waits_until_the_policy_has_settled() -> None:
         bench.settle()
         await until(lambda: bench.enqueued == {"node-a"})
         assert bench.unguarded == frozenset()
+
+
+@pytest.mark.parametrize(("passed", "again_in"), [(0.0, 10.01), (9.5, 0.51), (10.0, 60.0)])
+async def test_it_looks_again_as_soon_as_a_name_has_settled(
+    passed: float, again_in: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "SETTLE_SECONDS", 10.0)
+    monkeypatch.setattr(controller, "_POLL_SECONDS", 60.0)
+    bench = Bench(Objects())
+    async with bench:
+        await bench.until_written()
+        bench.now += passed
+        assert await bench.keeper._reconcile() == pytest.approx(again_in)
+        assert bench.enqueued == ({"node-a"} if passed == 10.0 else set())
 
 
 async def test_a_name_waits_until_pods_that_ask_for_it_already_are_marked() -> None:

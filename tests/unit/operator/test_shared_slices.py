@@ -15,7 +15,15 @@ from nodedevice_operator.errors import ApiError, Forbidden, NotFound, Unauthoriz
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.objects.shared_slice import MOST_DRIVERS, OTHER, SharedSlice, SharedSliceSchema, shared_slice
+from nodedevice_operator.objects.shared_slice import (
+    MOST_DRIVERS,
+    OTHER,
+    Count,
+    SharedSlice,
+    SharedSliceSchema,
+    by_driver,
+    shared_slice,
+)
 from nodedevice_operator.shared_slices import SharedSlices, SlicesApi, SliceStore
 
 from tests.fakes.operator.collaborators import running
@@ -282,13 +290,14 @@ def test_no_more_are_kept_than_are_of_use(monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(store.empty(), SliceStore)
 
 
-def test_drivers_without_number_are_counted_together(tmp_path: Path) -> None:
-    work = SharedSlices(client=None, fence=WriteFence())  # type: ignore[arg-type]  # asks for nothing here
-    for number in range(MOST_DRIVERS + 7):
-        work.store.put(slice_of(number, f"driver-{number:03}.example.com"))
-    slices, _ = work.collect()
-    counted = {each.labels["driver"]: each.value for each in slices.samples}
-    assert (len(counted), counted[OTHER]) == (MOST_DRIVERS + 1, 7)
+def test_drivers_without_number_are_counted_together() -> None:
+    names_of_drivers = [f"driver-{number:03}.example.com" for number in range(MOST_DRIVERS + 7)]
+    slices = [SharedSlice(f"{name}-{n}", "uid", 1, name, 3) for name in reversed(names_of_drivers) for n in range(2)]
+    ours = SharedSlice("ours", "uid", 1, names.DRA_DRIVER, 3)
+    counts = by_driver([*slices, ours])
+    assert counts == {**dict.fromkeys(names_of_drivers[:MOST_DRIVERS], Count(2, 6)), OTHER: Count(14, 42)}
+    assert [*counts] == [*names_of_drivers[:MOST_DRIVERS], OTHER]
+    assert by_driver(slices[14:]) == dict.fromkeys(names_of_drivers[:MOST_DRIVERS], Count(2, 6))
 
 
 def test_its_metrics_have_their_names() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nodedevice_api import names
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.requiredplugins import policy
 from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
     MOST_CHARACTERS,
@@ -130,6 +131,16 @@ def test_all_names_together_fit_into_one_expression_the_oldest_first() -> None:
     assert MOST_CHARACTERS - 310 < len(expression) <= MOST_CHARACTERS
     assert found.names == tuple(sorted(sorted((r.resource for r in records), key=age_in(records))[: len(found.names)]))
     assert set(found.left_out.values()) == {"TooManyNames"}
+
+
+@pytest.mark.parametrize(("less", "count"), [(0, 2), (1, 1)])
+def test_the_last_character_of_an_expression_is_of_use(less: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = aged(2)
+    names_of_both = tuple(record.resource for record in records)
+    # each name ends with a comma, which the last one in an expression has not
+    most = len(policy._asks(names_of_both)) + len(", ") - less
+    monkeypatch.setattr(policy, "MOST_CHARACTERS", most)
+    assert len(select(records).names) == count
 
 
 def age_in(records: list[NodeDeviceRecord]) -> Callable[[str], str]:

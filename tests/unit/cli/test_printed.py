@@ -101,6 +101,12 @@ FORBIDDEN: Final = {
     "forbidden-holders": ("holders", "-A"),
     "forbidden-check": ("check", "--wait-seconds", "0"),
 }
+# for somebody who may see pods and their devices, and no NodeDevice
+OWN: Final = {
+    "own-overview": (),
+    "own-overview-json": ("-o", "json"),
+    "own-check": ("check", "--wait-seconds", "0"),
+}
 # at a terminal, with colours
 TERMINAL: Final = {
     "terminal-overview": (),
@@ -187,16 +193,22 @@ def test_what_is_printed_of_nothing(name: str, run: Run, server: FakeApiServer) 
     check(name, run(*EMPTY[name]), server)
 
 
+def forbidden(request: Request) -> Answer:
+    kind = request.path.rpartition("/")[2]
+    message = f'x is forbidden: User "u" cannot list resource "{kind}" in API group "g" at the cluster scope'
+    return status(403, message)
+
+
 @pytest.mark.parametrize("name", FORBIDDEN)
 def test_what_is_printed_for_who_may_see_nothing(name: str, run: Run, server: FakeApiServer) -> None:
-    def fault(request: Request) -> Answer:
-        kind = request.path.rpartition("/")[2]
-        return status(
-            403, f'x is forbidden: User "u" cannot list resource "{kind}" in API group "g" at the cluster scope'
-        )
-
-    server.fault = fault
+    server.fault = forbidden
     check(name, run(*FORBIDDEN[name]), server)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_is_printed_for_who_may_see_their_own(name: str, run: Run, server: FakeApiServer) -> None:
+    server.fault = lambda request: forbidden(request) if request.path.endswith("/nodedevices") else None
+    check(name, run(*OWN[name]), server)
 
 
 @pytest.mark.parametrize("name", TERMINAL)
@@ -213,4 +225,4 @@ def test_what_is_printed_at_a_terminal(
 
 
 def test_the_files_are_of_commands() -> None:
-    assert golden.names(FOLDER) == {*CASES, *EMPTY, *FORBIDDEN, *TERMINAL}
+    assert golden.names(FOLDER) == {*CASES, *EMPTY, *FORBIDDEN, *OWN, *TERMINAL}

@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+from msgspec import structs
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.metrics import MOST_CONTAINERS, AgentHealth, AllocationCollector
@@ -23,6 +24,16 @@ def held(collector: AllocationCollector) -> dict[tuple[str, ...], float]:
         (s.labels["namespace"], s.labels["pod"], s.labels["container"], s.labels["resource_name"]): s.value
         for s in family.samples
     }
+
+
+def test_allocations_of_one_container_are_added_up_and_of_a_pod_that_is_gone_the_uid_is_known() -> None:
+    scenario, collector = Scenario.with_plugin(2), AllocationCollector()
+    scenario.run(pod("a", container("one", gpu=2)))
+    now = scenario.snapshot(GPU)
+    (known,) = now.held
+    collector.update(structs.replace(now, held=(known, known, structs.replace(known, pod=None))))
+    uid = known.allocation.pod_uid
+    assert held(collector) == {("default", "a", "one", GPU): 4, ("", uid, "one", GPU): 2}
 
 
 def test_by_pod_and_container_and_resource() -> None:

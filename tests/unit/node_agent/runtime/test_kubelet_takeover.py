@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import math
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.kubelet.readings import CheckpointReading, Pace
 from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS, KubeletTakeover
 
 from tests.fakes.background import background
@@ -45,6 +47,14 @@ async def test_only_for_names_that_it_has_given_out_and_that_are_served_here(
     kubelet.scenario.disconnect()
     await kubelet.own.read()
     assert kubelet.calls["List"] == count
+
+
+async def test_its_pace_is_faster_while_there_are_such_names(kubelet: Kubelet) -> None:
+    takeover = KubeletTakeover(kubelet.scenario.manager, kubelet.directory.pod_resources)
+    for name, list_seconds in ((NIC, math.inf), (GPU, CHECK_SECONDS)):
+        held = Allocation("p", "main", name, {-1: ("a",)}, b"")
+        takeover.checkpoint_read(CheckpointReading(Checkpoint((held,))))
+        assert takeover.pace == Pace(check_seconds=CHECK_SECONDS, list_seconds=list_seconds)
 
 
 @virtual_time

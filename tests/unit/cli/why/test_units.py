@@ -9,12 +9,12 @@ from kubectl_nodedevice.cluster import Allocation, Condition, Cordon, Device, He
 from kubectl_nodedevice.devices import holders_of
 from kubectl_nodedevice.why import device as of_device
 from kubectl_nodedevice.why import nodes as of_node
-from kubectl_nodedevice.why.explanation import Explanation
+from kubectl_nodedevice.why.explanation import Explanation, Obstacle
 from kubectl_nodedevice.why.facts import NODE_DEVICES, NODES, Facts, Unread
 from kubectl_nodedevice.why.links import devices
 from kubectl_nodedevice.why.links.devices import Unit, Wanted
 
-from tests.unit.cli.why.clusters import GPU, NOW, OLD, base, gpus, of_node_a, with_condition
+from tests.unit.cli.why.clusters import GPU, NIC, NOW, OLD, base, gpus, of_node_a, with_condition
 
 
 def unit(found: Device, *, is_away: bool = False, **more: Any) -> Unit:
@@ -38,6 +38,8 @@ HELD = Allocation("team", "a", "u", "main", device_ids=("d",))
 
 def test_a_device_that_is_free() -> None:
     assert unit(WELL) == Unit("d", 1, 1, taken(), words())
+    # it has no parts that could be cordoned
+    assert unit(WELL, cordons=(Cordon("d::1"),)) == unit(WELL)
 
 
 def test_a_device_that_is_held() -> None:
@@ -135,6 +137,50 @@ def test_devices_for_the_same_reason_are_named_together() -> None:
     assert found.detail == "a, b (x)"
 
 
+def test_parts_that_are_free_on_no_device_together() -> None:
+    """Named is what leaves no device whole; of holders that they share each."""
+
+    def split(name: str, total: int, free: int, taker: str = devices.HELD) -> Unit:
+        return Unit(name, total, free, {taker: total - free}, {taker: "by them"})
+
+    def obstacles(count: int, *units: Unit) -> list[Obstacle]:
+        return list(devices.obstacles("n", Wanted(GPU, count, count, "SameParent"), units, "now"))
+
+    def few(detail: str, most: str) -> Obstacle:
+        return Obstacle("TooFewOnOneDevice", "n", GPU, detail, "now", {"most": most})
+
+    shared = [split("a", 4, 1), split("b", 8, 3), split("c", 8, 2)]
+    assert obstacles(6, *shared) == [few("6 are free together, at most 3 of 8 on one, b", "6")]
+    assert obstacles(9, *shared)[0] == few("6 are free together, at most 3 of 8 on one, b", "9")
+    assert [each.code for each in obstacles(7, *shared)] == ["DevicesHeld"]
+    assert [each.code for each in obstacles(4, split("a", 4, 2, devices.BROKEN), split("b", 4, 2, devices.BROKEN))] == [
+        "DevicesBroken"
+    ]
+    # nothing is known to take what is not free
+    unknown = [Unit("a", 4, 2), Unit("b", 4, 2)]
+    assert obstacles(4, *unknown) == [few("4 are free together, at most 2 of 4 on one, a", "4")]
+
+
+def test_too_few_together() -> None:
+    wanted, fields = Wanted(GPU, 3, 3), {"count": "3"}
+    too_few = Obstacle("TooFewTogether", "n", GPU, "it has 2", "now", fields)
+    broken = [Unit(name, 1, 0, {devices.BROKEN: 1}, {devices.BROKEN: "(x)"}) for name in "ab"]
+    assert devices.obstacles("n", wanted, [Unit("a", 1, 1), broken[1]], "now") == (too_few,)
+    also = Obstacle("DevicesBroken", "n", GPU, "a, b (x)", "now", {"device": "a", "device_options": "--device all"})
+    assert devices.obstacles("n", wanted, broken, "now") == (too_few, also)
+
+
+def test_only_together_they_take_too_many() -> None:
+    units = [Unit("a", 1, 0, {devices.BROKEN: 1}), Unit("", 1, 0, {devices.HELD: 1}), Unit("c", 1, 1)]
+    cordoned = Unit("d", 1, 0, {devices.CORDONED: 1}, {}, Cordon("d x", by="bob"))
+    found = devices.obstacles("n", Wanted(GPU, 2, 2), [*units, cordoned])
+    assert [(each.code, each.detail, dict(each.fields)) for each in found] == [
+        ("DevicesCordoned", "d", {"device": "d", "device_options": "--device 'd x' --take-over"}),
+        ("DevicesBroken", "a", {"device": "a", "device_options": "--device all"}),
+        ("DevicesHeld", "", {"device": "", "device_options": "--device all"}),
+    ]
+
+
 # -- of one device ------------------------------------------------------------------------------------------------------------
 
 
@@ -170,12 +216,23 @@ def test_one_device_that_is_broken() -> None:
     found = explained(facts)
     assert found.notes == ("it is odd", "Its health is not known.", "a 1, b 2")
     assert state(facts) == ("is held by nobody, and not given out.", True, ("DevicesBroken",))
-    assert [each.detail for each in found.findings[0].obstacles] == ["gpu-1 (unhealthy)"]
+    fields = {"device": "gpu-1", "device_options": "--device all"}
+    assert found.findings[0].obstacles == (Obstacle("DevicesBroken", "node-a", GPU, "gpu-1 (unhealthy)", "", fields),)
     assert (
         explained(with_condition("WatchesCurrent", "False", "x")(facts)).findings[0].obstacles[0].as_of == "4 min ago"
     )
     # of a Node that may not be read nothing is known, and nothing changes
-    assert state(replace(facts, nodes=(), unread=(Unread(NODES, "no"),))) == state(facts)
+    unread = replace(facts, nodes=(), unread=(Unread(NODES, "no"),))
+    assert (state(unread), explained(unread).unread) == (state(facts), unread.unread)
+
+
+def test_one_device_that_is_free_and_not_given_out() -> None:
+    facts = with_condition("Injectable", "False", "NoRuntime")(base())
+    assert state(facts) == ("is free.", True, ("NotInjectable",))
+    assert explained(facts).findings[0].of_nodes == 1
+    # a Node that shows one is enough for one
+    [first, *others] = base().nodes
+    assert state(replace(base(), nodes=(replace(first, allocatable={GPU: "1"}), *others)))[2] == ()
 
 
 def test_one_device_that_is_held() -> None:
@@ -220,6 +277,7 @@ def test_one_node() -> None:
     nothing = of_node.explain(replace(of_one(base()), node_devices=()))
     assert nothing.state == "has no devices: no plugin has registered there, or no agent runs."
     unseen = of_node.explain(of_one(base(), unread=(Unread(NODE_DEVICES, "no"),)))
+    assert unseen.unread == (Unread(NODE_DEVICES, "no"),)
     assert unseen.state == "has devices that you may not see, if it has any."
 
 
@@ -231,3 +289,62 @@ def test_numbers_of_one_node() -> None:
     assert of_node.explain(of_one(held)).notes == (f"{GPU}: 0 of 4 free, 2 held, gpu-0 cordoned, gpu-1 broken.",)
     other = with_device(base(), health="Unhealthy", reason="InOtherUse", taints=(Taint("k", "", "NoSchedule"),))
     assert of_node.explain(of_one(other)).notes == (f"{GPU}: 4 of 4 free, gpu-1 in other use, gpu-1 tainted.",)
+
+
+def test_what_stops_one_node() -> None:
+    def causes(facts: Facts) -> list[Obstacle]:
+        found = of_node.explain(facts)
+        assert found.is_stopped == bool(found.findings)
+        assert all(each.context == {"namespace": "team"} for each in found.findings)
+        return [one for each in found.findings for one in each.obstacles]
+
+    facts = of_one(base())
+    [first, *others] = facts.nodes
+    unready = Condition("Ready", "False", "r", "no network")
+    tainted = replace(first, conditions={"Ready": unready}, taints=(Taint("k", "", "NoSchedule"),))
+    assert causes(replace(facts, nodes=(tainted, *others), leases=())) == [
+        Obstacle("NodeNotReady", "node-a", detail="no network"),
+        Obstacle("NodeTaint", "node-a", "", "k:NoSchedule", "", {"taint": "k:NoSchedule"}),
+        Obstacle("NoAgent", "node-a", detail="it has no Lease"),
+    ]
+    # of what only the Node counts, names that are of devices count alone
+    counting = replace(first, allocatable={GPU: "4", "x.com/y": "1", "x.com/z": "0", "cpu": "8"})
+    assert causes(replace(facts, nodes=(counting, *others))) == []
+    stray = replace(first, allocatable={GPU: "4", NIC: "1"})
+    assert causes(replace(facts, nodes=(stray, *others))) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 1")]
+    unread = replace(facts, nodes=(), leases=(), unread=(Unread(NODES, "no"),))
+    assert causes(unread) == [Obstacle("NoAgent", "node-a", detail="it has no Lease")]
+
+
+def test_a_drivers_pool_on_one_node() -> None:
+    driver = replace(gpus("node-a").agent, served_by="dra")
+
+    def causes(reason: str) -> list[Obstacle]:
+        new = Condition("Registered", "False" if reason else "True", reason, "one slice is missing")
+        stale = Condition("WatchesCurrent", "False", since=OLD)
+        held = Allocation("team", "a", "u", "main", device_ids=tuple(f"gpu-{at}" for at in range(4)))
+        facts = of_node_a(
+            base(),
+            lambda found: replace(
+                found,
+                agent=driver,
+                conditions={"Registered": new, "WatchesCurrent": stale},
+                allocations=(held,),
+                available=0,
+            ),
+        )
+        return [one for each in of_node.explain(of_one(facts)).findings for one in each.obstacles]
+
+    for reason in ("PoolIncomplete", "DevicesRefused"):
+        assert causes(reason) == [Obstacle("PoolRefused", "node-a", GPU, "one slice is missing", "4 min ago")]
+    fields = {"device": "gpu-0", "device_options": "--device all"}
+    assert causes("ServedByDRA") == [Obstacle("DevicesHeld", "node-a", GPU, "all 4 by team/a", "4 min ago", fields)]
+
+
+def test_of_which_resources_a_device_is() -> None:
+    other = replace(gpus("node-a"), resource="other", devices=(WELL,))
+    cut = replace(other, resource="cut", devices=(), devices_omitted=3)
+    facts = replace(base(), node_devices=(gpus("node-a"), other, cut))
+    assert of_device.resources_of(facts, "gpu-1") == [gpus("node-a")]
+    assert of_device.resources_of(facts, "d") == [other]
+    assert of_device.resources_of(facts, "x") == [cut]

@@ -169,7 +169,7 @@ def cordon_on(device: str, cordons: Iterable[Cordon]) -> Cordon | None:
 def _unit(device: Device, cordons: Sequence[Cordon], holders: Sequence[Holder], now: datetime, is_away: bool) -> Unit:
     cordon = cordon_on(device.id, cordons)
     counts = device.parts or _whole(device, holders)
-    parts = 0 if cordon or not device.parts else _cordoned_parts(device.id, cordons)
+    parts = _cordoned_parts(device.id, cordons) if device.parts else 0
     cordoned = counts.total if cordon else parts
     fault = OTHER_USE if device.reason == _IN_OTHER_USE else BROKEN
     # a plugin that is away is no reason of a device's own

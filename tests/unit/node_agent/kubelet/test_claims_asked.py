@@ -157,18 +157,23 @@ async def listed(node: Node) -> list[str]:
     return shown(node)
 
 
-@virtual_time
-async def test_a_pod_with_a_sandbox_keeps_its_devices_though_the_kubelet_lists_none(claims: Node) -> None:
+async def test_it_is_not_get_that_such_a_kubelet_lacks(claims: Node) -> None:
     socket = claims.kubelet.directory.pod_resources
     socket.parent.mkdir(exist_ok=True)
     socket.touch()
+    before = shown(claims)
+    claims.kubelet.claim_rows = ()
+    for late in ("late", "later"):
+        claims.pods["p000"] = claiming("p000", PodClaims((*USES, ClaimUse("c0", late)), are_prepared=True))
+        assert await read(claims) == {"Get": 1, "List": 1}
+        assert shown(claims) == before
+
+
+@virtual_time
+async def test_a_pod_with_a_sandbox_keeps_its_devices_though_the_kubelet_lists_none(claims: Node) -> None:
     rows, before = claims.kubelet.claim_rows, shown(claims)
     claims.kubelet.claim_rows = ()
     assert await listed(claims) == before
-    # nor is it Get that it lacks
-    claims.pods["p000"] = claiming("p000", PodClaims((*USES, ClaimUse("c0", "late")), are_prepared=True))
-    assert await read(claims) == {"Get": 1, "List": 1}
-    assert shown(claims) == before
     await later(DOUBTED_SECONDS - 1)
     assert await listed(claims) == before
     # after a while it is believed

@@ -94,8 +94,7 @@ def _make_streams_safe() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            # open for as long as the process is, as the stream that it replaces
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # open as long as the process is
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
 

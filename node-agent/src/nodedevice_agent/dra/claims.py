@@ -148,7 +148,7 @@ class ClaimReader:
         rarely = self._now() + jittered(RARELY_SECONDS, _SPREAD, random.random())
         if isinstance(error, ApiUnreachable | ApiUnauthorized):
             entry.due = self._now() + jittered(entry.pauses.next(), _SPREAD, random.random())
-            # ... for an API server that does not answer
+            # the API server does not answer
             self._let_nobody_wait()
             log.debug("cannot read a claim", extra={"namespace": name[0], "claim": name[1], "error": str(error)})
         elif isinstance(error, ApiForbidden):

@@ -61,7 +61,7 @@ class LargeObject(KubeObject):
 
     page_size = 4
 
-    # not by abc, as a Struct has a metaclass of its own
+    # Each kind has both of its own. Not abstract by abc, as a Struct has a metaclass of its own.
     @property
     def octets(self) -> int:
         raise NotImplementedError

@@ -94,7 +94,7 @@ class Fleet:
         if pod.is_ending:
             self._leaving.add(pod.uid, pod.node, now)
         before = self._promises.by_uid.get(pod.uid)
-        if before is not None and _is_as_known(before, pod):
+        if before is not None and before.is_as_known(pod):
             # most pods that a watch shows were bound here a moment ago: their node has as much left as before
             before.pod = pod
             self._drop(pod.uid)
@@ -388,15 +388,6 @@ class Fleet:
 def _has_parts(record: NodeParts) -> bool:
     """Whether it has; it may, as long as no agent has reported it."""
     return record.rules is not None or not record.has_status
-
-
-def _is_as_known(promise: Promise, pod: BoundPod) -> bool:
-    """Whether a pod that the API shows changes nothing of what its node has left: it is known there, with these parts."""
-    if promise.is_gone or promise.node != pod.node or promise.needs != pod.needs:
-        return False
-    if promise.pod is None:
-        return not pod.static_uid and promise.assigned == pod.assigned
-    return promise.pod.parts == pod.parts
 
 
 def _claim(needs: PodNeeds, assigned: Assigned, resource: str) -> Iterator[Claim]:

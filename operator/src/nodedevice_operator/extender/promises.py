@@ -47,6 +47,14 @@ class Promise:
         """Whether statuses count all of it."""
         return len(self.listed) >= len(self.needs.of)
 
+    def is_as_known(self, pod: BoundPod) -> bool:
+        """Whether a pod that the API shows changes nothing of what its node has left: it is known there, with these parts."""
+        if self.is_gone or self.node != pod.node or self.needs != pod.needs:
+            return False
+        if self.pod is None:
+            return not pod.static_uid and self.made == pod.assigned
+        return self.pod.parts == pod.parts
+
 
 @shared
 def _shared(resources: tuple[str, ...]) -> tuple[str, ...]:

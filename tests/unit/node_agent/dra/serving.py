@@ -1,0 +1,49 @@
+"""A node whose slices and holders a test gives it, in seconds of a clock of its own; and what is shown of its pools."""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from nodedevice_agent.dra.devices import PoolKey
+from nodedevice_agent.dra.served import ServedByDrivers
+from nodedevice_api.names import Condition
+from nodedevice_api.nodedevice import NodeDeviceStatus
+
+from tests.unit.node_agent.dra.published import DRIVER, NODE, FakeHeld, a_slice
+from tests.unit.node_agent.kube.shown_status import MONDAY
+
+KEY: Final = (DRIVER, NODE)
+NAME: Final = f"{DRIVER}/devices"
+SEEN: Final = NodeDeviceStatus(total=0)
+
+
+class Node:
+    """Of the clock's second `now`. taken: names that others give out here."""
+
+    def __init__(self, known: dict[PoolKey, str] | None = None) -> None:
+        self.held, self.now = FakeHeld(), 100.0
+        self.taken: set[str] = set()
+        self.served = ServedByDrivers(NODE, self.held, lambda name: name in self.taken, known or {})
+
+    def put(self, name: str, devices: Collection[str] = (), **more: Any) -> set[str]:
+        return self.served.put(a_slice(name, devices, **more), self.now)
+
+    def begin(self, *slice_names: str) -> set[str]:
+        return self.served.synced(slice_names, self.now)
+
+    def passes(self, seconds: float) -> set[str]:
+        self.now += seconds
+        return self.served.tick(self.now)
+
+    def status(self, name: str = NAME, observed: NodeDeviceStatus = SEEN) -> NodeDeviceStatus | None:
+        return self.served.status(name, observed, MONDAY, self.now, is_watch_stale=False)
+
+    def state(self, name: str = NAME) -> str:
+        found = self.status(name)
+        assert found is not None
+        assert found.endpoint is not None
+        return found.endpoint.state
+
+    def reason(self, name: str = NAME) -> str:
+        found = self.status(name)
+        assert found is not None
+        return next(each.reason for each in found.conditions if each.type == Condition.REGISTERED)

@@ -1,0 +1,167 @@
+"""By which names pools of DRA drivers have a NodeDevice, and which pools those are where a node has too many names."""
+
+from nodedevice_agent.devicemanager.places import MAX_NAMES, Places, share
+from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_api.names import Reason
+from nodedevice_api.nodedevice import NodeDeviceStatus
+
+from tests.unit.node_agent.dra.published import DRIVER, NODE, a_slice, row
+from tests.unit.node_agent.dra.serving import KEY, NAME, Node
+
+
+def test_names_stay_as_they_were_before_a_start() -> None:
+    first = Node()
+    first.put("s", ["a"], pool="gpus")
+    first.put("t", ["b"], pool=f"{NODE}-gpus")
+    first.begin("s", "t")
+    found = dict(first.served.names)
+    assert len(set(found.values())) == 2
+    again = Node(found)
+    again.put("t", ["b"], pool=f"{NODE}-gpus")
+    again.put("s", ["a"], pool="gpus")
+    again.begin("s", "t")
+    assert again.served.names == found
+
+
+def test_a_name_that_others_give_out_is_no_pools() -> None:
+    node = Node()
+    node.taken = {NAME}
+    node.put("s", ["a"])
+    node.begin("s")
+    [name] = node.served.resources
+    assert name.startswith(f"{NAME}-")
+    assert not node.served.has(NAME)
+    # also where they come later
+    other = Node()
+    other.put("s", ["a"])
+    other.begin("s")
+    other.taken = {NAME}
+    assert not other.served.has(NAME)
+    assert other.put("s", ["a", "b"]) == {name}
+    assert {*other.served.resources} == {name}
+    assert other.status(NAME) is None
+    assert other.state(name) == "Running"
+
+
+def test_a_driver_with_capitals_has_a_lower_case_name_and_is_shown_whole() -> None:
+    node, mixed = Node(), DRIVER.title()
+    node.put("s", ["a"], driver=mixed)
+    node.begin("s")
+    assert node.served.names == {(mixed, NODE): NAME}
+    found = node.status()
+    assert found is not None
+    assert (found.driver, found.pool, found.total) == (mixed, NODE, 1)
+    # a driver whose name differs in that alone has another name, and its own devices
+    node.put("t", ["b", "c"])
+    other = node.served.names[KEY]
+    assert other.startswith(f"{NAME}-")
+    found = node.status(other)
+    assert found is not None
+    assert (found.driver, found.total) == (DRIVER, 2)
+    # an agent whose state was lost knows it by its NodeDevice
+    again = Node()
+    again.served.remember(NAME, NodeDeviceStatus(driver=mixed, pool=NODE))
+    assert again.served.names == {(mixed, NODE): NAME}
+
+
+def test_the_names_of_drivers_that_differ_in_capitals_alone_count_as_of_one() -> None:
+    known = {(DRIVER.title(), f"p{n}"): f"{DRIVER}/p{n}" for n in range(2)}
+    node = Node()
+    node.served.places.others = lambda: {f"example.com/r{n}": False for n in range(MAX_NAMES - 3)}
+    for number, (driver, pool) in enumerate(known):
+        node.put(f"s{number}", ["a"], driver=driver, pool=pool)
+    node.begin(*(f"s{number}" for number in range(2)))
+    assert node.served.names == known
+    for driver in (DRIVER.upper(), "a.example.com"):
+        node.served.pools.put(a_slice(driver, ["a"], driver=driver, pool="p"))
+    # the one place that is left is the driver's without any, whatever the order of their names
+    node.passes(0)
+    assert {*node.served.names.values()} == {*known.values(), "a.example.com/p"}
+
+
+def test_pools_have_a_place_among_the_names_of_the_node() -> None:
+    node, own = Node(), {f"example.com/r{n}": Resource(f"example.com/r{n}") for n in range(MAX_NAMES - 1)}
+    places = Places(own, {})
+    share([places, node.served.places], [])
+    node.put("s", ["a"])
+    node.put("t", ["b"], driver="nic.example.com")
+    node.begin("s", "t")
+    assert {*node.served.resources} == {NAME}
+    assert node.served.without_place == {("nic.example.com", NODE)}
+    assert len(places.taken()) == MAX_NAMES
+    # one leaves, and the other one is shown
+    del own["example.com/r0"]
+    assert node.served.next_deadline(node.now) < node.now + 60
+    assert node.passes(60) == {"nic.example.com/devices"}
+    assert node.served.without_place == set()
+
+
+def test_a_driver_that_invents_pools_leaves_a_place_to_another() -> None:
+    node = Node()
+    node.held.rows[DRIVER, "p299"] = [row("p", "a")]
+    for n in range(300):
+        node.put(f"s{n}", ["a"], pool=f"p{n}")
+    node.begin(*(f"s{n}" for n in range(300)))
+    assert len(node.served.resources) == MAX_NAMES
+    # not one of its own for another of its own
+    assert node.passes(60) == set()
+    assert node.put("other", ["b"], driver="nic.example.com") == {loser := f"{DRIVER}/p{MAX_NAMES - 1}"}
+    assert node.reason(loser) == Reason.PLACE_TAKEN
+    # it is waited for that this one is deleted
+    assert node.passes(60) == set()
+    assert node.served.forget(loser)
+    assert node.passes(60) == {"nic.example.com/devices"}
+    assert node.state("nic.example.com/devices") == "Running"
+    # a second one
+    assert len(node.put("third", ["c"], driver="third.example.com")) == 1
+
+
+def test_no_more_than_one_place_a_minute_is_taken_and_none_that_is_held_or_of_others() -> None:
+    node = Node()
+    node.served.places.others = lambda: {f"example.com/r{n}": False for n in range(MAX_NAMES - 2)}
+    node.held.rows[KEY] = [row("p", "a")]
+    node.put("s", ["a"])
+    node.put("t", ["a"], pool="free")
+    node.begin("s", "t")
+    assert node.put("u", ["b"], driver="b.example.com") == {f"{DRIVER}/free"}
+    assert node.served.forget(f"{DRIVER}/free")
+    assert node.put("u", ["b", "c"], driver="b.example.com") == {"b.example.com/devices"}
+    # what is left is held, or of others, or all that a driver has
+    node.now += 600
+    assert node.put("v", ["c"], driver="c.example.com") == set()
+    assert node.passes(600) == set()
+
+
+def test_a_new_pool_gets_no_name_that_another_had_before_the_start() -> None:
+    known = {(DRIVER, f"{NODE}-gpus"): f"{DRIVER}/gpus"}
+    node = Node(known)
+    node.put("s", ["a"], pool="gpus")
+    node.put("t", ["b"], pool=f"{NODE}-gpus")
+    node.begin("s", "t")
+    assert node.served.names[DRIVER, f"{NODE}-gpus"] == f"{DRIVER}/gpus"
+    assert node.served.names[DRIVER, "gpus"].startswith(f"{DRIVER}/gpus-")
+
+
+def test_a_pool_whose_place_is_anothers_is_deleted_and_waits_for_one() -> None:
+    node = Node()
+    node.put("s", ["a"])
+    node.begin("s")
+    assert node.served.displaced([NAME, "example.com/none"], "example.com/gpu") == {NAME}
+    assert (node.state(), node.reason()) == ("Gone", Reason.PLACE_TAKEN)
+    node.put("s", ["a", "b"])
+    assert node.reason() == Reason.PLACE_TAKEN
+    assert node.served.forget(NAME)
+    assert node.passes(1) == {NAME}
+    assert node.reason() == Reason.SERVED_BY_DRA
+
+
+def test_what_pods_hold_is_needed_and_the_rest_may_lose_its_place() -> None:
+    node = Node()
+    node.held.rows[KEY] = [row("p", "a")]
+    node.put("s", ["a"])
+    node.put("t", ["b"], driver="nic.example.com")
+    node.begin("s", "t")
+    assert node.served.places.own() == {NAME: True, "nic.example.com/devices": False}
+    node.held.rows[KEY] = []
+    node.served.held_changed(KEY, node.now)
+    assert node.served.places.own()[NAME] is False

@@ -158,7 +158,7 @@ def uncordon(found: NodeDevice, device_ids: Sequence[str], me: str, *, takes_ove
 
 def _not_cordoned(found: NodeDevice, device_id: str) -> Done:
     others = [each for each in cordons_of(found, device_id) if each.id != device_id]
-    if others and others[0].id in ALL_DEVICES:
+    if others:
         text = f"not cordoned by its own ID, but with all devices{cordon_words(others[0])}: uncordon --device '{others[0].id}'"
         return Done(device_id, UNKNOWN, text, others[0])
     if any(each.id == device_id for each in found.remembered_cordons):

@@ -37,7 +37,7 @@ class State:
 
     @property
     def style(self) -> str:
-        return _STYLES.get(self.codes[0], "")
+        return _STYLES[self.codes[0]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ def show(screen: Screen, found: Explanation, allowed: Allowed, now: datetime) ->
         since = age(found.words_at, now)
         screen.line(f"The {found.words_by}{f', {since} ago' if since else ''}: {found.words}")
     if found.unread:
-        kinds = some(sorted({each.kind.partition(".")[0] for each in found.unread}), 9)
-        roles = some(sorted({each.role for each in found.unread if each.role}), 9)
+        kinds = ", ".join(sorted({each.kind.partition(".")[0] for each in found.unread}))
+        roles = ", ".join(sorted({each.role for each in found.unread if each.role}))
         screen.line(f"Not known: {kinds}. You may not read them{f' (roles {roles})' if roles else ''}.", FAINT)
 
 

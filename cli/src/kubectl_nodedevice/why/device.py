@@ -24,13 +24,10 @@ def explain(facts: Facts, found: NodeDevice, device: str) -> Explanation:
     """Why the device of that NodeDevice is not free."""
     node = facts.node(found.node) or Node(Meta(found.node))
     units = [unit for unit in devices.units_of(found, facts.now) if unit.id == device]
-    own = (
-        devices.obstacles(found.node, Wanted(found.resource, 1, 1), units, supply.as_of(facts, found)) if units else ()
-    )
+    wanted = Wanted(found.resource)
+    own = devices.obstacles(found.node, wanted, units, supply.as_of(facts, found)) if units else ()
     # of the resource all that is not about devices: one that is free may not be given out all the same
-    of_resource = [
-        each for each in supply.obstacles(facts, node, Wanted(found.resource, 1, 1)) if each.code not in _OF_DEVICES
-    ]
+    of_resource = [each for each in supply.obstacles(facts, node, wanted) if each.code not in _OF_DEVICES]
     findings = findings_of([*of_resource, *(_of_this(each, units[0]) for each in own)], 1)
     return Explanation(
         f"device {device} of {found.resource} on node {found.node}",

@@ -88,10 +88,10 @@ def findings_of(
     obstacles: Iterable[Obstacle], of_nodes: int = 0, context: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Finding, ...]:
     """Them by code and resource, in the table's order; what is known twice of a node, as of its agent, once."""
-    grouped: dict[tuple[str, str], dict[tuple[str, str], Obstacle]] = {}
+    grouped: dict[tuple[str, str], dict[str, Obstacle]] = {}
     for each in obstacles:
         of_code = grouped.setdefault((each.code, each.resource), {})
-        of_code.setdefault((each.node, "" if each.node else str(sorted(each.fields.items()))), each)
+        of_code.setdefault(each.node or str(sorted(each.fields.items())), each)
     found = [
         Finding(code, resource, tuple(each.values()), of_nodes, context) for (code, resource), each in grouped.items()
     ]

@@ -121,9 +121,7 @@ def _of_absent(gathering: Gathering, namespace: str, name: str) -> Facts:
     if not template:
         return gathering.facts(namespace=namespace, name=name, refused=refused)
     raw = {"metadata": {"name": name, "namespace": namespace}, "spec": map_of(template, "spec")}
-    return gathering.facts(
-        refused=refused, **(_around(gathering, namespace, name, raw) | {"pod_device": None, "events": ()})
-    )
+    return gathering.facts(refused=refused, **_around(gathering, namespace, name, raw))
 
 
 def _template(gathering: Gathering, namespace: str, refused: kinds.Event) -> Json:

@@ -34,7 +34,7 @@ def explain(facts: Facts) -> Explanation:
 def _own(facts: Facts, node: Node) -> Iterator[Obstacle]:
     """For a pod that asks for nothing of the node but devices."""
     yield from supply.kubelet_obstacles(node)
-    yield from placement.obstacles(Pod(Meta("")), node)
+    yield from placement.obstacles(Pod(Meta()), node)
     yield from supply.agent_obstacles(facts, node.meta.name)
 
 
@@ -45,7 +45,7 @@ def _resources(facts: Facts, node: Node) -> list[str]:
 
 
 def _of(facts: Facts, node: Node, resource: str) -> tuple[Obstacle, ...]:
-    wanted = Wanted(resource, 1, 1)
+    wanted = Wanted(resource)
     found = facts.node_device(node.meta.name, resource)
     if found is not None and found.served_by == BY_DRA:
         registered = found.condition("Registered")

@@ -23,9 +23,9 @@ _CLAIMS: Final = "its claims"
 
 def explain(facts: Facts) -> Explanation:
     """Why the pod of `facts` does not run with its devices."""
-    pod = facts.pod or Pod(Meta(facts.name, facts.namespace))
+    pod = facts.pod or Pod(Meta())
     subject = f"pod {facts.namespace}/{facts.name}"
-    context = {"pod": facts.name, "namespace": facts.namespace, "owner": pod.meta.owner.lower()}
+    context = {"pod": facts.name, "namespace": facts.namespace}
     if facts.refused is not None:
         return _refused(facts, pod, facts.refused, subject, context)
     if pod.is_over or pod.meta.deleted:
@@ -98,7 +98,8 @@ def _wanted(pod: Pod) -> str:
 
 def listed(words: list[str]) -> str:
     """a, b and c."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    *others, last = words
+    return " and ".join(filter(None, [", ".join(others), last]))
 
 
 def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
@@ -107,11 +108,11 @@ def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str])
     is_tried = not any(each.code in ("ClaimMissing", "ClaimNotMade") for each in claims)
     own = [*_own(facts, pod, is_tried), *claims, *_resources(facts, pod)]
     having = _having(facts, pod)
-    having_all, is_apart = _candidates(_nodes(facts), having)
+    having_all = _candidates(_nodes(facts), having)
     nodes = _chosen(facts, pod, having_all)
-    on_nodes = {node.meta.name: tuple(_on_node(facts, pod, node, having if is_apart else {})) for node in nodes}
+    on_nodes = {node.meta.name: tuple(_on_node(facts, pod, node, having)) for node in nodes}
     # one node that nothing is known against is enough for the pod
-    is_everywhere = bool(on_nodes) and all(on_nodes.values())
+    is_everywhere = all(on_nodes.values())
     shared = [each for found in on_nodes.values() for each in found] if is_everywhere else []
     words, at = _scheduler(facts, pod)
     return Explanation(
@@ -179,13 +180,12 @@ def _having(facts: Facts, pod: Pod) -> Mapping[str, frozenset[str]]:
     return {what: names for what, names in found.items() if names}
 
 
-def _candidates(nodes: tuple[Node, ...], having: Mapping[str, frozenset[str]]) -> tuple[tuple[Node, ...], bool]:
-    """The nodes that have all of it; where none has all, those that have some, and True."""
+def _candidates(nodes: tuple[Node, ...], having: Mapping[str, frozenset[str]]) -> tuple[Node, ...]:
+    """The nodes that have all of it; where none has all, those that have some."""
     if not having:
-        return nodes, False
-    every = frozenset.intersection(*having.values())
-    names = every or frozenset.union(*having.values())
-    return tuple(node for node in nodes if node.meta.name in names), not every
+        return nodes
+    names = frozenset.intersection(*having.values()) or frozenset.union(*having.values())
+    return tuple(node for node in nodes if node.meta.name in names)
 
 
 def _chosen(facts: Facts, pod: Pod, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -195,7 +195,7 @@ def _chosen(facts: Facts, pod: Pod, nodes: tuple[Node, ...]) -> tuple[Node, ...]
 
 
 def _on_node(facts: Facts, pod: Pod, node: Node, having: Mapping[str, frozenset[str]]) -> Iterator[Obstacle]:
-    """having: where each node lacks something, which have what."""
+    """having: by what the pod asks for, the nodes that have it. The node lacks some of it only where none has all."""
     if facts.has_read(NODES):
         yield from placement.obstacles(pod, node)
     lacking = [what for what, names in having.items() if node.meta.name not in names]
@@ -220,7 +220,7 @@ def _scheduler(facts: Facts, pod: Pod) -> tuple[str, str]:
 def _notes(facts: Facts, pod: Pod, having: int, on_nodes: Mapping[str, tuple[Obstacle, ...]]) -> Iterator[str]:
     """having: how many nodes have what it asks for. on_nodes: what is on those of them that it could be on."""
     others = len(_nodes(facts)) - having
-    if others and having:
+    if others:
         yield f"{counted(others, 'further node')} {'lacks' if others == 1 else 'lack'} what it asks for."
     excluded = having - len(on_nodes)
     if excluded:

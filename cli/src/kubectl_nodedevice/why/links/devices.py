@@ -44,11 +44,14 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """count: by the pod together. most: by one of its containers. placement: of the parts of one container."""
+    """count: by the pod together. most: by one of its containers. placement: of the parts of one container.
+
+    Without numbers it is one device.
+    """
 
     resource: str
-    count: int
-    most: int
+    count: int = 1
+    most: int = 1
     placement: str = ""
 
     def fits(self, free: Iterable[int]) -> bool:
@@ -57,7 +60,7 @@ class Wanted:
         if sum(counts) < self.count:
             return False
         if self.placement == "SameParent":
-            return max(counts, default=0) >= self.most
+            return max(counts) >= self.most
         return self.placement != "DistinctParents" or len([each for each in counts if each]) >= self.most
 
 
@@ -83,7 +86,7 @@ def _takers(wanted: Wanted, units: Sequence[Unit]) -> list[str]:
         return not wanted.fits(unit.total - unit.taken.get(taker, 0) for unit in units)
 
     return [each for each in TAKERS if alone(each)] or [
-        each for each in TAKERS if any(unit.taken.get(each, 0) for unit in units)
+        each for each in TAKERS if any(unit.taken.get(each) for unit in units)
     ]
 
 

@@ -52,7 +52,7 @@ def obstacles(
         return ()
     if offered and all(each.whole_pool in facts.refused_pools for each, _ in offered):
         # it gets none of them, however many it asks for, and however they are divided
-        wanted = Wanted(wanted.resource, 1, 1)
+        wanted = Wanted(wanted.resource)
     elif any(device.is_shared for _, device in offered):
         return ()
     units = [_unit(facts, each, device, is_tolerant=is_tolerant) for each, device in offered]

@@ -81,8 +81,8 @@ def _holds(expression: Any, labels: Mapping[str, str]) -> bool:
     if operator in ("In", "NotIn"):
         return (found in values) == (operator == "In")
     try:
-        compared, bound = int(found or ""), int(values[0])
-    except (ValueError, IndexError, TypeError):
+        compared, bound = int(labels[key]), int(values[0])
+    except (LookupError, ValueError, TypeError):
         return False
     return compared > bound if operator == "Gt" else compared < bound
 

@@ -72,7 +72,7 @@ def _fields(device_class: str, hint: str, claim: str = "") -> dict[str, str]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Such as: ; did you mean vendor.com/gpu"""
-    close = get_close_matches(name, sorted(known), 1)
+    close = get_close_matches(name, known)
     return f"; did you mean {close[0]}" if close else ""
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from kubectl_nodedevice.cluster import BY_DRA, BY_KUBELET, Lease, Node, NodeDevice
+from kubectl_nodedevice.cluster import BY_DRA, BY_KUBELET, NO_CONDITION, Lease, Node, NodeDevice
 from kubectl_nodedevice.quantities import count
 from kubectl_nodedevice.text import age, moment
 from kubectl_nodedevice.why.explanation import Obstacle
@@ -41,7 +41,7 @@ def obstacles(facts: Facts, node: Node, wanted: Wanted) -> tuple[Obstacle, ...]:
     if found is not None and found.served_by != BY_DRA:
         ours = tuple(_ours(facts, node, found, wanted))
         # a node that shows none has the other way, too
-        is_by_claim = bool(ours) and not number and _is_by_claim(facts, node, wanted, classes)
+        is_by_claim = not number and _is_by_claim(facts, node, wanted, classes)
         return () if is_by_claim else ours
     if not classes:
         return tuple(_only_a_number(node, wanted))
@@ -116,14 +116,13 @@ def kubelet_obstacles(node: Node) -> tuple[Obstacle, ...]:
 
 def agent_obstacles(facts: Facts, node: str, found: NodeDevice | None = None) -> tuple[Obstacle, ...]:
     """Whether the node's agent is alive: by the operator's condition, and by its Lease where that one may be old itself."""
-    lease, ready = facts.lease(node), found.condition("AgentReady") if found else None
-    is_unread = not facts.has_read(LEASES)
-    if lease is None and (ready.reason == "LeaseMissing" if ready and is_unread else not is_unread):
+    lease, ready = facts.lease(node), found.condition("AgentReady") if found else NO_CONDITION
+    if lease is None and (facts.has_read(LEASES) or ready.reason == "LeaseMissing"):
         return (Obstacle("NoAgent", node, detail="it has no Lease"),)
-    is_silent = ready is not None and ready.status not in ("True", "")
+    is_silent = ready.status not in ("True", "")
     if not is_silent and not (lease and _is_overdue(lease, facts.now)):
         return ()
-    since = age(lease.renewed, facts.now) if lease else age(ready.since, facts.now) if ready else ""
+    since = age(lease.renewed if lease else ready.since, facts.now)
     return (Obstacle("AgentSilent", node, detail=f"for {since}" if since else ""),)
 
 

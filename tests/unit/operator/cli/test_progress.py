@@ -134,3 +134,11 @@ async def test_what_is_still_missing_at_the_deadline_is_reported() -> None:
         async with within(60) as progress:
             await progress.until(missing)
     assert overdue.value.trouble == "a pod is still there"
+
+
+async def test_it_asks_again_after_three_seconds_at_the_latest() -> None:
+    clock, server = asyncio.get_running_loop().time, Server(*[away() for _ in range(40)])
+    began = clock()
+    async with within(1000) as progress:
+        await progress.retrying(server.ask)
+    assert clock() - began <= 40 * 3

@@ -1,7 +1,9 @@
 """What holds capacity back while pods that wait already are marked, and what does not."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from nodedevice_operator.errors import (
@@ -272,3 +274,45 @@ async def test_whoever_leads_no_more_leaves_it_to_the_next() -> None:
     with pytest.raises(NotLeading):
         await waiting.annotate([GPU], [])
     assert waiting.lacks(GPU)
+
+
+async def test_what_is_done_by_then_is_done_when_the_lead_is_lost() -> None:
+    class Slow(Pods):
+        async def admit_again(self, pod: PodRecord) -> bool:
+            if pod.name != PODS[0].name:
+                await asyncio.sleep(0)
+            return await super().admit_again(pod)
+
+    pods = Slow(also={PODS[0].name: NotLeading("PATCH", "pods", "another leads")})
+    with pytest.raises(NotLeading):
+        await PodAnnotator(pods, is_on=True).annotate([GPU], [])
+    assert sorted(pods.patched) == ["pod-0", "pod-1", "pod-2"]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_what_pods_carry_is_not_kept_while_they_are_listed() -> None:
+    """Annotations are 256 KiB at most, of each pod, and a tenant may make many."""
+
+    class Full(Pods):
+        async def pages(self) -> AsyncIterator[list[PodRecord]]:
+            async for page in super().pages():
+                yield [replace(pod, annotations={"example.com/note": "x" * 999}) for pod in page]
+
+        async def admit_again(self, pod: PodRecord) -> bool:
+            assert pod == replace(pod, annotations={})
+            return await super().admit_again(pod)
+
+    pods = Full()
+    assert await PodAnnotator(pods, is_on=True).annotate([GPU], []) is None
+    assert len(pods.patched) == 3
+
+
+@pytest.mark.parametrize(("refused", "annotated"), [((), [3]), (("pod-1",), [2]), (("pod-0", "pod-1", "pod-2"), [])])
+async def test_how_many_pods_were_annotated_is_logged(
+    refused: tuple[str, ...], annotated: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    denied = Denied("PATCH", "pods", "nobody changes it", 403)
+    await PodAnnotator(Pods(also=dict.fromkeys(refused, denied)), is_on=True).annotate([GPU], [])
+    lines = [vars(record) for record in caplog.records if record.message == "pending pods annotated"]
+    assert [(line["pods"], line["resource_names"]) for line in lines] == [(count, [GPU]) for count in annotated]

@@ -67,7 +67,8 @@ async def test_only_nodes_that_waited_for_the_policy_are_checked_at() -> None:
         "waits": ("False", names.Reason.POLICY_PENDING),
     }
     records = [advertised_as(status, reason, node) for node, (status, reason) in conditions.items()]
-    bench = Bench(Objects(), records=(*records, node_device(node="new", runtime="nri")))
+    kubelets = node_device(node="of-the-kubelet", runtime="kubelet")
+    bench = Bench(Objects(), records=(*records, kubelets, node_device(node="new", runtime="nri")))
     async with bench:
         await bench.until_written()
         bench.settle()
@@ -192,6 +193,8 @@ async def test_only_a_name_that_may_come_into_the_policy_causes_a_reconcile(
     async with bench:
         await bench.until_written()
         bench.keeper._wake.clear()
+        bench.keeper.on_update(record.node, record, None)
+        assert not bench.keeper._wake.is_set(), "what is gone brings no name"
         bench.keeper.on_update(record.node, None, record)
         assert bench.keeper._wake.is_set() is is_woken
 

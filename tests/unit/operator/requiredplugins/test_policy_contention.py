@@ -56,7 +56,14 @@ async def test_it_is_restored_twice_and_reported_once(kind: str, caplog: pytest.
         assert bench.objects.writes == first + 2
         [event] = bench.recorder.posted
         assert (event.about.kind, event.about.name) == (KINDS[kind], NAME)
+        assert "it is written again in 60 s" in event.message
         assert [record.levelname for record in caplog.records if "keeps undoing" in record.message] == ["WARNING"]
+        # the other object is restored meanwhile
+        other = ({POLICIES, BINDINGS} - {kind}).pop()
+        del bench.objects.specs[other]
+        bench.keeper._watch._take(other, None)
+        await until(lambda: other in bench.objects.specs)
+        assert kind not in bench.objects.specs
         # and the pause ends by itself
         bench.now += 61
         bench.keeper.wake()

@@ -1,13 +1,14 @@
 """Pods are read before they are evicted, refusals are reported once, and nothing is believed of a pod that runs elsewhere."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from nodedevice_common import tasks
 from nodedevice_operator.errors import NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.unwatched import PodRecord
-from nodedevice_operator.observability.events import EventReason
+from nodedevice_operator.observability.events import WARNING, Event, EventReason, about_pod
 from nodedevice_operator.remediation.eviction_controller import EvictionController
 
 from tests.fakes.operator.cluster_model import ClusterModel
@@ -45,7 +46,8 @@ async def test_evicted_once_after_the_delay() -> None:
     assert bench.cluster.writes == []
     await bench.pass_seconds(600)
     assert bench.cluster.writes == ["evict default/pod-a uid-a"]
-    assert [event.reason for event in bench.reported] == [EventReason.POD_EVICTED]
+    why = "evicted from node-a: gpu-0 of example.com/gpu unhealthy"
+    assert bench.reported == [Event(about_pod("default", "pod-a", "uid-a"), WARNING, EventReason.POD_EVICTED, why)]
 
 
 @pytest.mark.parametrize(
@@ -109,3 +111,45 @@ async def test_without_the_lead_nothing_is_sent_and_nothing_has_failed(monkeypat
     await bench.pass_seconds(40)
     assert tasks.problems() == ()
     assert bench.cluster.writes == ["evict default/pod-a uid-a"], "in the next round"
+
+
+def also_of(bench: Bench, name: str) -> None:
+    """Another pod that holds the broken device, and comes after the first."""
+    [found] = bench.work.cache.node_devices.values()
+    held_too = replace(found.allocations[0], name=name, pod_uid=f"uid-{name}")
+    newer = replace(found, resource_version=found.resource_version + 1, allocations=(*found.allocations, held_too))
+    bench.work.cache.node_devices.put(newer)
+    bench.cluster.pods["default", name] = PodRecord(f"uid-{name}", "node-a")
+
+
+async def test_one_that_fails_in_a_way_of_its_own_delays_no_other_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    also_of(bench, "pod-b")
+    read = bench.cluster.read_pod
+
+    async def odd(namespace: str, name: str) -> PodRecord:
+        if name == "pod-a":
+            raise ValueError("odd")
+        return await read(namespace, name)
+
+    monkeypatch.setattr(bench.cluster, "read_pod", odd)
+    await bench.pass_seconds(40)
+    assert bench.cluster.writes == ["evict default/pod-b uid-pod-b"]
+    assert tasks.problems() == ("evictions default/pod-a fails and is tried again: odd",)
+
+
+async def test_after_the_lead_no_other_pod_is_tried() -> None:
+    bench = Bench()
+    also_of(bench, "pod-b")
+    bench.cluster.failures["evict_pod"] = [NotLeading("post", "pods/eviction", "another operator leads")]
+    await bench.pass_seconds(31)
+    assert bench.cluster.writes == []
+
+
+async def test_a_nodedevice_that_somebody_made_by_hand_evicts_nobody() -> None:
+    bench = Bench()
+    [found] = bench.work.cache.node_devices.values()
+    bench.work.cache.node_devices.remove(found.key, found.uid)
+    bench.work.cache.node_devices.put(replace(found, name="by-hand", uid="uid-by-hand"))
+    await bench.pass_seconds(600)
+    assert (bench.cluster.writes, bench.reported) == ([], [])

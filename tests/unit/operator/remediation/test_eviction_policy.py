@@ -10,6 +10,7 @@ from nodedevice_operator.remediation.eviction_policy import (
     BURST,
     FIRST_RETRY_SECONDS,
     LONGEST_RETRY_SECONDS,
+    EvictionCandidate,
     PendingEvictions,
     Policy,
     candidates,
@@ -33,7 +34,24 @@ def held(
 
 def test_a_pod_with_a_device_of_the_kubelets_stays() -> None:
     assert candidates([held()], EVICT)
-    assert not candidates([replace(held(), served_by=names.SERVED_BY_KUBELET)], EVICT)
+    kubelets = replace(held(), served_by=names.SERVED_BY_KUBELET)
+    assert not candidates([kubelets], EVICT)
+    assert candidates([kubelets, held()], EVICT).keys() == {"uid-a"}
+
+
+@pytest.mark.parametrize("lacks", ["namespace", "name"])
+def test_one_that_an_agent_names_by_its_uid_alone_cannot_be_evicted(lacks: str) -> None:
+    record = held()
+    nameless = replace(record.allocations[0], **{lacks: ""})
+    assert not candidates([replace(record, allocations=(nameless,))], EVICT)
+
+
+def test_of_several_reasons_the_first_is_given() -> None:
+    record = held(not_injected=True)
+    without, broken = record.allocations[0], replace(record.allocations[0], not_injected=False)
+    found = candidates([replace(record, allocations=(without, broken))], EVICT)
+    why = f"container main runs without its devices of {GPU}"
+    assert found == {"uid-a": EvictionCandidate("default", "pod-a", "uid-a", "node-a", why)}
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,50 @@ async def test_one_that_is_refused_by_itself_delays_no_other_and_is_not_forgotte
     assert api.deleted == [NIC]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        Forbidden("DELETE", "nodedevices", "no such role", 403),
+        Unavailable("DELETE", "nodedevices", "overloaded", 503),
+        NotLeading("DELETE", "nodedevices", "another leads"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_what_others_would_fail_with_too_ends_the_round(error: ApiError) -> None:
+    api = Api()
+    api.fails[GPU] = error
+    with pytest.raises(type(error)):
+        await task(api, gone(GPU), gone(NIC)).reconcile()
+    assert api.deleted == []
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        pytest.param(gone(), "its device plugin is gone", id="a plugin"),
+        pytest.param(
+            gone(served_by=names.SERVED_BY_DRA),
+            "its DRA driver has no ResourceSlice of the node any more",
+            id="a driver",
+        ),
+        pytest.param(not_configured(endpoint_since=SINCE), "nothing configures it any more", id="its configuration"),
+        pytest.param(
+            not_configured(endpoint_since=SINCE, reason=Reason.PLACE_TAKEN),
+            "another resource name has its place",
+            id="its place",
+        ),
+    ],
+)
+async def test_what_was_deleted_is_logged_with_the_reason(
+    record: NodeDeviceRecord, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await task(Api(), record).reconcile()
+    [line] = [vars(each) for each in caplog.records]
+    assert line["message"] == "NodeDevice deleted: nobody uses it"
+    assert (line["nodedevice"], line["since"], line["reason"]) == (record.name, SINCE, why)
+
+
 @virtual_time
 async def test_what_is_refused_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     api = Api()

@@ -37,6 +37,11 @@ def test_what_the_kubelet_serves_neither_taints_nor_labels() -> None:
     assert desired_labels([observed], taint=True, labels=True) == UNLABELED
 
 
+def test_of_a_nodedevice_without_a_status_nothing_is_said() -> None:
+    silent = node_device(has_status=False, total=2, devices=BROKEN)
+    assert desired_labels([silent], taint=True, labels=True) == UNLABELED
+
+
 def test_labels_sum_up() -> None:
     found = desired_labels([node_device(total=8, healthy=7)], taint=True, labels=True)
     assert found.labels == {

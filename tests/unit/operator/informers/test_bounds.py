@@ -101,6 +101,31 @@ def test_a_restored_server_changes_no_sum(store: Store[str, NodeDeviceRecord]) -
     assert store._weights == {"node-a": 600}
 
 
+def test_ages_are_kept_while_a_node_has_half_of_what_it_may(store: Store[str, NodeDeviceRecord]) -> None:
+    for number, weight in ((1, 500), (2, 500), (3, 1), (4, 0)):
+        store.put(record(number, weight=weight))
+    assert len(store._newest["node-a"]) == 2, "of those that have lists"
+    store.put(record(2, version=2))
+    assert store._newest.keys() == {"node-a"}
+    store.put(record(1, version=2, weight=499))
+    assert store._newest == {}
+
+
+def test_ages_of_what_came_and_went_are_forgotten(store: Store[str, NodeDeviceRecord]) -> None:
+    """Of a node that is nearly full and makes and deletes objects without end."""
+    for number in (1, 2, 3):
+        store.put(record(number, weight=500))
+    store.put(record(2, version=2, weight=400))
+    are_kept = []
+    for number in range(10, 17):
+        made = record(number, weight=1)
+        store.put(made)
+        are_kept.append("node-a" in store._newest)
+        store.remove(made.key, made.uid)
+    # of two that stay, and at the seventh of nine, where there are four objects
+    assert are_kept == [True] * 6 + [False]
+
+
 class Counting(Bounds[NodeDeviceRecord]):
     """Counts how often all records of a node are gone through."""
 

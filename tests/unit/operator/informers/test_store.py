@@ -116,10 +116,10 @@ def test_a_list_of_a_restored_server_replaces_what_is_newer() -> None:
     store.remove(on("node-c", 70).key, "uid-node-c")
     store.expire()
     # node-a had other numbers then, node-c was not gone, and node-d was not there
-    listed = [on("node-a", 20, 4), on("node-b", 21), on("node-c", 22)]
+    listed = [on("node-a", 1, 4), on("node-b", 21), on("node-c", 22)]
     assert store.replace(listed, 30) == {"node-a", "node-c", "node-d"}
     assert {record.node: record.resource_version for record in store.values()} == {
-        "node-a": 20,
+        "node-a": 1,
         "node-b": 21,
         "node-c": 22,
     }

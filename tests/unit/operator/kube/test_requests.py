@@ -308,3 +308,13 @@ async def test_a_list_is_read_page_by_page(server: Server, client: Client) -> No
         "/api/v1/nodes?limit=250",
         "/api/v1/nodes?limit=250&continue=next%26",
     ]
+
+
+async def test_a_pod_is_read_by_its_name(server: Server, client: Client) -> None:
+    server.answers = [(200, {"metadata": {"name": "a.b-0", "uid": "u"}, "spec": {"nodeName": "n"}})]
+    found = await Requests(client).read_pod("team-1", "a.b-0")
+    assert (found.uid, found.node) == ("u", "n")
+    assert [(verb, path) for verb, path, _, _ in server.asked] == [("GET", "/api/v1/namespaces/team-1/pods/a.b-0")]
+    server.answers = [(200, {"metadata": []})]
+    with pytest.raises(InvalidResponse, match="GET pods: "):
+        await Requests(client).read_pod("team-1", "a.b-0")

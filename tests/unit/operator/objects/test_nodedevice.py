@@ -320,6 +320,34 @@ def test_an_agent_has_written_a_total_or_an_endpoint(status: dict[str, Any], has
     assert node_device_record(of_json(node_device_body(**status), NodeDeviceSchema)).has_status is has_status
 
 
+def test_an_endpoint_without_a_state_is_none() -> None:
+    assert node_device_record(of_json(node_device_body(endpoint={}), NodeDeviceSchema)).endpoint is None
+
+
+@pytest.mark.parametrize(("advertise", "largest"), [("Largest", 2), ("All", None), ("a word of tomorrow", None)])
+def test_only_where_it_is_advertised_the_largest_is_of_use(advertise: str, largest: int | None) -> None:
+    body = node_device_body(parts={"advertise": advertise, "largestAvailable": 2})
+    assert node_device_record(of_json(body, NodeDeviceSchema)).largest_available == largest
+
+
+def test_of_many_cordons_only_the_number_is_known() -> None:
+    def found(count: int) -> NodeDeviceRecord:
+        body = node_device_body()
+        body["spec"]["cordonedDevices"] = [{"id": f"d{number:03}"} for number in range(count)]
+        return node_device_record(of_json(body, NodeDeviceSchema))
+
+    few, many = found(256), found(257)
+    assert (few.cordons, len(few.cordoned_ids), few.knows_cordons) == (256, 256, True)
+    assert (many.cordons, len(many.cordoned_ids), many.knows_cordons) == (257, 0, False)
+
+
+def test_of_many_lost_cordons_the_first_are_set_again() -> None:
+    body = node_device_body(rememberedCordons=[{"id": f"d{number:03}"} for number in reversed(range(300))])
+    body["spec"]["cordonedDevices"] = [{"id": "d000"}]
+    lost = node_device_record(of_json(body, NodeDeviceSchema)).lost_cordons
+    assert lost == {f"d{number:03}" for number in range(1, 257)}
+
+
 def test_what_a_record_weighs() -> None:
     taint = {"key": "k", "value": "vv", "effect": "eee", "since": "tttt"}
     shares = [{"id": "x", "shareID": "sssss"}, {"id": "x", "extendedResource": "rrrrrr"}]

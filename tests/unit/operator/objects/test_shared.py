@@ -35,8 +35,21 @@ def test_a_value_is_small_up_to_a_kilobyte(length: int, is_one: bool) -> None:
         frozenset(range(100)),
         ((ContainerNeed("c" * 1100, 1),),),
         PodNeeds((("example.com/gpu", tuple(ContainerNeed(f"c{number}", 1) for number in range(100))),)),
+        ("x" * 1100, ("a",)),
+        ("x" * 1100, ContainerNeed("c", 1)),
+        (1, None, "x" * 1100),
     ],
-    ids=["text", "texts", "many", "a set", "in an object", "many in an object"],
+    ids=[
+        "text",
+        "texts",
+        "many",
+        "a set",
+        "in an object",
+        "many in an object",
+        "before a tuple",
+        "before an object",
+        "after a number and nothing",
+    ],
 )
 def test_nothing_keeps_a_big_value_that_nobody_has(big: object) -> None:
     make = shared(Value)
@@ -46,6 +59,17 @@ def test_nothing_keeps_a_big_value_that_nobody_has(big: object) -> None:
     del made
     gc.collect()
     assert gone() is None
+
+
+def test_of_very_many_small_values_the_last_are_kept() -> None:
+    make = shared(Value)
+    first = weakref.ref(make("the first"))
+    gc.collect()
+    assert first() is not None
+    for number in range(4096):
+        make(number)
+    gc.collect()
+    assert first() is None
 
 
 def pod(number: int, containers: int) -> BoundPodSchema:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from nodedevice_api.names import ConfigReason
+from nodedevice_common import tasks
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi, refusing_leases
 from nodedevice_operator.configs.status import STATES
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unavailable
@@ -198,6 +199,7 @@ async def test_one_that_cannot_be_reconciled_keeps_no_other_from_its_status(monk
     async with running(bench.controller.work()):
         await asyncio.sleep(60)
     assert set(written) == {"b-good", "c-good"}
+    assert tasks.problems() == ("config status a-bad fails and is tried again: RecursionError",)
 
 
 @pytest.mark.parametrize(

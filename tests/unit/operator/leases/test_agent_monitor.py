@@ -93,6 +93,12 @@ async def test_a_change_brings_the_poll_of_a_silent_agent_forward_once_an_interv
         made.monitor.on_update("node-a", None, record)
         found.append(made.monitor._poll_soon.is_set())
     assert found == ([False] * 3 if is_alive else [True, False, True])
+    # a node that is gone, and comes again, is another
+    made.cache.node_devices.remove(record.key, record.uid)
+    await made.monitor._poll()
+    made.monitor._poll_soon.clear()
+    made.monitor.on_update("node-a", None, record)
+    assert is_alive or made.monitor._poll_soon.is_set()
 
 
 async def test_what_each_poll_finds_is_passed_on(watched: Callable[..., Watched]) -> None:

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from nodedevice_operator.errors import NoAnswer
+from nodedevice_operator.errors import ApiError, Conflict, NoAnswer
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, identity
 from nodedevice_operator.leases.leader_election import LeaderLease, Timing
@@ -111,3 +111,56 @@ async def test_without_any_answer_no_try_is_left_behind() -> None:
         leases.turns = itertools.cycle((0.01,))
         await asyncio.sleep(60)
         assert lapses.fence.is_open
+
+
+class TwoTries(LeaseModel):
+    """Of the next writes each ends so many seconds after it was sent, as set: with an error, or done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[tuple[float, ApiError | None]] = []
+
+    async def write(self, lease: LeaderLease, seconds: float | None = None) -> LeaderLease:
+        after, error = self.ends.pop(0)
+        await later(after)
+        if error is not None:
+            raise error
+        return await super().write(lease)
+
+
+CHANGED = Conflict("PUT", "leases", "the object has been modified", 409)
+SILENT = NoAnswer("PUT", "leases", "no response", 4.0)
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("ends", "pause"),
+    [
+        # the second is sent after a second
+        pytest.param([(0.2, SILENT)], 0.5, id="the only one has no answer"),
+        pytest.param([(1.5, SILENT), (0.2, CHANGED)], 0.05, id="the answer comes before the silence"),
+        pytest.param([(1.2, SILENT), (0.9, CHANGED)], 0.05, id="the silence comes before the answer"),
+        pytest.param([(1.5, CHANGED), (1.0, SILENT)], 0.05, id="the first is answered"),
+        pytest.param([(1.5, SILENT), (1.0, SILENT)], 0.5, id="both have no answer"),
+    ],
+)
+async def test_of_two_tries_the_answer_counts(ends: list[tuple[float, ApiError | None]], pause: float) -> None:
+    """After an answer it is read at once who holds the Lease; without any it is waited for."""
+    leases = TwoTries()
+    leases.ends = ends
+    assert await Lapses(leases).election._round() == pause
+    assert leases.ends == []
+
+
+@virtual_time
+async def test_of_two_tries_the_first_that_is_done_counts_from_when_it_was_sent() -> None:
+    leases = TwoTries()
+    leases.ends = [(100.0, None), (0.5, None)]
+    lapses, began = Lapses(leases), asyncio.get_running_loop().time()
+    await lapses.election._round()
+    # sent after a second, for three
+    await later(began + 3.9 - asyncio.get_running_loop().time())
+    assert lapses.fence.is_open
+    await later(0.2)
+    assert not lapses.fence.is_open
+    assert leases.lease.version == "1"

@@ -78,6 +78,12 @@ ON_A = f"of {GPU} on node-a"
             record(cordons=300), record(cordons=420), [("DevicesCordoned", f"120 devices {ON_A} cordoned")], id="many"
         ),
         pytest.param(
+            record(cordons=420),
+            record(cordons=300),
+            [("DevicesUncordoned", f"120 devices {ON_A} uncordoned")],
+            id="fewer of many",
+        ),
+        pytest.param(
             cordoned(),
             cordoned("gpu-0", served_by=names.SERVED_BY_KUBELET),
             [],
@@ -94,6 +100,8 @@ ON_A = f"of {GPU} on node-a"
 )
 def test_cordons(before: NodeDeviceRecord, after: NodeDeviceRecord, wanted: list[tuple[str, str]]) -> None:
     assert reported(before, after) == wanted
+    kinds = {(event.type, event.about.kind, event.about.name) for event in transitions(before, after)}
+    assert kinds == ({("Normal", "NodeDevice", after.name)} if wanted else set())
 
 
 def test_an_event_that_waits_has_few_names() -> None:

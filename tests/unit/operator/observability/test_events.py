@@ -177,10 +177,21 @@ def test_it_is_reported_at_each_transition_and_at_no_other_change() -> None:
         pytest.param(
             AllocationRecord("", "", "uid", "main", ("gpu-0",), 0, False, True), id="a pod nobody knows by name"
         ),
+        pytest.param(
+            AllocationRecord("default", "", "uid", "main", ("gpu-0",), 0, False, True), id="one without a name"
+        ),
+        pytest.param(
+            AllocationRecord("", "pod-a", "uid", "main", ("gpu-0",), 0, False, True), id="one of no namespace"
+        ),
     ],
 )
 def test_nothing_is_reported_of(allocation: AllocationRecord) -> None:
     assert reported(record(), record(allocations=(allocation,))) == []
+
+
+@pytest.mark.parametrize(("namespace", "name"), [("", ""), ("default", ""), ("", "pod-a")])
+def test_a_pod_that_waits_is_reported_where_it_can_be_found(namespace: str, name: str) -> None:
+    assert reported(record(), record(waiting=(waits("uid-a", "main", "NotEnoughDevices", namespace, name),))) == []
 
 
 def registered(reason: str, message: str = "", **fields: Any) -> NodeDeviceRecord:

@@ -1,6 +1,7 @@
 """Which devices are reported as unhealthy and as healthy again, on their node and on the pod that holds them."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
 from nodedevice_operator.observability.aggregates import DeviceAggregate
-from nodedevice_operator.observability.events import merged
+from nodedevice_operator.observability.events import about_node_device, merged
 from nodedevice_operator.observability.transitions import transitions
 
 from tests.fakes.operator.operator_model import GPU, node_device
 from tests.unit.operator.observability.changes import IDS, held, record, reported
+
+BROKEN = DeviceRecord("Unhealthy", "Xid", False, ())
 
 
 def test_devices_that_break_together_are_one_event() -> None:
@@ -20,6 +23,14 @@ def test_devices_that_break_together_are_one_event() -> None:
     seven = "7 devices (gpu-1, gpu-2, gpu-3, gpu-4, gpu-5 and 2 more)"
     assert event == ("DeviceUnhealthy", f"{seven} of {GPU} on node-a unhealthy (Xid)")
     assert reported(record(broken=8), record(broken=8)) == []
+
+
+def test_one_that_breaks_while_another_recovers_is_an_event_of_each_kind() -> None:
+    first, other = (replace(record(), devices={each: BROKEN}) for each in IDS[:2])
+    failed, recovered = transitions(first, other)
+    assert (failed.type, failed.message) == ("Warning", f"1 device (gpu-1) of {GPU} on node-a unhealthy (Xid)")
+    assert (recovered.type, recovered.message) == ("Normal", f"1 device (gpu-0) of {GPU} on node-a healthy again")
+    assert failed.about == recovered.about == about_node_device(other)
 
 
 def test_recovered_is_what_is_listed_as_healthy_or_left_out_as_such() -> None:
@@ -34,7 +45,7 @@ def many(total: int, broken: Iterable[int], names: int = 1551) -> NodeDeviceReco
     """A resource of so many devices that its NodeDevice names just the first of the broken ones, and leaves out the rest."""
     broken = sorted(broken)
     named = [f"d{number:06d}" for number in broken[:names]]
-    devices = {device_id: DeviceRecord("Unhealthy", "Xid", False, ()) for device_id in named}
+    devices = dict.fromkeys(named, BROKEN)
     healthy, omitted = total - len(broken), total - len(named)
     return node_device(
         devices=devices, listed=tuple(named), total=total, healthy=healthy, available=healthy, devices_omitted=omitted

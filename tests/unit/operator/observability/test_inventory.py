@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from nodedevice_api import names
@@ -189,6 +190,16 @@ def test_past_the_first_resources_all_are_one(resources: int) -> None:
     totals = {labels["resource_name"]: value for labels, value in found["devices"] if labels["state"] == "total"}
     assert sum(totals.values()) == resources
     assert len(totals) == min(resources, inventory.MOST_RESOURCES + 1)
+
+
+def test_what_a_node_has_past_the_first_resources_is_added_up() -> None:
+    conflict = {"Conflict": StoredCondition("True", "ForeignOwner", "", "", 1)}
+    fields: dict[str, Any] = {"total": 3, "healthy": 1, "cordons": 2, "conditions": conflict}
+    first = [node_device(f"example.com/r{i:03}") for i in range(inventory.MOST_RESOURCES)]
+    found = reported([*first, *(node_device(f"example.com/z{i}", **fields) for i in range(2))])
+    labels = {"node": "node-a", "resource_name": inventory.OTHER}
+    for family, value in (("conflicts_by_node", 2), ("cordons", 4), ("unhealthy_devices", 4)):
+        assert found[family] == [(labels, value)]
 
 
 def test_a_process_reports_of_itself() -> None:

@@ -368,7 +368,7 @@ def test_without_descriptors_a_client_waits_and_the_thread_sleeps(
     monkeypatch.setattr(socketserver.TCPServer, "get_request", accepting)
     server = served("127.0.0.1")
     assert answer(server) == "ok\n"
-    assert len(pauses) == 3
+    assert pauses == 3 * [http_server._ACCEPT_PAUSE_SECONDS]
     assert [record.message for record in caplog.records] == ["cannot accept connections of probes and metrics"]
     server.shutdown()
     server.server_close()

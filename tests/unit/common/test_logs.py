@@ -121,6 +121,12 @@ def test_a_log_that_cannot_be_written_says_so_when_it_can(monkeypatch: pytest.Mo
     assert [line["event"] for line in lines] == ["before", "line", logs._INCOMPLETE, "after"]
     said = lines[2]
     assert (said["level"], said["lines"], said["error"]) == ("warning", 3, "[Errno 28] No space left on device")
+    # and so it does the next time
+    file.left = 1
+    for _ in range(2):
+        log.info("again")
+    again = [json.loads(line) for line in file.getvalue().splitlines()[4:]]
+    assert [(line["event"], line.get("lines")) for line in again] == [("again", None), (logs._INCOMPLETE, 1)]
 
 
 def test_a_line_that_cannot_be_formatted_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:

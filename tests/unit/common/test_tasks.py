@@ -234,6 +234,18 @@ class TestApart:
         with apart("objects", config="bad"):
             pass
 
+    def test_the_same_is_no_news_for_ten_minutes(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = [1000.0]
+        monkeypatch.setattr("time.monotonic", lambda: now[0])
+        for pause, logged in ((0, 1), (600, 1), (600.5, 2)):
+            now[0] += pause
+            with apart("shown"):
+                raise OSError("No such device")
+            assert len([record for record in caplog.records if record.levelno >= logging.INFO]) == logged
+        tasks._failing.clear()
+
     async def test_what_the_loop_takes_itself_passes(self) -> None:
         with pytest.raises(Known), apart("objects", Known, config="bad"):
             raise Known
@@ -262,6 +274,13 @@ class TestCallbacks:
         assert metric("callback") - before == 3
         (problem,) = tasks.problems()
         assert problem.startswith("callback TestCallbacks.")
+        tasks._failing.clear()
+
+    async def test_one_is_named_without_what_it_was_called_with(self) -> None:
+        tasks.log_failed_callbacks()
+        message = "Exception in callback Watcher.dispatch(Event(1))"
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": OSError("x")})
+        assert tasks.problems() == ("callback Watcher.dispatch fails and is tried again: x",)
         tasks._failing.clear()
 
     async def test_what_is_no_failure_is_asyncios(self, caplog: pytest.LogCaptureFixture) -> None:

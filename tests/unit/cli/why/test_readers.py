@@ -241,3 +241,78 @@ def test_a_node_that_is_none(run: Run) -> None:
     ran = run("why", "node", "node-z")
     assert ran.status == 2
     assert "there is no node node-z" in ran.err
+
+
+# -- what can be asked --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["pod", "pods", "po"])
+def test_a_pod_as_kubectl_names_it(run: Run, kind: str) -> None:
+    assert run("why", "pod", f"{kind}/late").out.startswith("pod default/late waits for a node")
+
+
+def test_a_namespace_is_no_part_of_a_name(run: Run) -> None:
+    line = "kubectl nodedevice why pod late --namespace team"
+    assert run("why", "pod", "team/late").err == f"error: team/late names no pod; write: {line}\n"
+    assert run("why", "pod", "pod/team/late").err.startswith("error: pod/team/late names no pod; ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "namespace"), [((), "default"), (("-n", "other"), "other"), (("-A",), "default")]
+)
+def test_in_which_namespace_a_pod_is(run: Run, arguments: tuple[str, ...], namespace: str) -> None:
+    ran = run("why", "pod", "zzz", *arguments)
+    problem = f"error: there is no pod zzz in namespace {namespace}, and no Event of one that was refused; "
+    assert ran.err == f"{problem}kubectl get pods --all-namespaces has all names\n"
+
+
+def test_rights_are_those_in_the_namespace_of_the_pod(run: Run, server: FakeApiServer) -> None:
+    server.objects[EVENTS] = [event("FailedCreate", "exceeded quota: team, requested: pods=1", "web", "ReplicaSet")]
+    assert codes(asked(run, "pod", "web")) == ["QuotaExceeded"]
+    [review] = [each for each in server.requests if each.path.endswith("selfsubjectaccessreviews")]
+    attributes = review.body["spec"]["resourceAttributes"]
+    assert (attributes["resource"], attributes["namespace"]) == ("resourcequotas", "default")
+
+
+def test_a_node_without_devices(run: Run, server: FakeApiServer) -> None:
+    server.objects[f"{OURS}/nodedevices"] = []
+    line = "node node-a has no devices: no plugin has registered there, or no agent runs."
+    assert run("why", "node", "node-a").out.splitlines()[0] == line
+    # it may have some
+    forbid(server, "node-a")
+    ran = run("why", "node", "node-a")
+    assert (ran.status, ran.out.splitlines()[0]) == (0, line)
+    assert "Not known: leases, nodes. You may not read them (roles nodedevice-fleet-view)." in ran.out
+
+
+def test_devices_of_a_node_that_is_gone(run: Run, server: FakeApiServer) -> None:
+    server.objects[NODES] = []
+    assert run("why", "node", "node-b").out.startswith("node node-b has 1 resource, of which 1 is Ready.\n")
+    assert run("why", "device", "node-b", "gpu-0").out.startswith(f"device gpu-0 of {GPU} on node node-b is free.\n")
+
+
+def test_a_device_of_a_node_that_may_not_be_read(run: Run, server: FakeApiServer) -> None:
+    forbid(server, "node-a")
+    assert run("why", "device", "node-a", "gpu-0").out.startswith(f"device gpu-0 of {GPU} on node node-a is held by ")
+    forbid(server, "nodedevices")
+    ran = run("why", "device", "node-a", "gpu-0")
+    assert ran.err == "error: you may not see the devices of node-a; the role nodedevice-fleet-view may\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "arguments", "words"),
+    [
+        (0, (), "kubectl nodedevice why node node-b says why it has none"),
+        (9, (), "it has d0, d1, d2, d3, d4, d5, d6, d7, d8"),
+        (9, ("--resource", "x.com/y"), "it has d0, d1, d2, d3, d4, d5, d6, d7, d8"),
+        (10, (), "it has d0, d1, d2, d3, d4, d5, d6, d7, d8 and 1 more"),
+    ],
+)
+def test_which_devices_a_node_has(
+    run: Run, server: FakeApiServer, number: int, arguments: tuple[str, ...], words: str
+) -> None:
+    devices = [device(f"d{at}") for at in range(number)]
+    server.objects[f"{OURS}/nodedevices"] = [node_device("node-b", devices=devices)]
+    problem = "node node-b has no device zzz of x.com/y" if arguments else "node node-b has no device zzz"
+    ran = run("why", "device", "node-b", "zzz", *arguments)
+    assert (ran.status, ran.err) == (2, f"error: {problem}; {words}\n")

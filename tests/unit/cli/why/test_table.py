@@ -76,6 +76,12 @@ def test_names_of_others_stay_one_word() -> None:
     assert shlex.split(line_of(row, {"node": "a; rm -rf ~"})) == ["kubectl", "uncordon", "a; rm -rf ~"]
 
 
+def test_a_line_without_its_options_ends_with_its_last_word() -> None:
+    """As of a driver's devices, which have no resource to select by."""
+    (row,) = [row for row in TABLE if row.code == "DevicesHeld"]
+    assert line_of(row, {"resource_options": ""}) == "kubectl nodedevice devices"
+
+
 def test_only_known_fields_are_asked_for() -> None:
     """So that a template does not fail in the one situation in which it is needed."""
     known = {name for _, found in explained() for finding in found.findings for name in finding.fields}

@@ -16,13 +16,17 @@ _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/nodedevice-agents/leas
 
 
 class Api:
-    """objects: by path, a list or one; what is not there is none. forbidden: ends of paths. asked: what, path, fields."""
+    """objects: by path, a list or one; what is not there is none. forbidden: ends of paths. asked: what, path, fields.
+
+    shown: each progress, and "" where it has ended.
+    """
 
     server_time = NOW
 
     def __init__(self, objects: Mapping[str, Any], *forbidden: str) -> None:
         self._objects, self._forbidden = objects, forbidden
         self.asked: list[tuple[str, ...]] = []
+        self.shown: list[str] = []
 
     def get(self, what: str, path: str) -> Any:
         self.asked.append((what, path))
@@ -40,7 +44,7 @@ class Api:
 
     @property
     def session(self) -> Any:
-        screen = SimpleNamespace(progress=lambda _: None, end_progress=lambda: None)
+        screen = SimpleNamespace(progress=self.shown.append, end_progress=lambda: self.shown.append(""))
         return SimpleNamespace(api=self, screen=screen)
 
 
@@ -102,6 +106,10 @@ def test_of_a_pod_without_a_node() -> None:
         ("resourceclaimtemplates", f"{_DRA}/namespaces/team/resourceclaimtemplates"),
         ("events", f"{_CORE}/namespaces/team/events", "fieldSelector involvedObject.uid=u"),
     ]
+    # each kind while it is read, and at last nothing
+    kinds = "leases", "deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates", "events"
+    read = [f"reading {each}" for each in kinds]
+    assert api.shown == ["reading nodes", "reading nodedevices: 0", "", *read, ""]
 
 
 def test_of_a_pod_on_a_node_that_asks_for_nothing() -> None:
@@ -161,6 +169,19 @@ def test_of_a_pod_that_is_refused() -> None:
         assert found.pod is not None
         assert (found.pod.meta.name, found.pod.meta.namespace, len(found.pod.containers)) == ("web-1", "team", 1)
         assert found.refused is not None
+        # nothing of the pod itself, which does not exist
+        assert [each[0] for each in api.asked] == [
+            "pods web-1",
+            "events",
+            f"{kind.lower()}s web",
+            "nodes",
+            "nodedevices",
+            "nodedevices",
+            "leases",
+            "deviceclasses",
+            "resourceslices",
+            "resourceclaims",
+        ]
     for kind in ("ReplicaSet", "Odd"):
         found, api = _absent(kind)
         assert (found.pod, found.namespace, found.name) == (None, "team", "web-1")

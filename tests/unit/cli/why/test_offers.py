@@ -125,6 +125,18 @@ def test_a_node_that_offers_too_few() -> None:
     # a choice, all that there are, and access for administration take a number that is not known
     free = (Request((_PORT, _OTHER.name), 9), Request((_PORT,), 0), Request((_PORT,), 9, is_admin=True))
     assert of_node(claiming(base(), *free)) == []
+    nothing = of_node(claiming(base(), Request((_PORT,), 3)), "node-c")
+    assert nothing == [replace(_too_few(3, 0), node="node-c")]
+
+
+def test_each_claim_of_a_pod_counts() -> None:
+    """Those behind one that is allocated, too."""
+    facts = claiming(base(), Request((_PORT,), 5))
+    done = ResourceClaim(Meta("done", "team"), is_allocated=True)
+    facts = pod_with(
+        replace(facts, claims=(*facts.claims, done)), claims=(PodClaim("a", "done"), PodClaim("b", "train-port"))
+    )
+    assert of_node(facts) == [_too_few(5, 4)]
 
 
 @pytest.mark.parametrize("is_tolerant", [False, True])

@@ -190,8 +190,12 @@ def test_conditions(conditions: Mapping[str, tuple[str, str]], expected: list[Ob
 
 
 def test_a_node_device_that_no_agent_has_written() -> None:
+    invalid = ours("NodeDeviceInvalid", "no agent has written its status", node_device=_NAME)
     facts = of_node_a(base(), lambda found: replace(found, total=None, conditions={}))
-    assert of(facts) == [ours("NodeDeviceInvalid", "no agent has written its status", node_device=_NAME)]
+    assert of(facts) == [invalid]
+    # nor its devices: nothing in particular takes them
+    bare = of_node_a(facts, lambda found: replace(found, devices=(), healthy=0, available=0))
+    assert of(bare) == [invalid, ours("TooFewTogether", "it has 0", count="2")]
 
 
 @pytest.mark.parametrize(

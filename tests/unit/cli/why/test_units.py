@@ -152,6 +152,7 @@ def test_parts_that_are_free_on_no_device_together() -> None:
     shared = [split("a", 4, 1), split("b", 8, 3), split("c", 8, 2)]
     assert obstacles(6, *shared) == [few("6 are free together, at most 3 of 8 on one, b", "6")]
     assert obstacles(9, *shared)[0] == few("6 are free together, at most 3 of 8 on one, b", "9")
+    assert obstacles(20, *shared)[0] == few("6 are free together, at most 3 of 8 on one, b", "20")
     assert [each.code for each in obstacles(7, *shared)] == ["DevicesHeld"]
     assert [each.code for each in obstacles(4, split("a", 4, 2, devices.BROKEN), split("b", 4, 2, devices.BROKEN))] == [
         "DevicesBroken"
@@ -296,6 +297,7 @@ def test_what_stops_one_node() -> None:
         found = of_node.explain(facts)
         assert found.is_stopped == bool(found.findings)
         assert all(each.context == {"namespace": "team"} for each in found.findings)
+        assert all(each.of_nodes == 1 for each in found.findings)
         return [one for each in found.findings for one in each.obstacles]
 
     facts = of_one(base())

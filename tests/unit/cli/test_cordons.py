@@ -93,6 +93,10 @@ def test_many_devices_are_not_all_named() -> None:
     with pytest.raises(UsageProblem) as error:
         cordons.targets([node(*(f"d{number}" for number in range(18)))], ["x"])
     assert error.value.remedy.endswith("d15 and 2 more (example.com/gpu)")
+    several = [node("d", resource=f"x.com/{number:02}") for number in range(18)]
+    with pytest.raises(UsageProblem) as error:
+        cordons.targets(several, ["d"])
+    assert error.value.problem.endswith("x.com/14, x.com/15 and 2 more")
 
 
 @pytest.mark.parametrize(
@@ -211,6 +215,7 @@ def test_a_list_is_made_or_grows() -> None:
             False,
         ),
         (_THEIRS, True, "Cordoned", "cordoned; it was cordoned by bob: ecc", True),
+        (replace(_THEIRS, reason="fan"), True, "Cordoned", "cordoned; it was cordoned by bob: fan", True),
         (Cordon("a"), False, "OthersCordon", "cordoned already; with --take-over the cordon becomes yours", False),
     ],
 )
@@ -345,6 +350,7 @@ _IN_PART: Final = Allocation("ns", "p", "u", "c", parts=(HeldParts("s", 1),))
         (node("a"), "x", "Cordoned", "takes effect when a device of that ID appears"),
         (node("a"), "x", "Uncordoned", "free now"),
         (node("a"), "a", "Uncordoned", "free now"),
+        (node(_SPLIT), "s::1", "Uncordoned", "3 of 4 free now"),
         (node("a", allocations=(held("a"),)), "a", "Uncordoned", "held by ns/p now"),
         (node("a", cordons=(Cordon("*", by="bob"),)), "a", "Uncordoned", "cordoned by bob now"),
         (node(Device("a", "Unhealthy", message="hot"), allocations=(held("a"),)), "a", "Uncordoned", "broken: hot; held now"),

@@ -19,6 +19,18 @@ def test_documents() -> None:
     assert decoding.decode_json(b'{"a": 1}') == {"a": 1}
 
 
+@pytest.mark.parametrize("before", ["", " ", "\n\n"])
+def test_json_is_read_as_json_wherever_it_begins(before: str) -> None:
+    """Which has characters that YAML has not."""
+    assert decoding.decode_yaml(before + r'{"a": "\ud83d\ude00"}') == {"a": "\U0001f600"}
+
+
+def test_without_the_library_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where its wheel is for Python alone."""
+    monkeypatch.delattr("yaml.CSafeLoader", raising=False)
+    assert decoding.decode_documents("a: [1]") == [{"a": [1]}]
+
+
 def nested(depth: int) -> str:
     return "[" * depth + "]" * depth
 
@@ -46,6 +58,8 @@ def test_what_is_no_yaml_that_people_write(text: str, why: str) -> None:
 def test_bounds_that_are_met() -> None:
     assert decoding.decode_yaml(nested(DEEPEST)) is not None
     assert len(decoding.decode_yaml("- &a [1]\n" + "- *a\n" * DEEPEST)) == DEEPEST + 1
+    # ... and as many beside one another
+    assert len(decoding.decode_yaml("- [1]\n" * (DEEPEST + 9))) == DEEPEST + 9
     # an alias beside another
     assert decoding.decode_yaml("- &a [1]\n- &b [2]\n- *a\n- *b") == [[1], [2], [1], [2]]
 

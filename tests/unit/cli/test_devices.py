@@ -1,16 +1,18 @@
 """A line per device, and the other way round: what each state is called."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice import devices
+from kubectl_nodedevice.errors import CliError
 from kubectl_nodedevice.objects import node_device_of
 
 from tests.unit.cli.api_server import FakeApiServer, status
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import THEN, allocation, condition, device, node_device
+from tests.unit.cli.objects import THEN, allocation, condition, device, node_device, pod_device
 
 _KIND: Final = "/apis/nodedevice.io/v1alpha1/nodedevices"
 _NOW: Final = datetime(2026, 11, 28, 10, 12, 0, tzinfo=UTC)
@@ -50,10 +52,20 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
         (_state(device("d"), cordons=[_BY_ALICE]), ("Cordoned",), "cordoned by alice: ecc"),
         (_state(device("d"), cordons=[_BY_ALICE], **_HELD), ("Cordoned", "Held"), "cordoned by alice: ecc; held"),
         (_state(device("d"), cordons=[{"id": "all"}]), ("Cordoned",), "cordoned"),
+        (_state(device("d"), cordons=[{"id": "d::3"}]), ("Free",), "free"),
         (_state(device("d"), rememberedCordons=[_BY_ALICE]), ("Cordoned",), "cordoned by alice: ecc"),
         (_state(device("d", parts=_PARTS)), ("PartlyFree",), "11 of 79 free"),
         (_state(device("d", parts=_PARTS), **_HELD_PARTS), ("PartlyFree",), "11 of 79 free"),
         (_state(device("d", parts={**_PARTS, "available": 0}), **_HELD_PARTS), ("Held",), "0 of 79 free"),
+        (_state(device("d", parts={**_PARTS, "available": 0})), ("Unknown",), "0 of 79 free"),
+        (_state(device("d", parts=_PARTS, **_XID)), ("Broken",), "broken 12 min: Xid 79"),
+        (
+            _state(device("d", parts=_PARTS, **_XID), **_HELD_PARTS),
+            ("Broken", "PartlyFree"),
+            "broken 12 min: Xid 79; 11 of 79 free",
+        ),
+        # of no parts at all it is one device
+        (_state(device("d", parts={"healthy": 1})), ("Free",), "free"),
         (
             _state(device("d", parts=_PARTS), cordons=[{"id": "d::3"}]),
             ("Cordoned", "PartlyFree"),
@@ -69,7 +81,10 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
             ("NoPlugin",),
             "no device plugin 1 min",
         ),
+        (_state(device("d", "Unhealthy"), endpoint={"state": "Stopped"}), ("NoPlugin",), "no device plugin"),
+        (_state(device("d", **_XID), endpoint={"state": "Gone"}), ("Broken",), "broken 12 min: Xid 79"),
         (_state(device("d", "Degraded")), ("Unknown",), "Degraded"),
+        (_state(device("d", "")), ("Unknown",), "unknown"),
         (
             _state(device("d", taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])),
             ("Tainted",),
@@ -93,6 +108,49 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
 )
 def test_a_state(state: devices.State, codes: tuple[str, ...], text: str) -> None:
     assert (state.codes, state.text) == (codes, text)
+
+
+_LATER: Final = "2026-11-28T10:05:00Z"
+_OF_NOBODY: Final = allocation("p", ("d",), since="")
+
+
+@pytest.mark.parametrize(
+    ("state", "since"),
+    [
+        (_state(device("d")), THEN),
+        (_state(device("d", "Unhealthy")), THEN),
+        (_state(device("d", "Degraded")), THEN),
+        (_state(device("d", presence="Missing")), THEN),
+        (_state(device("d", "Unhealthy"), endpoint={"state": "Gone", "since": _LATER}), _LATER),
+        (_state(device("d", cordonedSince=_LATER), cordons=[{**_BY_ALICE, "at": "before"}]), _LATER),
+        (_state(device("d"), cordons=[{**_BY_ALICE, "at": _LATER}]), _LATER),
+        (_state(device("d", taints=[{"key": "k", "effect": "NoSchedule", "since": _LATER}])), _LATER),
+        (_state(device("d"), allocations=[_OF_NOBODY, allocation("p", ("d",), since=_LATER)]), _LATER),
+        (_state(device("d", parts=_PARTS), **_HELD_PARTS), THEN),
+        # nobody notes it
+        (_state(device("d"), allocations=[_OF_NOBODY]), ""),
+        (_state(device("d", parts=_PARTS)), ""),
+    ],
+)
+def test_since_when(state: devices.State, since: str) -> None:
+    """Of the worst that holds."""
+    assert state.since == since
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("hot.", "hot"),
+        ("hot. Cool it.", "hot"),
+        ("hot; cool it", "hot"),
+        (".5 V", ".5 V"),
+        ("x" * 60, "x" * 60),
+        ("", "Xid79"),
+    ],
+)
+def test_of_a_message_the_first_words_are_the_reason(message: str, words: str) -> None:
+    found = _state(device("d", "Unhealthy", reason="Xid79", message=message))
+    assert found.text == f"broken 12 min: {words}"
 
 
 def test_a_long_reason_is_its_word() -> None:
@@ -122,9 +180,33 @@ def test_who_has_it_for_administration_is_shown_beside_who_holds_it(run: Run, se
     ]
 
 
-def test_those_that_are_left_out_are_counted(run: Run, server: FakeApiServer) -> None:
-    server.objects[_KIND][1]["status"] |= {"devicesOmitted": 1044}
-    assert "(1,044 more)  free" in run("devices", "--node", "node-b").out
+@pytest.mark.parametrize(
+    ("state", "words", "code"), [("Running", "free", "Free"), ("", "free", "Free"), ("Gone", "not listed", "Unknown")]
+)
+def test_those_that_are_left_out_are_counted(
+    run: Run, server: FakeApiServer, state: str, words: str, code: str
+) -> None:
+    server.objects[_KIND][1]["status"] |= {"devicesOmitted": 1044, "endpoint": {"state": state}}
+    assert f"(1,044 more)  {words}" in run("devices", "--node", "node-b").out
+    assert json.loads(run("devices", "--node", "node-b", "-o", "json").out)["items"][-1]["states"] == [code]
+
+
+def test_of_a_resource_without_devices_there_are_none(run: Run, server: FakeApiServer) -> None:
+    server.objects[_KIND] = [node_device("node-b", devices=[])]
+    for arguments in ([], ["--node", "node-b"], ["--resource", "example.com/gpu"]):
+        assert run("devices", *arguments).out == "No devices.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--node", "x"), "NoSuchNode"),
+        (("--resource", "x"), "NoSuchResource"),
+        (("--node", "node-a", "--resource", "x"), "NoSuchResource"),
+    ],
+)
+def test_what_does_not_exist(refused: Callable[..., CliError], words: tuple[str, ...], code: str) -> None:
+    assert refused("devices", *words).code == code
 
 
 def test_of_a_silent_agent_it_says_as_of_when(run: Run, server: FakeApiServer) -> None:
@@ -169,9 +251,55 @@ def test_a_pod_without_devices(run: Run, server: FakeApiServer) -> None:
     assert run("holders", "try", "-A").status == 2
 
 
-@pytest.mark.parametrize("arguments", [["try"], ["-A"], []])
+@pytest.mark.parametrize("pod", ["try", "late"])
+def test_a_pod_of_another_namespace_is_another(run: Run, pod: str) -> None:
+    ran = run("holders", pod, "-n", "other")
+    assert (ran.status, ran.err) == (
+        2,
+        f"error: pod other/{pod} does not exist; correct the name, or the namespace\n",
+    )
+
+
+def test_a_cluster_without_the_kind_has_no_pods_that_hold_nothing(run: Run, server: FakeApiServer) -> None:
+    del server.objects["/apis/nodedevice.io/v1alpha1/poddevices"]
+    assert "has no PodDevices: their CRD is not installed" in run("holders", "late").err
+
+
+def test_since_when_is_not_known(run: Run, server: FakeApiServer) -> None:
+    del server.objects["/apis/nodedevice.io/v1alpha1/poddevices"][0]["metadata"]["creationTimestamp"]
+    assert run("holders").out.splitlines()[1].split()[-1] == "-"
+
+
+def _hold_more(server: FakeApiServer) -> None:
+    """Others of the namespace and of another one, in part, and what is not listed; in no order."""
+    parts = {"total": 4, "healthy": 4, "allocated": 1, "available": 3}
+    split = [device("s0", parts=parts, numaNodes=[0, 1]), device("s1", "Unhealthy", parts=parts)]
+    of_part = {"parts": [{"parent": "s0", "parts": 1, "numbers": "0"}]}
+    held = [
+        ("zoo", "b", {}, {"id": "s1", "health": "Unhealthy"}),
+        ("default", "zoo", {}, {"id": "gone"}),
+        ("default", "part", of_part, {"id": "s0", "health": "Healthy", "numaNodes": [0, 1], "parts": 1, "of": 4}),
+        ("another", "try", {}, {"id": "s1", "health": "Unhealthy"}),
+    ]
+    found = node_device("node-c", devices=split)
+    found["status"]["allocations"] = [
+        {**allocation(name, () if more else (of["id"],), **more), "namespace": namespace}
+        for namespace, name, more, of in held
+    ]
+    server.objects[_KIND].append(found)
+    for namespace, name, _, of in held:
+        made = pod_device(name, "node-c")
+        made["metadata"]["namespace"] = namespace
+        made["status"]["containers"][0]["resources"][0]["devices"] = [of]
+        server.objects["/apis/nodedevice.io/v1alpha1/poddevices"].append(made)
+
+
+@pytest.mark.parametrize("arguments", [["try"], ["-A"], [], ["-n", "another"], ["part"]])
 def test_whoever_sees_node_devices_alone_sees_holders(run: Run, server: FakeApiServer, arguments: list[str]) -> None:
+    _hold_more(server)
     usual = run("holders", *arguments, "-o", "json").out
+    names = [(each["namespace"], each["pod"]) for each in json.loads(usual)["items"]]
+    assert names == sorted(names) != []
     server.fault = lambda request: status(403, "no") if "/poddevices" in request.path else None
     assert json.loads(run("holders", *arguments, "-o", "json").out) == json.loads(usual)
 
@@ -194,3 +322,12 @@ def test_of_claims_whoever_sees_node_devices_alone_sees_each_share(run: Run, ser
 def test_whoever_may_not_see_node_devices_sees_holders(run: Run, server: FakeApiServer) -> None:
     server.fault = lambda request: status(403, "no") if "/nodedevices" in request.path else None
     assert "gpu-0" in run("holders", "try").out
+
+
+def test_of_pods_that_hold_parts_the_parts_are_added() -> None:
+    def part(number: int, pod: str = "p") -> dict[str, Any]:
+        return {**allocation(pod, ()), "parts": [{"parent": "d", "parts": number}]}
+
+    found = node_device_of(node_device("n", allocations=[part(2), part(1, "q"), part(3)]))
+    assert devices.held_words(devices.holders_of(found)["d"]) == "default/p (5), default/q (1)"
+    assert devices.held_words([]) == "-"

@@ -103,6 +103,8 @@ def test_what_an_object_lacks_has_its_default() -> None:
     assert objects.pod_of({}).phase == ""
     bare = objects.node_device_of({"status": {"devices": [{"id": "d"}], "allocations": [{"name": "p"}]}})
     assert (bare.parts, bare.devices[0].parts, bare.allocations[0].claim) == (None, None, None)
+    held = objects.node_device_of({"status": {"allocations": [{"parts": [{"parent": "d"}]}]}})
+    assert held.allocations[0].parts == (cluster.HeldParts("d", sep="-"),)
 
 
 def test_what_is_no_number_is_none() -> None:

@@ -7,6 +7,7 @@ read-only. Outside of pods it is run on the node.
 import asyncio
 import logging
 import os
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from nodedevice_agent.plugins.discovery import report
 from nodedevice_agent.plugins.discovery.candidates import NVIDIA, Facts, candidates
 from nodedevice_agent.plugins.discovery.survey import Hardware, Offered, hardware, nvidia_gpus, offered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.parts import uses_of
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.settings import AgentSettings
 
@@ -47,7 +49,7 @@ def discover(settings: AgentSettings, output: str) -> None:
         found.serials.is_own,
         found.usb_drivers,
         found.consoles,
-        already.by_file | _offered_gpus(plugins, [gpu.uuid for gpu in gpus]),
+        already.by_file | _offered_gpus(plugins, gpus),
     )
     notes = [*found.notes, *_not_readable(state_dir)]
     if why_no_gpus and (plugins.nvml is not None or any(pci.vendor == NVIDIA for pci in found.pci_devices)):
@@ -74,12 +76,12 @@ async def _read(plugins: PluginSettings) -> tuple[Hardware, Offered, tuple[tuple
         raise click.ClickException(f"cannot read this node's devices: {exc}") from exc
 
 
-def _offered_gpus(plugins: PluginSettings, uuids: list[str]) -> dict[str, tuple[str, ...]]:
-    """All that the driver reports, where the plugin is on."""
-    if plugins.nvml is None:
+def _offered_gpus(plugins: PluginSettings, gpus: Iterable[Gpu]) -> dict[str, tuple[str, ...]]:
+    """By UUID, what the settings make of each that the driver reports, where the plugin is on."""
+    nvml = plugins.nvml
+    if nvml is None:
         return {}
-    names = tuple(dict.fromkeys((*plugins.nvml.whole_names(), *plugins.nvml.resource_names())))
-    return dict.fromkeys(uuids, names)
+    return {gpu.uuid: tuple(use.resource_name for use in uses_of(gpu, nvml)) for gpu in gpus}
 
 
 def _not_readable(state_dir: Path) -> list[str]:

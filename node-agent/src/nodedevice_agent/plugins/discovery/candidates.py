@@ -156,7 +156,7 @@ def _usb(facts: Facts, function: Function, usb: UsbDevice) -> Candidate:
     kind = _kind(files, "usb")
     made = _made(facts, kind, facts.labels.get(usb.sysfs, "") or identity["usb"], files)
     notes = [_DISK] if any(file.node.number.startswith("b") for file in useful) else []
-    drivers = facts.usb_drivers.get(usb.sysfs, ())
+    drivers = facts.usb_drivers.get(usb.sysfs)
     if drivers and not useful:
         notes.append(f"the kernel's {', '.join(drivers)} serves it: a program with raw access takes it from the node")
     if usb.serial and not own:
@@ -193,17 +193,17 @@ def _gpus(facts: Facts) -> Iterator[Candidate]:
 
 
 def _gpu(facts: Facts, pci: PciDevice | None, gpu: Gpu | None, files: list[FileFacts]) -> Candidate:
-    is_nvidia = gpu is not None or (pci is not None and pci.vendor == NVIDIA)
-    fallback = f"{pci.vendor}:{pci.device}" if pci is not None else gpu.uuid if gpu is not None else ""
-    made = _made(facts, "gpu", gpu.model if gpu is not None and gpu.model else fallback, files)
     identity = (
         {"pci": f"{pci.vendor}:{pci.device}", "address": pci.address, "driver": pci.driver} if pci is not None else {}
     )
     if gpu is not None:
         identity["uuid"] = gpu.uuid
+    # where its driver has no name for it: the first of its identity
+    name = (gpu.model if gpu is not None else "") or next(iter(identity.values()))
+    made = _made(facts, "gpu", name, files)
     offered = {*made.offered_as, *(facts.offered.get(gpu.uuid, ()) if gpu is not None else ())}
     made = replace(made, identity={key: value for key, value in identity.items() if value}, offered_as=sorted(offered))
-    if is_nvidia:
+    if gpu is not None or (pci is not None and pci.vendor == NVIDIA):
         notes = [] if gpu is not None else ["NVIDIA's driver does not report it here"]
         return replace(made, plugins={"nvml": {}}, notes=notes)
     paths: list[dict[str, Any]] = [

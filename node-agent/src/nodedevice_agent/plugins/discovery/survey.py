@@ -3,9 +3,10 @@
 Never writes, asks no API server, and opens no device.
 """
 
+import asyncio
 import os
-import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -156,11 +157,10 @@ def _paths(source: GenericSource, root: str) -> Iterable[str]:
     """The kernel's, of all device files of its devices."""
     found: dict[str, None] = {}
     for device in source.devices.latest[:_MAX_DEVICES]:
-        try:
+        # a file may have gone since
+        with suppress(AllocationRefused, OSError):
             nodes = source.allocate([device.id], None).device_nodes
             found |= dict.fromkeys(kernel_path(root, node.host_path) for node in nodes)
-        except (AllocationRefused, OSError):
-            continue
     return found
 
 
@@ -185,8 +185,9 @@ async def nvidia_gpus(settings: PluginSettings) -> tuple[tuple[Gpu, ...], str]:
 
 async def _first(reader: ReaderProcess) -> Message | None:
     """The inventory, or why there is none. Raises ReaderFailed."""
-    give_up_at = time.monotonic() + _SILENCE_SECONDS
-    while time.monotonic() < give_up_at:
+    clock = asyncio.get_running_loop().time
+    give_up_at = clock() + _SILENCE_SECONDS
+    while clock() < give_up_at:
         message = await reader.next_message()
         if message is None or isinstance(message, Found | Problem):
             return message

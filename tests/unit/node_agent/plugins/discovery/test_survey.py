@@ -1,0 +1,140 @@
+"""What is read of a node: drivers, names and places in sysfs, what cannot be seen, and what is offered already."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_agent.plugins.discovery.survey import Hardware, hardware, offered
+from nodedevice_agent.plugins.settings import PluginSettings
+
+from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.discovery.hosts import GPU, drive, pci
+from tests.unit.node_agent.plugins.generic.test_unread import failing
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeSysfs:
+    return FakeSysfs(tmp_path / "host")
+
+
+def read(host: FakeSysfs) -> Hardware:
+    return hardware(str(host.root))
+
+
+def drivers(host: FakeSysfs) -> dict[str, str]:
+    return {path: facts.driver for path, facts in read(host).files.items()}
+
+
+def test_a_file_has_the_driver_that_is_nearest_to_it(host: FakeSysfs) -> None:
+    place = "/devices/platform/soc/spi0.0"
+    host.node(f"{place}/port0/tty/ttyS0", "tty", "4:64", parent=place)
+    assert drivers(host) == {"/dev/ttyS0": ""}
+    drive(host, place, "spi")
+    assert drivers(host) == {"/dev/ttyS0": "spi"}
+    drive(host, f"{place}/port0", "port")
+    assert drivers(host) == {"/dev/ttyS0": "port"}
+
+
+def test_that_it_is_on_usb_is_no_driver(host: FakeSysfs) -> None:
+    sysfs = host.usb("1-1", "1050", "0407")
+    host.node(sysfs, "usb", "189:1", name="bus/usb/001/002")
+    drive(host, sysfs, "usb")
+    assert drivers(host) == {"/dev/bus/usb/001/002": ""}
+    assert read(host).usb_drivers == {}
+
+
+def test_the_drivers_of_a_usb_device_are_those_of_its_interfaces(host: FakeSysfs) -> None:
+    sysfs = host.usb("1-1", "0bda", "8153")
+    for number, driver in enumerate(("r8152", "", "cdc_ncm", "r8152")):
+        host.sys(f"{sysfs}/1-1:1.{number}").mkdir(parents=True)
+        if driver:
+            drive(host, f"{sysfs}/1-1:1.{number}", driver)
+    drive(host, f"{host.usb('1-1.1', '0403', '6001')}", "usb")
+    assert read(host).usb_drivers == {sysfs: ("r8152", "cdc_ncm")}
+
+
+def test_a_usb_device_calls_itself_what_it_has(host: FakeSysfs) -> None:
+    places = [host.usb(f"1-{number}", "0403", "6001") for number in range(1, 4)]
+    for place, name in ((places[0], "manufacturer"), (places[0], "product"), (places[1], "product")):
+        (host.sys(place) / name).write_text(f"{name}\n")
+    assert read(host).labels == {places[0]: "manufacturer product", places[1]: "product", places[2]: ""}
+
+
+def test_who_may_open_a_file_is_read_from_the_file(host: FakeSysfs) -> None:
+    path = host.node("/devices/virtual/misc/x", "misc", "10:1")
+    file = host.root / path[1:]
+    file.unlink()
+    file.touch()
+    file.chmod(0o640)
+    facts = read(host).files[path]
+    assert (facts.mode & 0o7777, facts.group) == (0o640, file.stat().st_gid)
+
+
+def test_only_displays_and_accelerators_are_looked_for_on_the_bus(host: FakeSysfs) -> None:
+    pci(host, "/devices/pci0000:00/0000:00:03.0", "8086", "1533", "igb", "0x020000")
+    pci(host, "/devices/pci0000:00/0000:00:04.0", "1da3", "1020", its_class="0x120000")
+    pci(host, GPU, "1002", "740f", "amdgpu")
+    (host.sys("/bus/pci/devices") / "no-link").mkdir()
+    found = [(each.address, each.sysfs, each.vendor, each.device, each.driver) for each in read(host).pci_devices]
+    assert found == [
+        ("0000:00:02.0", GPU, "1002", "740f", "amdgpu"),
+        ("0000:00:04.0", "/devices/pci0000:00/0000:00:04.0", "1da3", "1020", ""),
+    ]
+
+
+def test_a_host_that_is_not_mounted_says_what_to_mount(tmp_path: Path) -> None:
+    udev = f"{tmp_path}/run/udev/data is not there, so udev's properties are not seen (chart: agents.udev mounts it); "
+    assert hardware(str(tmp_path)).notes == [
+        f"{tmp_path}/sys/dev/char is not there, so no device is found: mount the host's /sys, or set hostRoot (--config)",
+        f"{udev}the names in /dev that udev made are",
+    ]
+    FakeSysfs(tmp_path)
+    assert hardware(str(tmp_path)).notes == []
+
+
+def test_three_paths_that_cannot_be_read_are_named(host: FakeSysfs) -> None:
+    with failing(host.root, "listdir", errno.EIO) as asked:
+        notes = read(host).notes
+    assert len(set(asked)) > 3
+    assert notes == [f"{path} cannot be read: {os.strerror(errno.EIO)}" for path in [*dict.fromkeys(asked)][:3]]
+
+
+def resource(name: str, *paths: str, **more: Any) -> dict[str, Any]:
+    return {"resourceName": name, "groups": [{"paths": [{"path": path} for path in paths], **more}]}
+
+
+def of(host: FakeSysfs, *resources: dict[str, Any]) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Who offers each file, and which resources have no device."""
+    settings = msgspec.convert({"generic": [*resources], "hostRoot": str(host.root)}, PluginSettings)
+    found = offered(settings, str(host.root))
+    return found.by_file, found.missing
+
+
+def test_each_file_of_each_device_of_each_resource(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0)
+    host.dongle("1-2", 1)
+    both = resource("b.com/ports", "/dev/ttyUSB*", count=2)
+    by_file, _ = of(host, both, resource("a.com/one", "/dev/ttyUSB1", "/dev/hidraw1"))
+    assert by_file == {
+        "/dev/ttyUSB0": ("b.com/ports",),
+        "/dev/ttyUSB1": ("b.com/ports", "a.com/one"),
+        "/dev/hidraw1": ("a.com/one",),
+    }
+
+
+def test_a_file_goes_by_the_kernels_name(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0)
+    host.link("/dev/serial/by-id/usb-FTDI-if00-port0", "/dev/ttyUSB0")
+    assert of(host, resource("a.com/one", "/dev/serial/by-id/*"))[0] == {"/dev/ttyUSB0": ("a.com/one",)}
+
+
+def test_what_has_devices_lacks_none_whatever_else_is_known_of_it(host: FakeSysfs) -> None:
+    """A file by its kernel's name is offered, with a remark."""
+    host.dongle("1-1", 0)
+    host.link("/dev/serial/by-id/usb-FTDI-if00-port0", "/dev/ttyUSB0")
+    assert of(host, resource("a.com/one", "/dev/ttyUSB0"))[1] == {}
+    _, missing = of(host, resource("a.com/one", "/dev/ttyUSB7"), resource("b.com/two", "/dev/ttyUSB0"))
+    assert [*missing] == ["a.com/one"]

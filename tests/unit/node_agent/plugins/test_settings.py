@@ -162,6 +162,8 @@ def test_gpus_have_names_by_model() -> None:
         ({"nvml": {"modelResourceNames": {"*": "kubernetes.io/gpu"}}}, ["resourceName"]),
         ({"nvml": {"handOver": ["magic"]}}, ["handOver"]),
         ({"nvml": {"handOver": []}}, ["handOver"]),
+        ({"nvml": {"handOver": ["auto", "env"]}}, ["handOver: auto chooses by itself"]),
+        ({"nvml": {"exempt": ["a/b", "a/b/c"]}}, ["exempt[1]: 'a/b/c' must be"]),
         ({"nvml": {"cdiKind": "gpu"}}, ["cdiKind"]),
         ({"nvml": {"libraryDir": "lib:lib64"}}, ["libraryDir"]),
         ({"nvml": {"libraryDir": "/lib\0/nvidia"}}, ["libraryDir"]),

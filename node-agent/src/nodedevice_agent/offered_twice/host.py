@@ -36,7 +36,7 @@ class HostReader:
     """host_root: where the host's file tree is seen."""
 
     def __init__(self, host_root: str = "/") -> None:
-        self._root = host_root.rstrip("/")
+        self._root = host_root
         self._host = Host()
         self._files: CdiFiles = {}
         self._problems: frozenset[str] = frozenset()
@@ -93,7 +93,7 @@ def _nodes(file: CdiFile, own: Collection[CdiNode]) -> Iterator[Node]:
     # what all devices of a specification have is nobody's own
     everybodys = file.edits.device_nodes if len(file.devices) == 1 else ()
     for node in (*own, *everybodys):
-        kind = _TYPES.get(node.type, "")
+        kind = _TYPES.get(node.type)
         is_numbered = kind and node.major is not None and node.minor is not None
         if path := dev_path(node.host_path or node.path):
             yield Node(path, f"{kind}{node.major}:{node.minor}" if is_numbered else "")
@@ -123,8 +123,8 @@ def _node(path: str, root: str, before: Node | None) -> Node:
 def _kernels_name(device: str) -> str:
     """Of the file that the kernel makes for a device; "" where it makes none. device: in sysfs."""
     try:
-        with open(f"{device}/uevent", encoding="utf-8", errors="replace") as file:
-            lines = file.read(_MAX_UEVENT).splitlines()
+        with open(f"{device}/uevent", "rb") as file:
+            lines = os.fsdecode(file.read(_MAX_UEVENT)).splitlines()
     except OSError:
         return ""
     return next((f"/dev/{line.removeprefix(_NAME)}" for line in lines if line.startswith(_NAME)), "")

@@ -69,7 +69,7 @@ def kind_of(identity: str) -> str:
 def uuid_of(text: str) -> str | None:
     """Also of a share of it."""
     match = _UUID.fullmatch(text)
-    if match is None or set(match[2]) <= set("0-"):
+    if match is None or not match[2].strip("0-"):
         return None
     return f"{Kind.UUID}:{match[1]}{match[2]}{match[3] or ''}".lower()
 
@@ -83,7 +83,7 @@ def base_id(device_id: str) -> str:
 def named_uuid(text: str) -> str | None:
     """Of what its source calls a UUID, in whatever form."""
     text = text.strip()
-    is_none = len(text) < _SHORTEST_UUID or set(text) <= set("0-")
+    is_none = len(text) < _SHORTEST_UUID or not text.strip("0-")
     return uuid_of(text) or (None if is_none else f"{Kind.UUID}:{text.lower()}")
 
 
@@ -113,7 +113,7 @@ def dev_path(path: str) -> str:
     """From /dev on, wherever the host's is seen; "" for a path outside of it."""
     path = posixpath.normpath(path)
     _, dev, name = path.rpartition(_DEV)
-    return f"{dev}{name}" if dev and name else ""
+    return f"{dev}{name}" if dev else ""
 
 
 def node_identities(node: Node, *, is_only: bool = False) -> Iterator[str]:
@@ -162,7 +162,7 @@ def _by_form(identities: Collection[str], kind: Kind) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for identity in identities:
         if kind_of(identity) == kind:
-            form = "" if kind is Kind.PCI else _words(identity)
+            form = kind if kind is Kind.PCI else _words(identity)
             found.setdefault(form, set()).add(identity)
     return found
 

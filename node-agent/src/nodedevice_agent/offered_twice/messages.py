@@ -49,8 +49,8 @@ def _remedy(offer: Offer, finding: Finding) -> str:
     if bool(finding.held_here) != bool(finding.held_there):
         goes, drain = (other, False) if finding.held_here else (offer, False)
     else:
-        order = [(_FIRST_TO_GO.index(each.source), each.resource_name) for each in (offer, other)]
-        goes, drain = (offer if order[0] < order[1] else other), bool(finding.held_here)
+        goes = min(offer, other, key=lambda each: (_FIRST_TO_GO.index(each.source), each.resource_name))
+        drain = bool(finding.held_here)
     first = f"drain the pods that hold devices of {goes.resource_name}, then " if drain else ""
     return f"{first}{_switch_off(goes)}"
 

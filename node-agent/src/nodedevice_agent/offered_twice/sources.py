@@ -196,7 +196,7 @@ def _plainest(
         name = qualified.rpartition("/")[2].lower()
         if not name.endswith(endings) or isinstance(value, bool):
             continue
-        before = min((name.removesuffix(ending) for ending in endings if name.endswith(ending)), key=len)
+        before = next(name.removesuffix(ending) for ending in endings if name.endswith(ending))
         text = value if isinstance(value, str) else f"{value:04x}"
         if is_one(text) and not _ANOTHERS.search(before):
             found.setdefault(before, []).append(text)

@@ -86,7 +86,7 @@ class OfferedTwice:
         # by resource, of lists that are the same still
         self._lists: dict[tuple[str, bool], _List] = {}
         self._pools: dict[str, tuple[object, Mapping[str, tuple[str, ...]]]] = {}
-        self._answers: dict[tuple[int, AllocationKey], tuple[Allocation, list[Held]]] = {}
+        self._answers: dict[AllocationKey, tuple[Allocation, list[Held]]] = {}
 
     def changed(self) -> None:
         """A source may offer something else, or pods may hold something else."""
@@ -129,19 +129,22 @@ class OfferedTwice:
             self._lists, self._pools, self._answers = {}, {}, {}
             return {}
         held = await in_steps(self._held({id(manager): manager for manager, _, _ in managed}.values()))
-        lists = [(id(manager), await self._list(resource, is_kubelets)) for manager, resource, is_kubelets in managed]
-        self._lists = {each.key: each for _, each in lists}
+        lists = [
+            (id(manager), resource, await self._list(resource, is_kubelets))
+            for manager, resource, is_kubelets in managed
+        ]
+        self._lists = {each.key: each for _, _, each in lists}
         self._pools = {each.resource_name: await self._pool(each) for each in pools}
         of_containers = list(chain.from_iterable(held.values()))
-        paths = {path for _, each in lists for path in each.paths}.union(*(each.paths for each in of_containers))
+        paths = {path for _, _, each in lists for path in each.paths}.union(*(each.paths for each in of_containers))
         cdi = {name for each in of_containers for name in each.cdi}
         cdi |= {name for each in pools for names in each.cdi.values() for name in names}
         host = await self._host.read(paths, cdi)
         offers = []
-        for manager, each in lists:
+        for manager, resource, each in lists:
             known = await each.known(host)
-            of_resource = held.get((manager, each.resource.name), ())
-            offers.append(offer_of(each.resource, each.source, host, known, of_resource))
+            of_resource = held.get((manager, resource.name), ())
+            offers.append(offer_of(resource, each.source, host, known, of_resource))
         offers += [offer_of_pool(each, host, self._pools[each.resource_name][1]) for each in pools]
         return await in_steps(find(offers, self._shared))
 
@@ -152,7 +155,7 @@ class OfferedTwice:
             return before
         devices = resource.devices
         paths = await in_steps(paths_of(devices.values(), source))
-        return _List((resource.name, is_kubelets), resource, source, devices, paths)
+        return _List((resource.name, is_kubelets), source, devices, paths)
 
     async def _pool(self, found: PoolOffer) -> tuple[object, Mapping[str, tuple[str, ...]]]:
         """Identities by device, and of which devices they are."""
@@ -165,15 +168,14 @@ class OfferedTwice:
     def _held(self, managers: Iterable[DeviceManager]) -> Generator[None, None, dict[tuple[int, str], list[Held]]]:
         """By device manager and resource. A response is decoded once."""
         found: dict[tuple[int, str], list[Held]] = {}
-        answers: dict[tuple[int, AllocationKey], tuple[Allocation, list[Held]]] = {}
+        answers: dict[AllocationKey, tuple[Allocation, list[Held]]] = {}
         for manager in managers:
             for allocation in list(manager.book):
-                key = id(manager), allocation.key
-                before = self._answers.get(key)
+                before = self._answers.get(allocation.key)
                 if before is None or before[0] != allocation:
                     decoded = allocation if allocation.edits is not None else with_edits_of(allocation)
                     before = allocation, held_of([decoded])
-                answers[key] = before
+                answers[allocation.key] = before
                 found.setdefault((id(manager), allocation.resource_name), []).extend(before[1])
                 yield
         self._answers = answers
@@ -207,7 +209,6 @@ class _List(Struct):
     """What is known of a list of devices, as long as it is that object. paths: files whose numbers have to be known."""
 
     key: tuple[str, bool]
-    resource: Resource
     source: Source
     devices: Mapping[str, Device]
     paths: tuple[str, ...]

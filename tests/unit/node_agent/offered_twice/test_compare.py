@@ -109,6 +109,10 @@ NOT_ONE: dict[str, Sequence[Offer]] = {
         offer(Source.KUBELET, [Raw(UUID)], files=[((UUID,), [NVIDIA0, ADAPTER])]),
         offer(Source.DRA, [Raw("nic", {BUS: PCI})], files=[(("nic",), [ADAPTER])]),
     ),
+    "an adapter of which nothing but its path is known, and a GPU with its files": (
+        offer(Source.KUBELET, [Raw(UUID)], files=[((UUID,), [NVIDIA0, Node("/dev/infiniband/uverbs0")])]),
+        offer(Source.DRA, [Raw("nic", {BUS: PCI})], files=[(("nic",), [ADAPTER])]),
+    ),
     "two GPUs, and a file of both": (
         offer(Source.KUBELET, [Raw(UUID)], files=[((UUID,), [NVIDIA0])]),
         offer(Source.DRA, [Raw("g", {"g/uuid": UUID.replace("0", "1")})], files=[(("g",), [NVIDIA0])]),
@@ -304,3 +308,43 @@ def test_bounds_of_what_is_compared_and_remembered(monkeypatch: pytest.MonkeyPat
     both = [((each,), [TTY, FUSE]) for each in "ab"]
     assert not findings(offer(Source.KUBELET, files=both), driver, shared=shared)
     assert [len(files) for files in shared.values()] == [1, 0]
+
+
+@pytest.mark.parametrize("there", [("x",), ("x", "y")])
+def test_where_an_id_says_which_one_it_is_a_file_of_several_says_nothing_more(there: tuple[str, ...]) -> None:
+    kubelets = offer(Source.KUBELET, [Raw(UUID)], files=[((UUID, "other"), [TTY])])
+    driver = offer(Source.DRA, [Raw("x", {"x/uuid": UUID})], files=[(there, [TTY])])
+    assert pairs(kubelets, driver) == {
+        frozenset({(kubelets.resource_name, (UUID,)), (driver.resource_name, ("x",))}),
+    }
+
+
+def test_a_source_whose_device_no_pod_can_get_hides_no_other() -> None:
+    kubelets, ours = offer(Source.KUBELET, [Raw(UUID)]), offer(Source.BUILT_IN, [Raw("x", tokens=(UUID,))])
+    driver = offer(Source.DRA, [Raw("a", {"x/uuid": UUID})], out=["a"])
+    assert pairs(kubelets, driver, ours) == {
+        frozenset({(kubelets.resource_name, (UUID,)), (ours.resource_name, ("x",))})
+    }
+
+
+@pytest.mark.parametrize(
+    ("vendors", "others"),
+    [
+        ("abcdefgh", "abcdefg"),
+        ("abcdefghi", "ab"),
+        ("aabcdefgh", "ab"),
+    ],
+)
+def test_up_to_eight_sources_are_all_compared_and_more_with_the_first_ones(vendors: str, others: str) -> None:
+    """The first one, and the first of another program."""
+    names = [f"{vendor}.example.com/gpu{number}" for number, vendor in enumerate(vendors)]
+    found = findings(*(offer(Source.KUBELET, [Raw(UUID)], name=name) for name in names))
+    assert [finding.other.resource_name for finding in found[names[-1]]] == [
+        names[vendors.index(vendor)] for vendor in others
+    ]
+
+
+def test_what_has_the_longest_list_is_not_copied() -> None:
+    everything = offer(Source.KUBELET, [Raw(_uuid(n)) for n in range(1, 1001)])
+    one = offer(Source.DRA, [Raw("g", {"x/uuid": _uuid(7)})])
+    assert sum(1 for _ in find([everything, one], {})) <= 2 * 1000 + 10

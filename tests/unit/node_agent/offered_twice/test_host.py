@@ -2,9 +2,11 @@
 
 import json
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +67,10 @@ def test_a_device_file_has_its_number_and_a_link_where_it_leads(tmp_path: Path) 
         pytest.param("virtual/block/loop0", "DEVNAME=loop0\n", True, False, id="one of several"),
         pytest.param("virtual/misc/y", "", True, False, id="the kernel makes no file"),
         pytest.param("virtual/misc/y", None, True, False, id="nothing is said"),
+        pytest.param("virtual/misc/x", "OF=\udcff\nDEVNAME=x\n", False, False, id="octets that are no text"),
+        pytest.param(
+            "virtual/misc/y", f"OF={5000 * 'y'}\nDEVNAME=x\n", True, False, id="longer than any of the kernel"
+        ),
         pytest.param("", None, True, False, id="not in sysfs"),
     ],
 )
@@ -77,7 +83,7 @@ def test_what_is_behind_a_file(tmp_path: Path, place: str, uevent: str | None, i
         (tmp_path / "sys/dev/char").mkdir(parents=True)
         (tmp_path / "sys/dev/char/1:3").symlink_to(device)
         if uevent is not None:
-            (device / "uevent").write_text(uevent.replace("=x", "=null"))
+            (device / "uevent").write_bytes(os.fsencode(uevent.replace("=x", "=null")))
     found, _, _ = read_host(["/dev/x"], (), {}, str(tmp_path))
     [node] = found.named(["/dev/x"])
     assert replace(node, inode=None) == Node("/dev/x", "c1:3", "/dev/null", is_own, is_copy)
@@ -98,6 +104,31 @@ def test_a_file_is_followed_again_only_when_it_is_another(tmp_path: Path, monkey
     assert other.nodes["/dev/x"].number == "c1:5"
 
 
+def test_a_disk_is_a_block_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimpleNamespace(st_mode=stat.S_IFBLK | 0o660, st_rdev=os.makedev(8, 1), st_dev=1, st_ino=2)
+    device = tmp_path / "sys/devices/virtual/block/dm"
+    device.mkdir(parents=True)
+    (device / "uevent").write_text("DEVNAME=dm\n")
+    (tmp_path / "sys/dev/block").mkdir(parents=True)
+    (tmp_path / "sys/dev/block/8:1").symlink_to(device)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", lambda path: disk)
+        found, _, _ = read_host(["/dev/dm"], (), {}, str(tmp_path))
+    assert found.named(["/dev/dm"]) == (Node("/dev/dm", "b8:1", "/dev/dm", inode=(1, 2, os.makedev(8, 1))),)
+
+
+async def test_a_reader_knows_the_files_that_it_has_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/x").symlink_to("/dev/null")
+    reader, followed = HostReader(str(tmp_path)), list[str]()
+    first = await reader.read(["/dev/x"], ())
+    assert first.nodes["/dev/x"].number == "c1:3"
+    realpath = os.path.realpath
+    monkeypatch.setattr(os.path, "realpath", lambda path: followed.append(path) or realpath(path))
+    assert await reader.read(["/dev/x"], ()) == first
+    assert not followed
+
+
 @pytest.mark.parametrize(
     ("text", "nodes"),
     [
@@ -107,6 +138,8 @@ def test_a_file_is_followed_again_only_when_it_is_another(tmp_path: Path, monkey
             spec({"path": "/dev/x1", "type": "c", "major": 195, "minor": 0}), [Node("/dev/x1", "c195:0")], id="number"
         ),
         pytest.param(spec({"path": "/dev/x1", "type": "p", "major": 1, "minor": 0}), [Node("/dev/x1")], id="a pipe"),
+        pytest.param(spec({"path": "/dev/x1", "type": "c"}), [Node("/dev/x1")], id="no number"),
+        pytest.param(spec({"path": "/dev/x1", "type": "c", "major": 1}), [Node("/dev/x1")], id="half a number"),
         pytest.param(spec({"path": "/srv/x1"}), [], id="outside of /dev"),
         pytest.param(spec(everybodys=({"path": "/dev/x1"},)), [Node("/dev/x1")], id="of the only device"),
         pytest.param(spec(everybodys=({"path": "/dev/x1"},), more=("b",)), [], id="of all devices"),
@@ -145,13 +178,29 @@ def test_deep_yaml_links_and_pipes_cost_no_other(tmp_path: Path) -> None:
     assert all(len(problem) < 1000 for problem in problems)
 
 
+@pytest.mark.parametrize("more", [[], ["nonsense"]], ids=["alone", "beside a name that is none"])
 def test_of_too_many_files_those_of_the_wanted_vendors_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
 ) -> None:
     monkeypatch.setattr(cdi_files, "MAX_FILES", 1)
     specify(tmp_path, spec({"path": "/dev/x1"}))
     specify(tmp_path, spec({"path": "/dev/x2"}), "another.json")
-    assert of_cdi(tmp_path) == (Node("/dev/x1"),)
+    found, _, _ = read_host((), [NAME, *more], {}, str(tmp_path))
+    assert found.of_cdi([NAME]) == (Node("/dev/x1"),)
+
+
+def test_a_device_name_begins_after_the_first_equals_sign(tmp_path: Path) -> None:
+    """As a container runtime cuts it."""
+    specify(tmp_path, spec({"path": "/dev/x1"}).replace('"a"', '"a=b"'))
+    found, _, _ = read_host((), [f"{NAME}=b"], {}, str(tmp_path))
+    assert found.of_cdi([f"{NAME}=b"]) == (Node("/dev/x1"),)
+
+
+def test_without_a_cdi_device_no_specification_is_read(tmp_path: Path) -> None:
+    specify(tmp_path, spec({"path": "/dev/x1"}))
+    specify(tmp_path, "{", "bad.json")
+    _, files, problems = read_host(["/dev/x1"], (), {}, str(tmp_path))
+    assert (files, problems) == ({}, frozenset())
 
 
 async def test_a_specification_is_read_again_only_when_it_changes(

@@ -165,6 +165,7 @@ def test_an_instance_is_its_own_uuid_alone() -> None:
         ([f"uuid:gpu-{HEX}"], [f"uuid:gpu-1{HEX[1:]}"], True),
         ([f"uuid:gpu-{HEX}"], [f"uuid:1{HEX[1:]}"], False),
         ([f"uuid:gpu-{HEX}"], ["uuid:0x12345678"], False),
+        ([f"uuid:gpu-{HEX}"], [f"uuid:rack:gpu-1{HEX[1:]}"], False),
         ([f"uuid:gpu-{HEX}", "pci:a"], [f"uuid:gpu-{HEX}", "pci:b"], True),
     ],
 )
@@ -189,6 +190,7 @@ def test_two_devices_that_say_that_they_are_different(one: list[str], other: lis
         ({"serial": "A5", "vendor": "0403"}, ["serial:0403:a5"]),
         ({"serialNumber": "A5", "idVendor": 0x403}, ["serial:0403:a5"]),
         ({"serialNo": "A5", "vendorID": "0x0403", "vendorName": "FTDI"}, ["serial:0403:a5", "serial:ftdi:a5"]),
+        ({"abSerial": "A5", "zSerialNumber": "B6", "vendor": "0403"}, ["serial:0403:b6"]),
         ({"serial": "A5"}, []),
         ({"vendor": "0403"}, []),
         ({"hostSerial": "A5", "vendor": "0403"}, []),

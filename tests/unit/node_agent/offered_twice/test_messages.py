@@ -68,14 +68,23 @@ def _uuid(number: int) -> str:
     return f"GPU-{number:08x}-0000-4000-8000-{number:012x}"
 
 
+def test_of_two_of_one_kind_the_first_by_name_goes_on_both_sides() -> None:
+    texts = said(*(offer(Source.KUBELET, [Raw(UUID)], name=f"{vendor}.example.com/gpu") for vendor in "ba"))
+    assert {who_goes(text) for text in texts.values()} == {"a.example.com/gpu"}
+
+
 def test_few_devices_are_named_and_the_rest_counted() -> None:
     ids = [_uuid(n) for n in range(1, 6)]
     offers = [offer(Source.KUBELET, [Raw(i) for i in ids]), offer(Source.PLUGIN, [Raw(i) for i in ids], held=ids[:2])]
-    text = said(*offers)[offers[0].resource_name]
+    texts = said(*offers)
+    text = texts[offers[0].resource_name]
     assert text.startswith(
         f"5 devices are offered by {offers[1].resource_name} (served by nodedevice), too, and can be given"
     )
     assert f"{ids[0]}, {ids[1]}, {ids[2]} and 2 more; pods hold 0 of them here and 2 there; stop" in text
+    assert texts[offers[1].resource_name].startswith(
+        f"5 devices are offered by {offers[0].resource_name} (served by the kubelet), too, and can be given"
+    )
 
 
 def test_no_rest_is_no_rest() -> None:
@@ -93,7 +102,7 @@ def test_few_other_resources_are_named_and_the_message_is_bounded() -> None:
     texts = said(*offers)
     assert all(text for text in texts.values())
     assert max(map(len, texts.values())) <= MAX_MESSAGE
-    assert re.search(r"; and \d+ more resources offer some of its devices$", max(texts.values(), key=len))
+    assert max(texts.values(), key=len).endswith("; and 8 more resources offer some of its devices")
 
 
 def test_more_than_a_nodedevice_can_list_are_not_counted() -> None:

@@ -1,12 +1,24 @@
 """What device managers and pools offer, in one form: who answers for it, and what of the host is known."""
 
-from collections.abc import Generator
-from typing import TypeVar
+from collections.abc import Collection, Generator, Mapping
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.offered_twice.identities import Node
-from nodedevice_agent.offered_twice.offers import MOST_PATHS, Held, Host, known_of, offer_of, paths_of, program_of
+from nodedevice_agent.offered_twice.offers import (
+    MOST_PATHS,
+    Held,
+    Host,
+    PoolOffer,
+    known_of,
+    offer_of,
+    offer_of_pool,
+    paths_of,
+    program_of,
+)
 from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
@@ -109,3 +121,51 @@ def test_which_devices_pods_can_get_or_have() -> None:
     # one that is held is offered, whatever its health
     scenario.lists([Device("a", healthy=False)])
     assert found.is_offered("a")
+    # ... or whether it is listed
+    scenario.lists([])
+    assert found.is_held("a")
+
+
+def test_what_several_containers_may_have_is_not_known_by_a_file_of_the_kernel() -> None:
+    fuse = Device("fuse", identity=("c10:229", "/devices/virtual/misc/fuse"))
+    assert _made(known_of([fuse], Source.BUILT_IN, HOST)) == {"fuse": ("file:c10:229",)}
+    assert _made(known_of([replace(fuse, is_shared=True)], Source.BUILT_IN, HOST)) == {}
+
+
+@pytest.mark.parametrize("device_id", ["some-name", "pool/dev/a1", "/srv/a1"])
+def test_an_id_that_is_no_path_below_dev_names_no_file(device_id: str) -> None:
+    assert _paths(Source.PLUGIN, Device(device_id)) == ()
+    assert _made(known_of([Device(device_id)], Source.PLUGIN, HOST)) == {}
+
+
+DRIVER = "gpu.vendor.example"
+
+
+def _pool(*names: str, held: Collection[str] = (), cdi: Mapping[str, tuple[str, ...]] | None = None) -> PoolOffer:
+    """Of a driver that says nothing of its devices but which CDI devices they are."""
+    pool: Any = SimpleNamespace(driver=DRIVER, devices=dict.fromkeys(names, SimpleNamespace(attributes={}, taints=())))
+    return PoolOffer(f"{DRIVER}/devices", pool, held, cdi or {})
+
+
+def test_the_files_of_a_drivers_device_say_what_it_is() -> None:
+    """But for those of instances of a GPU."""
+    found = _pool("a", "b", cdi={"a": ("v/c=a",)})
+    expected = identities_of(Source.DRA, Raw(nodes=(TTY,)), is_of_all=False)
+    assert offer_of_pool(found, HOST, {}).held == [(("a",), expected)]
+    assert offer_of_pool(found, Host(), {}).held == []
+    [instance] = identities_of(Source.KUBELET, Raw(f"MIG-{UUID.removeprefix('GPU-')}"))
+    assert offer_of_pool(found, HOST, {"a": (instance,)}).held == []
+
+
+@pytest.mark.parametrize(("names", "identities"), [(["a"], ("file:/dev/widget",)), (["a", "b"], ())])
+def test_a_file_without_a_number_is_that_of_a_pools_only_device(names: list[str], identities: tuple[str, ...]) -> None:
+    host = Host({}, {"v/c=a": (Node("/dev/widget"),)})
+    assert offer_of_pool(_pool(*names, cdi={"a": ("v/c=a",)}), host, {}).held == [(("a",), identities)]
+
+
+def test_a_pools_device_is_offered_while_it_is_there_or_held() -> None:
+    found = offer_of_pool(_pool("a", held=("gone",)), HOST, {})
+    ids = ("a", "gone", "unknown")
+    assert [device_id for device_id in ids if found.is_offered(device_id)] == ["a", "gone"]
+    assert [device_id for device_id in ids if found.is_held(device_id)] == ["gone"]
+    assert (found.resource_name, found.driver) == (f"{DRIVER}/devices", DRIVER)

@@ -273,10 +273,10 @@ class PluginConnection:
         began = loop.time()
         try:
             return await _method(self._channel, call, service)(request, timeout=seconds)
-        except grpc.RpcError as exc:
+        except grpc.aio.AioRpcError as exc:
             # a plugin may answer with this very code, as what it asked in turn was late
             is_late = loop.time() - began >= seconds * _LATE_SHARE
-            if is_late and getattr(exc, "code", lambda: None)() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            if is_late and exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise TimeoutError(rpc_error_text(exc)) from exc
             raise
 

@@ -26,7 +26,7 @@ class HeldLists:
     async def hold(self, endpoint: int, resource_name: str, octets: bytes) -> bool:
         """In place of the connection's list before it. Returns whether there is room."""
         self.drop(endpoint)
-        packed = await in_thread_if(len(octets) > _MAX_BYTES_IN_LOOP, partial(zlib.compress, octets, 1))
+        packed = await in_thread_if(len(octets) > _MAX_BYTES_IN_LOOP, partial(zlib.compress, octets, zlib.Z_BEST_SPEED))
         domain = domain_of(resource_name)
         in_all = sum(len(other) for _, other in self._held.values())
         of_domain = sum(len(other) for its, other in self._held.values() if its == domain)

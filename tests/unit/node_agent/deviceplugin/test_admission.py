@@ -11,11 +11,12 @@ import pytest
 from nodedevice_agent.devicemanager import places, registration
 from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_NAME
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.hosted_manager import HostedManager, hosted
-from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 from tests.fakes.polling import until
 from tests.unit.node_agent.deviceplugin.conftest import Start
 
@@ -56,12 +57,15 @@ async def test_one_name_more_is_refused_without_being_dialled(manager: HostedMan
 async def test_a_domain_with_fewer_names_gets_the_place_of_the_newest(
     manager: HostedManager, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
+    given_up: list[tuple[list[str], str]] = []
+    manager.manager.places.displace_others = lambda names, by: given_up.append(([*names], by))
     found = await fill(manager, start)
     new = await start(f"{FEW}/new")
     await new.register()
     await manager.until(lambda: manager.available(new.resource_name) == 1)
     loser = found[-1]
     await loser.wait_for_streams(0)
+    assert given_up == [([loser.resource_name], new.resource_name)]
     resource = manager.manager.resources[loser.resource_name]
     assert (resource.state, resource.lost_to) == (EndpointState.GONE, new.resource_name)
     assert [plugin.streams for plugin in found[:-1]] == [1, 1, 1]
@@ -75,6 +79,53 @@ async def test_a_domain_with_fewer_names_gets_the_place_of_the_newest(
     assert manager.manager.forget(loser.resource_name)
     with pytest.raises(grpc.aio.AioRpcError, match=f"{FEW}/new has its place"):
         await loser.register()
+
+
+async def test_a_name_that_somebody_else_serves_gives_its_place_up(manager: HostedManager, start: Start) -> None:
+    of_node = manager.manager.places
+    of_node.others = lambda: dict.fromkeys((f"{MANY}/r{number}" for number in range(4)), False)
+    given_up: list[tuple[list[str], str]] = []
+    of_node.displace_others = lambda names, by: given_up.append(([*names], by))
+    new = await start(f"{FEW}/new")
+    await new.register()
+    await manager.until(lambda: manager.available(new.resource_name) == 1)
+    assert given_up == [([f"{MANY}/r3"], new.resource_name)]
+
+
+async def test_one_that_answers_when_its_place_is_another_ones_is_refused_and_closed(
+    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(manager, start)
+    opened: dict[Path, grpc.aio.Channel] = {}
+    real = plugin_connection.open_channel
+
+    def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
+        opened[socket] = real(socket, max_message_bytes)
+        return opened[socket]
+
+    monkeypatch.setattr(plugin_connection, "open_channel", open_channel)
+    late, new = await start(f"{FEW}/late"), await start("other.example.com/new")
+    gate = late.knobs.options_gate = asyncio.Event()
+    registering = asyncio.create_task(late.register())
+    await late.wait_for_calls("GetDevicePluginOptions")
+    await new.register()
+    gate.set()
+    with pytest.raises(grpc.aio.AioRpcError, match="this node has 5 resource names"):
+        await registering
+    assert late.resource_name not in manager.manager.resources
+    assert opened[late.socket_path].get_state() is grpc.ChannelConnectivity.SHUTDOWN
+
+
+async def test_plugins_that_have_failed_keep_no_others_out(
+    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "MAX_OPENING", 2)
+    odd = await start(f"{FEW}/odd")
+    odd.knobs.options_error = RpcFailure()
+    for _ in range(3):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await odd.register()
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
 async def test_a_plugin_that_hangs_takes_nobodys_place(

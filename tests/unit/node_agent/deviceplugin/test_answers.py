@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
 import pytest
+from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import snapshot
@@ -17,6 +19,7 @@ from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
+from prometheus_client import REGISTRY
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
@@ -93,6 +96,38 @@ async def test_while_another_call_is_under_way_it_is_not_asked(plugin: Plugin) -
 
 
 @virtual_time
+async def test_while_one_of_several_calls_is_under_way_it_is_not_asked(plugin: Plugin) -> None:
+    plugin.takes = 200.0
+    long = asyncio.create_task(plugin.call(seconds=300.0))
+    await asyncio.sleep(1)
+    plugin.takes = 1.0
+    await plugin.call()
+    await asyncio.sleep(150)
+    assert plugin.asked == 0
+    await long
+    await asyncio.sleep(2 * ASK_EVERY_SECONDS)
+    assert plugin.asked > 0
+
+
+@pytest.mark.parametrize(
+    ("end", "is_silent"),
+    [
+        pytest.param(None, False, id="a response"),
+        pytest.param(ValueError, False, id="an error"),
+        pytest.param(asyncio.CancelledError, True, id="none: it was given up"),
+    ],
+)
+async def test_what_ends_a_row_of_misses(end: type[BaseException] | None, is_silent: bool) -> None:
+    answers = Answers()
+    answers.missed()
+    with suppress(ValueError, asyncio.CancelledError), answers.during():
+        if end is not None:
+            raise end
+    answers.missed()
+    assert answers.is_silent is is_silent
+
+
+@virtual_time
 async def test_calls_that_have_no_answer_in_their_own_time_count(plugin: Plugin) -> None:
     plugin.takes = 1000.0
     for _ in range(2):
@@ -103,7 +138,7 @@ async def test_calls_that_have_no_answer_in_their_own_time_count(plugin: Plugin)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "beats", "counts"),
+    ("due", "beats", "counts"),
     [
         pytest.param(4.0, 0, False, id="not once"),
         pytest.param(3.9, 1, True, id="half of the time, but for one beat"),
@@ -113,14 +148,18 @@ async def test_calls_that_have_no_answer_in_their_own_time_count(plugin: Plugin)
     ],
 )
 @virtual_time
-async def test_a_call_counts_if_this_process_ran_half_of_the_time(seconds: float, beats: int, counts: bool) -> None:
+async def test_a_call_counts_if_this_process_ran_half_of_the_time(
+    due: float, beats: int, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a beat is. due: how many beats the call takes."""
+    monkeypatch.setattr(module, "_BEAT_SECONDS", 2.0)
     answers = Answers()
     call = answers.during()
     call.__enter__()
     await asyncio.sleep(beats * module._BEAT_SECONDS + 0.5)
     # no more from now on
     call._timer.cancel()
-    await asyncio.sleep(seconds - beats * module._BEAT_SECONDS - 0.5)
+    await asyncio.sleep((due - beats) * module._BEAT_SECONDS - 0.5)
     call.__exit__(TimeoutError, TimeoutError(), None)
     assert answers._misses == counts
 
@@ -201,6 +240,8 @@ async def test_its_devices_are_unhealthy_and_calls_are_refused_until_it_answers(
     with pytest.raises(PluginFailed, match="does not answer"):
         await connection.pre_start(("d0",))
     assert good.calls_of("Allocate") == good.calls_of("PreStartContainer") == []
+    # a name whose object is not watched any more has no series left
+    metrics.forget(GOOD)
     # what it lists meanwhile counts afterwards
     await good.update({"d0": FakeDevice(), "d1": FakeDevice(healthy=False), "d2": FakeDevice()})
     await until(lambda: len(connection.last.devices) == 3)
@@ -209,6 +250,7 @@ async def test_its_devices_are_unhealthy_and_calls_are_refused_until_it_answers(
     await until(lambda: bool(good.calls_of("Allocate")))
     await manager.until(lambda: manager.available(GOOD) == 1)
     assert list(manager.host._connections.values()) == [connection], "it never had to register again"
+    assert REGISTRY.get_sample_value("nodedevice_agent_allocate_failures_total", {"resource_name": GOOD}) == 0
     messages = [record.message for record in caplog.records if "answer" in record.message]
     assert messages[0].startswith("device plugin does not answer")
 

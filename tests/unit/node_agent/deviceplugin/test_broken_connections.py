@@ -1,6 +1,8 @@
 """A connection that breaks while its plugin serves on: some plugins register once in their life."""
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from nodedevice_agent.deviceplugin import host
 from nodedevice_agent.deviceplugin.connection import is_broken
 from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.lib import filesystem
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
@@ -129,6 +132,24 @@ async def test_it_is_dialled_until_it_answers(
     assert (vars(failed)["task"], vars(failed)["resource_name"]) == ("plugin connection", NAME)
 
 
+async def test_one_of_which_nobody_knows_whether_it_serves_is_dialled(
+    manager: HostedManager, plugin: FakePlugin, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where this process has no free descriptor for a while."""
+    refusals = [OSError(errno.EMFILE, os.strerror(errno.EMFILE)) for _ in range(3)]
+
+    def is_served(path: Path) -> bool:
+        if refusals:
+            raise refusals.pop()
+        return filesystem.is_served(path)
+
+    monkeypatch.setattr(host, "is_served", is_served)
+    line.cut()
+    await manager.until(lambda: manager.available(NAME) == 0)
+    await manager.until(lambda: manager.available(NAME) == 1)
+    assert refusals == []
+
+
 async def test_one_that_serves_no_more_is_not(manager: HostedManager, plugin: FakePlugin, line: Line) -> None:
     await line.stop()
     await manager.until(lambda: manager.available(NAME) == 0)
@@ -148,12 +169,12 @@ async def test_one_that_has_registered_meanwhile_is_not(
     assert len(plugin.calls_of("ListAndWatch")) == 2
 
 
-@pytest.mark.parametrize("code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED])
+@pytest.mark.parametrize("code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED, None])
 async def test_a_stream_that_the_plugin_ends_is_its_end(
-    manager: HostedManager, plugin: FakePlugin, line: Line, code: grpc.StatusCode
+    manager: HostedManager, plugin: FakePlugin, line: Line, code: grpc.StatusCode | None
 ) -> None:
     """As with the kubelet: it registers when it wants to serve again."""
-    plugin.knobs.stream_end, plugin.knobs.stream_error = "after_first", RpcFailure(code)
+    plugin.knobs.stream_end, plugin.knobs.stream_error = "after_first", RpcFailure(code) if code else None
     await plugin.end_streams()
     await until(lambda: not manager.host._sockets)
     assert len(plugin.calls_of("ListAndWatch")) == 1

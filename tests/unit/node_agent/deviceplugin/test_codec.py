@@ -186,6 +186,12 @@ def test_rules_for_parts_encoded_and_decoded(percent: int | None) -> None:
     assert device_list(listed).part_rules == rules
 
 
+@pytest.mark.parametrize("devices", [[], [PluginDevice("a-0", parent="a")]], ids=["none yet", "one"])
+def test_rules_for_parts_are_those_of_a_list_of_parts(devices: list[PluginDevice]) -> None:
+    rules = parts.PartRules(parts.Placement.DISTINCT_PARENTS)
+    assert device_list(list_to_wire(devices, part_rules=rules).SerializeToString()).part_rules == rules
+
+
 @pytest.mark.parametrize("percent", [-1, 101, 2**31 - 1])
 def test_a_list_whose_percent_for_parts_is_none_is_refused(percent: int) -> None:
     rules = DeviceListDetails(parts=PartRules(sm_percent=percent)).SerializeToString()

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, NO_DEVICES, Device, ListedDevices
@@ -11,11 +13,14 @@ from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin.connection import MAX_MESSAGE_BYTES
 from nodedevice_agent.deviceplugin.connection import PluginConnection as Connection
 from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
+from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.threads import in_thread
 
 from tests.fakes.plugin import FakeDevice, FakePlugin, StreamEnd
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
+from tests.robustness.fuzz.raw_plugin import RawPlugin
 from tests.unit.node_agent.deviceplugin.one_plugin import FAILURE, RESOURCE, device_lists, first_list
 from tests.unit.node_agent.deviceplugin.one_plugin import connection as connection
 from tests.unit.node_agent.deviceplugin.one_plugin import plugin as plugin
@@ -32,6 +37,39 @@ async def test_of_a_short_list_nobody_asks_whether_there_is_room(
     monkeypatch.setattr(codec, "device_list", lambda octets, known, *, is_built_in, most: found.append(most))
     await list_decoding.decoded_list(bytes(octets), NO_DEVICES, asyncio.Lock(), lambda: 7, is_built_in=False)
     assert found == [7 if asks else MAX_DEVICES]
+
+
+@pytest.mark.parametrize(("octets", "is_in_loop"), [(32 * 1024, True), (32 * 1024 + 1, False)])
+async def test_a_list_is_decoded_in_a_thread_from_a_length_on(
+    octets: int, is_in_loop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[threading.Thread] = []
+    monkeypatch.setattr(codec, "device_list", lambda *_, **__: readers.append(threading.current_thread()))
+    await list_decoding.decoded_list(bytes(octets), NO_DEVICES, asyncio.Lock(), is_built_in=False)
+    assert [reader is threading.main_thread() for reader in readers] == [is_in_loop]
+
+
+@pytest.mark.parametrize(("most", "count"), [(2000, 2000), (1999, 0)])
+async def test_a_long_list_is_made_where_there_is_room_for_it(most: int, count: int) -> None:
+    devices = [PluginDevice(f"device-{number:032}", identity=(f"c1:{number}",)) for number in range(2000)]
+    octets = list_to_wire(devices).SerializeToString()
+    found = await list_decoding.decoded_list(octets, NO_DEVICES, asyncio.Lock(), lambda: most, is_built_in=True)
+    assert (len(found.ids), found.is_refused, found.has_identities) == (count, count == 0, count > 0)
+
+
+@virtual_time
+async def test_long_lists_leave_the_loop_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whatever plugins send would keep the container runtime waiting."""
+
+    async def takes_a_while(_: object) -> ListedDevices:
+        await later(0.3)
+        return NO_DEVICES
+
+    monkeypatch.setattr(list_decoding, "in_thread", takes_a_while)
+    loop, turn, octets = asyncio.get_running_loop(), asyncio.Lock(), bytes(100_000)
+    began = loop.time()
+    await asyncio.gather(*(list_decoding.decoded_list(octets, NO_DEVICES, turn, is_built_in=False) for _ in range(3)))
+    assert loop.time() - began == pytest.approx(3 * (0.3 + 0.3))
 
 
 class TestDeviceLists:
@@ -143,9 +181,32 @@ class TestDeviceLists:
                     break
         # those on the way are few: the plugin waits
         assert plugin.lists_sent - read <= 200
-        assert [record.levelname for record in caplog.records if "too many device lists" in record.message] == [
-            "WARNING"
-        ]
+        (line,) = (vars(record) for record in caplog.records if "too many device lists" in record.message)
+        assert (line["levelname"], line["resource_name"]) == ("WARNING", RESOURCE)
+
+    async def test_an_invalid_message_fails_that_plugin(self, tmp_path: Path) -> None:
+        plugin = RawPlugin(tmp_path / "raw.sock")
+        plugin.answers["ListAndWatch"] = [b"\xff"]
+        await plugin.start()
+        async with aclosing(await Connection.open(RESOURCE, plugin.socket)) as connection:
+            failed = rf"^ListAndWatch of .*{RESOURCE} failed: the response is not a message of the device plugin API"
+            with pytest.raises(PluginFailed, match=failed):
+                await first_list(connection)
+        await plugin.stop()
+
+    async def test_their_bytes_are_not_kept(self, plugin: FakePlugin, connection: Connection) -> None:
+        """Of the longest lists of many plugins they would fill the memory."""
+        async with device_lists(connection) as lists:
+            await anext(lists)
+            assert connection.octets
+            following = asyncio.ensure_future(anext(lists))
+            # until it waits for the next list
+            await asyncio.sleep(0)
+            assert connection.octets == b""
+            await plugin.resend()
+            await following
+            await connection.aclose()
+            assert connection.octets == b""
 
     async def test_a_message_over_the_limit_fails_that_plugin(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID="x" * MAX_MESSAGE_BYTES, health="Healthy")]
@@ -155,7 +216,8 @@ class TestDeviceLists:
     async def test_devices_over_the_limit_are_not_decoded(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID=str(number)) for number in range(MAX_DEVICES + 10)]
         listed = await first_list(connection)
-        assert (len(listed.devices), listed.is_refused) == (0, True)
+        # read as far as that shows
+        assert (len(listed.devices), listed.is_refused, listed.size.devices) == (0, True, MAX_DEVICES + 1)
 
     @pytest.mark.parametrize(
         "end", ["at_once", "after_first", "never"], ids=["never listed", "after a list", "by its own choice"]

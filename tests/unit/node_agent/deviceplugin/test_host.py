@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
+from nodedevice_agent.devicemanager.allocation import pod_allocation
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Container, Pod
@@ -297,3 +298,48 @@ async def test_what_two_plugins_serve_is_named(
     (found,) = said(caplog, "resource is served by several device plugins; the newest list counts")
     assert found["resource_name"] == GOOD
     assert {Path(path).name for path in found["sockets"]} == {one.socket_path.name, other.socket_path.name}
+
+
+async def test_a_plugin_that_outlives_a_restart_may_register_again(tmp_path: Path) -> None:
+    """The restart has removed its socket from where it serves; it is still reached by the name that was kept."""
+    plugin = FakePlugin(GOOD, {"d0": FakeDevice()})
+    async with hosted(tmp_path) as manager:
+        await manager.register(plugin)
+    async with hosted(tmp_path) as manager:
+        await plugin.wait_for_streams(1)
+        assert not plugin.socket_path.exists()
+        await plugin.register()
+        await until(lambda: [*manager.host._connections] == [2])
+        await manager.until(lambda: manager.available(GOOD) == 1)
+    await plugin.stop()
+
+
+@pytest.mark.parametrize(("required", "failures"), [(True, 0.0), (False, None)], ids=["pre-start", "plain"])
+async def test_counters_begin_at_0_when_a_plugin_registers(
+    manager: HostedManager, required: bool, failures: float | None, request: pytest.FixtureRequest
+) -> None:
+    plugin = FakePlugin(f"begins.example.com/{request.node.callspec.id}", pre_start_required=required)
+    await manager.register(plugin)
+    of_it = {"resource_name": plugin.resource_name}
+    names = ("allocate_failures_total", "allocate_seconds_count", "pre_start_failures_total")
+    found = [REGISTRY.get_sample_value(f"nodedevice_agent_{name}", of_it) for name in names]
+    assert found == [0.0, 0.0, failures]
+    await plugin.stop()
+
+
+async def test_what_is_due_before_the_next_deadline_is_done_before(
+    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that has failed is due in no time, and the grace period of another plugin in five minutes."""
+    monkeypatch.setattr(pod_allocation, "FIRST_RETRY_SECONDS", 0.01)
+    odd, good = await start(ODD), await start(GOOD)
+    for plugin in (odd, good):
+        await plugin.register()
+    await manager.until(lambda: manager.available(ODD) == manager.available(GOOD) == 1)
+    await odd.stop()
+    await manager.until(lambda: manager.available(ODD) == 0)
+    good.knobs.allocate_error = RpcFailure()
+    manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 1}),)))
+    await until(lambda: len(good.calls_of("Allocate")) > 1)
+    good.knobs.allocate_error = None
+    await until(lambda: bool(manager.manager.book.by_pod))

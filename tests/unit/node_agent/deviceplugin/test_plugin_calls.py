@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import grpc
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
 from nodedevice_agent.deviceplugin import connection as plugin_connection
@@ -11,10 +12,12 @@ from nodedevice_agent.deviceplugin.connection import PluginConnection as Connect
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.fakes.plugin import FakePlugin
-from tests.unit.node_agent.deviceplugin.one_plugin import FAILURE
+from tests.fakes.plugin import FakePlugin, RpcFailure
+from tests.unit.node_agent.deviceplugin.one_plugin import FAILURE, RESOURCE
 from tests.unit.node_agent.deviceplugin.one_plugin import connection as connection
 from tests.unit.node_agent.deviceplugin.one_plugin import plugin as plugin
+
+FAILED = f"of the device plugin of {RESOURCE} failed"
 
 
 class TestAllocate:
@@ -48,7 +51,9 @@ class TestAllocate:
         if is_taken:
             assert len((await connection.allocate(("d0",))).octets) > size
         else:
-            with pytest.raises(PluginFailed, match=rf"Allocate.*exceeds the limit of {MAX_ALLOCATION_BYTES}"):
+            with pytest.raises(
+                PluginFailed, match=rf"^Allocate {FAILED}: .*exceeds the limit of {MAX_ALLOCATION_BYTES}"
+            ):
                 await connection.allocate(("d0",))
 
 
@@ -103,7 +108,7 @@ class TestFailures:
 
     async def test_an_error_is_a_failure(self, plugin: FakePlugin, connection: Connection, call: str) -> None:
         plugin.knobs.allocate_error = plugin.knobs.preferred_error = plugin.knobs.pre_start_error = FAILURE
-        with pytest.raises(PluginFailed, match=rf"{call}.*INTERNAL: out of order"):
+        with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: INTERNAL: out of order"):
             await CALLS[call](connection)
 
     @pytest.mark.kubelet("weak spot 3", "weak spot 26")
@@ -112,25 +117,25 @@ class TestFailures:
     ) -> None:
         for limit in "ALLOCATE_SECONDS", "PREFERRED_SECONDS", "PRE_START_SECONDS":
             monkeypatch.setattr(plugin_connection, limit, 0.2)
-        with pytest.raises(PluginFailed, match=rf"{call}.*DEADLINE_EXCEEDED"):
+        with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: DEADLINE_EXCEEDED"):
             await CALLS[call](connection)
         gate.set()
 
     async def test_an_ended_plugin_is_a_failure(self, plugin: FakePlugin, connection: Connection, call: str) -> None:
         await plugin.stop()
-        with pytest.raises(PluginFailed, match=rf"{call}.*UNAVAILABLE"):
+        with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: UNAVAILABLE"):
             await CALLS[call](connection)
 
     async def test_a_call_in_flight_fails(
         self, connection: Connection, in_flight: asyncio.Future[object], call: str
     ) -> None:
         await connection.aclose()
-        with pytest.raises(PluginFailed, match=rf"{call}.*the connection was closed"):
+        with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: the connection was closed"):
             await in_flight
 
     async def test_a_later_call_fails(self, connection: Connection, call: str) -> None:
         await connection.aclose()
-        with pytest.raises(PluginFailed, match=rf"{call}.*the connection was closed"):
+        with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: the connection was closed"):
             await CALLS[call](connection)
 
     async def test_a_cancelled_caller_is_cancelled(self, in_flight: asyncio.Future[object]) -> None:
@@ -146,7 +151,52 @@ class TestFailures:
 
         with monkeypatch.context() as patched:
             patched.setattr(plugin_connection, "_decoded", surprised)
-            with pytest.raises(PluginFailed, match=rf"{call}.*unexpected.*bug in this agent"):
+            with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: .*unexpected.*bug in this agent"):
                 await CALLS[call](connection)
         assert "ZeroDivisionError" in caplog.text
         await CALLS["Allocate"](connection)
+
+    async def test_a_plugin_that_is_silent_is_not_called(
+        self, plugin: FakePlugin, connection: Connection, call: str
+    ) -> None:
+        for _ in range(2):
+            connection.answers.missed()
+        with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: it does not answer"):
+            await CALLS[call](connection)
+        connection.answers.came()
+        await CALLS[call](connection)
+        assert len(plugin.calls_of(call)) == 1
+
+    async def test_a_deadline_that_the_plugin_itself_has_missed_is_an_answer(
+        self, plugin: FakePlugin, connection: Connection, call: str
+    ) -> None:
+        late = RpcFailure(grpc.StatusCode.DEADLINE_EXCEEDED, "the driver was late")
+        plugin.knobs.allocate_error = plugin.knobs.preferred_error = plugin.knobs.pre_start_error = late
+        for _ in range(3):
+            with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: DEADLINE_EXCEEDED: the driver was late"):
+                await CALLS[call](connection)
+        assert len(plugin.calls_of(call)) == 3
+
+
+class TestQuestion:
+    """Whether the plugin still answers: asked beside all other calls."""
+
+    @pytest.fixture
+    async def asking(self, plugin: FakePlugin, connection: Connection) -> AsyncIterator[asyncio.Task[None]]:
+        """It has no answer yet."""
+        gate = plugin.knobs.options_gate = asyncio.Event()
+        asking = asyncio.create_task(connection.ask())
+        # after that for which it was opened
+        await plugin.wait_for_calls("GetDevicePluginOptions", 2)
+        yield asking
+        gate.set()
+
+    async def test_is_cancelled_with_its_task(self, asking: asyncio.Task[None]) -> None:
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    async def test_ends_with_its_connection(self, connection: Connection, asking: asyncio.Task[None]) -> None:
+        await connection.aclose()
+        await asking
+        assert not asking.cancelled()

@@ -186,3 +186,16 @@ def test_a_directory_removed_below_its_mount_has_a_remedy(tmp_path: Path, monkey
         directory.hold()
         with pytest.raises(DirectoryServed):
             PluginDirectory.take(directory.path)
+
+
+def test_a_directory_that_cannot_be_asked_about_stays_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    locked: list[Path] = []
+
+    def refuse(*_: object) -> os.stat_result:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with closing(PluginDirectory.take(tmp_path)) as directory, monkeypatch.context() as broken:
+        broken.setattr(os, "lstat", refuse)
+        broken.setattr(plugin_dir, "lock", locked.append)
+        directory.hold()
+    assert locked == []

@@ -4,13 +4,13 @@ import asyncio
 import threading
 import weakref
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from nodedevice_agent.devicemanager.resources import list_limit
-from nodedevice_agent.devicemanager.resources.devices import Size
-from nodedevice_agent.deviceplugin import codec, held_lists
+from nodedevice_agent.devicemanager.resources.devices import ListedDevices, Size
+from nodedevice_agent.deviceplugin import codec, held_lists, list_decoding
 from nodedevice_agent.deviceplugin.held_lists import HeldLists
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
@@ -119,6 +119,71 @@ async def test_the_latest_of_refused_lists_is_taken(manager: HostedManager) -> N
 
 def refused_sizes(manager: HostedManager) -> list[int]:
     return [size.devices for size in manager.manager.resources[SECOND].connections.refused_lists().values()]
+
+
+async def test_nothing_is_made_of_it_before_there_is_room(
+    manager: HostedManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, made = codec.device_list, []
+
+    def noted(octets: bytes, known: ListedDevices, *, is_built_in: bool, most: int) -> ListedDevices:
+        found = read(octets, known, is_built_in=is_built_in, most=most)
+        made.append(len(found.ids))
+        return found
+
+    monkeypatch.setattr(codec, "device_list", noted)
+    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
+    try:
+        await manager.register(first)
+        await manager.register(second)
+        await first.update(some(400))
+        await manager.until(lambda: total(manager, SECOND) == 500)
+        assert made == [600, 0, 400, 500]
+    finally:
+        await first.stop()
+        await second.stop()
+
+
+async def test_one_as_long_as_the_one_before_it_is_taken_whatever_the_bound_is_by_now(
+    manager: HostedManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = FakePlugin(FIRST, some(600))
+    await manager.register(first)
+    monkeypatch.setattr(list_limit, "MAX_DEVICES", 500)
+    await first.set_health("d0", healthy=False)
+    await manager.until(lambda: manager.available(FIRST) == 599)
+    await first.stop()
+
+
+async def test_one_that_is_no_longer_the_latest_is_neither_kept_nor_taken(
+    manager: HostedManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is being read already."""
+    is_reading, may_be_read = asyncio.Event(), asyncio.Event()
+
+    async def in_thread(read: Callable[[], ListedDevices]) -> ListedDevices:
+        is_reading.set()
+        await may_be_read.wait()
+        return read()
+
+    first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500, "d" * 100))
+    try:
+        await manager.register(first)
+        await manager.register(second)
+        held = manager.host._lists._held
+        await until(lambda: held.find(2) is not None)
+        monkeypatch.setattr(list_decoding, "in_thread", in_thread)
+        await first.update(some(400))
+        await is_reading.wait()
+        await second.update(some(10))
+        await manager.until(lambda: total(manager, SECOND) == 10)
+        assert held.find(2) is None
+        may_be_read.set()
+        await until(lambda: not [task for task in asyncio.all_tasks() if "DeviceLists.take" in repr(task)])
+        assert total(manager, SECOND) == 10
+    finally:
+        await first.stop()
+        await second.stop()
 
 
 async def test_nothing_is_kept_of_connections_that_have_ended(manager: HostedManager) -> None:

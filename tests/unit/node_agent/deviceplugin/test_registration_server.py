@@ -1,12 +1,14 @@
 """Register over a real socket: valid plugins, rejected ones with their status, and invalid requests."""
 
 import asyncio
+import errno
 import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -17,6 +19,7 @@ from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
+from nodedevice_agent.lib.filesystem import is_served
 
 from tests.fakes.background import background
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
@@ -231,6 +234,13 @@ class TestSocketPath:
         await server.stop()
         assert os.listdir(tmp_path) == ["kubelet.sock"]
 
+    async def test_it_answers_no_more_once_stopped(self, tmp_path: Path, server: RegistrationServer) -> None:
+        await server.start()
+        os.link(tmp_path / "kubelet.sock", tmp_path / "another-name.sock")
+        assert is_served(tmp_path / "another-name.sock")
+        await server.stop()
+        assert not is_served(tmp_path / "another-name.sock")
+
     async def test_a_file_system_without_hard_links(
         self, tmp_path: Path, server: RegistrationServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -344,3 +354,22 @@ class TestKeepServing:
         with listening(kept.socket):
             await kept.server.stop()
             assert kept.socket.is_socket()
+
+    async def test_a_socket_that_cannot_be_asked_about_is_kept(
+        self, kept: Kept, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        asked, real = 0, os.lstat
+
+        def refuse(path: Any, **options: Any) -> os.stat_result:
+            nonlocal asked
+            if path != kept.socket:
+                return real(path, **options)
+            asked += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        before = kept.socket.stat().st_ino
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "lstat", refuse)
+            await kept.until(lambda: asked > 2)
+        assert (kept.problems, caplog.records, kept.socket.stat().st_ino) == ([], [], before)
+        await kept.register()

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from nodedevice_agent.deviceplugin import plugin_watcher
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
+from prometheus_client import REGISTRY
 
 from tests.fakes.background import background
 from tests.fakes.hosted_manager import HostedManager, hosted
@@ -41,10 +42,16 @@ async def announced(path: Path, resource_name: str = GPU, **info: Any) -> AsyncI
     await found.stop()
 
 
+def refused(reason: str) -> float:
+    return REGISTRY.get_sample_value("nodedevice_agent_registrations_refused_total", {"reason": reason}) or 0.0
+
+
 @pytest.mark.parametrize("place", ["a.sock", "plugin/a.sock", "deep/er/a.sock"])
 async def test_one_is_connected_wherever_its_socket_is_and_until_it_is_removed(
-    place: str, manager: HostedManager, registry: Path
+    place: str, manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # events of files are enough
+    monkeypatch.setattr(plugin_watcher, "_POLL_SECONDS", 3600.0)
     async with background(PluginWatcher(registry, manager.host).run()):
         async with announced(registry / place) as plugin:
             await plugin.until_accepted()
@@ -73,16 +80,22 @@ async def test_one_at_another_place_serves_there(manager: HostedManager, registr
 
 
 @pytest.mark.parametrize(
-    ("info", "reason"),
+    ("info", "field", "reason"),
     [
-        pytest.param({"versions": ["v9"]}, "v9", id="version"),
-        pytest.param({"name": "no name"}, "no name", id="name"),
-        pytest.param({"endpoint": "relative.sock"}, "relative.sock", id="endpoint"),
+        pytest.param({"versions": ["v9"]}, "Version", "v9", id="version"),
+        pytest.param({"name": "no name"}, "ResourceName", "no name", id="name"),
+        pytest.param({"endpoint": "relative.sock"}, "Endpoint", "relative.sock", id="endpoint"),
     ],
 )
 async def test_what_is_invalid_is_answered_and_reported_with_the_reason(
-    info: dict[str, Any], reason: str, manager: HostedManager, registry: Path
+    info: dict[str, Any],
+    field: str,
+    reason: str,
+    manager: HostedManager,
+    registry: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    before = refused(field)
     async with (
         announced(registry / "a.sock", **info) as plugin,
         background(PluginWatcher(registry, manager.host).run()),
@@ -91,6 +104,9 @@ async def test_what_is_invalid_is_answered_and_reported_with_the_reason(
         assert reason in plugin.statuses[0]
         await until(lambda: reason in manager.host.rejections.report())
     assert (plugin.asked, manager.manager.resources) == (1, {})
+    assert refused(field) == before + 1
+    (line,) = (vars(record) for record in caplog.records if record.message == "registration rejected")
+    assert line["socket"] == str(registry / "a.sock")
 
 
 async def test_other_plugins_and_hidden_sockets_are_not_ours(manager: HostedManager, registry: Path) -> None:
@@ -110,6 +126,7 @@ async def test_one_that_does_not_answer_is_asked_again_and_reported_once(
     manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugin_watcher, "FIRST_PAUSE_SECONDS", 0.001)
+    before = refused("GetInfo")
     async with announced(registry / "a.sock") as plugin:
         plugin.info_errors = 3
         async with background(PluginWatcher(registry, manager.host).run()):
@@ -117,6 +134,7 @@ async def test_one_that_does_not_answer_is_asked_again_and_reported_once(
     assert plugin.asked == 4
     report = manager.host.rejections.report()
     assert len(report.splitlines()) == 1
+    assert refused("GetInfo") == before + 1
     assert "GetInfo" in report
 
 
@@ -167,3 +185,47 @@ async def test_one_whose_connection_broke_is_asked_again(
         plugin.plugin.knobs.stream_end = "never"
         plugin.plugin.knobs.stream_error = None
         await until(lambda: len(plugin.plugin.calls_of("ListAndWatch")) > 1 and manager.available(GPU) == 1)
+
+
+async def test_a_watch_that_begins_again_asks_all_of_them_again(manager: HostedManager, registry: Path) -> None:
+    """What it had asked before has ended with it."""
+    watcher = PluginWatcher(registry, manager.host)
+    async with announced(registry / "a.sock") as plugin:
+        async with background(watcher.run()):
+            await plugin.until_accepted()
+        async with background(watcher.run()):
+            await plugin.until(lambda: plugin.statuses == ["", ""])
+
+
+async def test_one_whose_place_another_one_takes_is_connected_no_more(manager: HostedManager, registry: Path) -> None:
+    """At once: nobody sees the place without a socket."""
+    serving, other = registry / "sockets/s.sock", "example.com/other"
+    async with (
+        announced(serving, kind="CSIPlugin"),
+        announced(registry / "a.sock", endpoint=str(serving)) as plugin,
+        announced(registry / ".hidden.sock", other) as follower,
+        background(PluginWatcher(registry, manager.host).run()),
+    ):
+        await plugin.until_accepted()
+        await until(lambda: manager.available(GPU) == 1)
+        (registry / ".hidden.sock").rename(registry / "a.sock")
+        await follower.until_accepted()
+        await until(lambda: (manager.available(GPU), manager.available(other)) == (0, 1))
+
+
+async def test_one_that_fails_is_reported_anew_when_its_socket_is_another_one(
+    manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_watcher, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(plugin_watcher, "LONGEST_PAUSE_SECONDS", 0.004)
+    before = refused("GetInfo")
+    async with (
+        announced(registry / "a.sock") as first,
+        announced(registry / ".hidden.sock") as second,
+        background(PluginWatcher(registry, manager.host).run()),
+    ):
+        first.info_errors = second.info_errors = 1000
+        await until(lambda: first.asked >= 3)
+        assert refused("GetInfo") == before + 1
+        (registry / ".hidden.sock").rename(registry / "a.sock")
+        await until(lambda: refused("GetInfo") == before + 2)

@@ -99,6 +99,7 @@ def test_a_checkpoint_with_more_loses_the_rest_of_its_answers() -> None:
         stored = tuple(held_by(f"p{n}", f"d{n}", name=name, response=answer) for n, name in enumerate(names))
         read = with_edits(Checkpoint(stored)).allocations
     assert [allocation.response is not None for allocation in read] == [True, True, False, True, False]
+    assert [allocation.edits is not None for allocation in read] == [True, True, False, True, False]
     assert [allocation.device_ids for allocation in read] == [allocation.device_ids for allocation in stored]
 
 

@@ -1,0 +1,107 @@
+"""A plugin that registers again from the same socket: which of its connections are closed, and when."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
+from nodedevice_agent.deviceplugin import replaced_connections
+from nodedevice_agent.deviceplugin.connection import PluginConnection, open_channel
+from nodedevice_agent.deviceplugin.replaced_connections import ReplacedConnections
+
+from tests.fakes.hosted_manager import hosted
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.polling import until
+
+GPU, NIC = "example.com/gpu", "example.com/nic"
+HERE, ELSEWHERE = Path("/run/here.sock"), Path("/run/elsewhere.sock")
+
+
+class Open:
+    """The open connections by endpoint, and the time. Nobody serves their sockets."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.connections: dict[int, PluginConnection] = {}
+        self._channels: dict[int, grpc.aio.Channel] = {}
+        self._replaced = ReplacedConnections(self.connections, lambda: self.time)
+
+    def connect(self, count: int = 1, name: str = GPU, socket: Path = HERE) -> int:
+        """So many more. Returns the newest one's endpoint."""
+        for _ in range(count):
+            endpoint = len(self._channels) + 1
+            channel = self._channels[endpoint] = open_channel(socket, 1024)
+            self.connections[endpoint] = PluginConnection(name, socket, channel, PluginOptions())
+        return len(self._channels)
+
+    async def lists(self, endpoint: int) -> list[int]:
+        """That one has sent its first list. Returns those that are closed by that, which are open no more."""
+        await self._replaced.close_older(endpoint, self.connections[endpoint])
+        is_closed = grpc.ChannelConnectivity.SHUTDOWN
+        closed = [each for each in self.connections if self._channels[each].get_state() is is_closed]
+        for each in closed:
+            del self.connections[each]
+        return closed
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[Open]:
+    found = Open()
+    yield found
+    for connection in found.connections.values():
+        await connection.aclose()
+
+
+async def test_the_older_ones_of_the_same_plugin_are_closed(opened: Open) -> None:
+    first = opened.connect()
+    opened.connect(socket=ELSEWHERE)
+    opened.connect(name=NIC)
+    second = opened.connect()
+    # what registers meanwhile is newer
+    opened.connect()
+    assert await opened.lists(first) == []
+    assert await opened.lists(second) == [first]
+
+
+@pytest.mark.parametrize(("seconds", "closed"), [(0.0, []), (9.999, []), (10.0, [2, 3])])
+async def test_one_that_registers_again_as_a_stream_ended_keeps_them(
+    opened: Open, seconds: float, closed: list[int]
+) -> None:
+    """Else it would register forever."""
+    assert await opened.lists(opened.connect(2)) == [1]
+    opened.connect(2)
+    opened.time += seconds
+    assert await opened.lists(4) == closed
+    # another one has had none closed
+    assert await opened.lists(opened.connect(2, NIC, ELSEWHERE)) == [5]
+
+
+async def test_one_whose_connections_were_kept_is_not_one_whose_were_closed(opened: Open) -> None:
+    await opened.lists(opened.connect(2))
+    opened.time += 6
+    assert await opened.lists(opened.connect()) == []
+    opened.time += 6
+    assert await opened.lists(opened.connect()) == [2, 3]
+    opened.time += 6
+    assert await opened.lists(opened.connect()) == []
+
+
+async def test_one_that_registers_again_and_again_keeps_a_few(opened: Open) -> None:
+    await opened.lists(opened.connect(2))
+    most = replaced_connections._MAX_KEPT
+    # the one that was left, and as many as make one less than the most
+    assert await opened.lists(opened.connect(most - 1)) == []
+    assert await opened.lists(opened.connect()) == [*range(2, most + 2)]
+
+
+async def test_a_plugin_that_registers_again_is_left_with_its_newest_connection(tmp_path: Path) -> None:
+    plugin = FakePlugin(GPU, {"d0": FakeDevice()})
+    async with hosted(tmp_path) as manager:
+        await manager.register(plugin)
+        await plugin.register()
+        await until(lambda: [*manager.host._connections] == [2])
+        await plugin.wait_for_streams(1)
+        assert manager.available(GPU) == 1
+    await plugin.stop()

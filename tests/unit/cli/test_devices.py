@@ -275,7 +275,7 @@ def _hold_more(server: FakeApiServer) -> None:
     parts = {"total": 4, "healthy": 4, "allocated": 1, "available": 3}
     split = [device("s0", parts=parts, numaNodes=[0, 1]), device("s1", "Unhealthy", parts=parts)]
     of_part = {"parts": [{"parent": "s0", "parts": 1, "numbers": "0"}]}
-    held = [
+    held: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
         ("zoo", "b", {}, {"id": "s1", "health": "Unhealthy"}),
         ("default", "zoo", {}, {"id": "gone"}),
         ("default", "part", of_part, {"id": "s0", "health": "Healthy", "numaNodes": [0, 1], "parts": 1, "of": 4}),

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequenc
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar
 
 import httpx2
 from lightkube import AsyncClient
@@ -171,11 +171,12 @@ class KubeClient:
         group in that version.
         """
         client: Any = self._client._client
-        request = BasicRequest("GET", f"apis/{group_version}", response_type=cast(Any, KindsObject))
+        request = BasicRequest("GET", f"apis/{group_version}")
         try:
             with self._request(f"reading the kinds of {group_version}"):
                 response = await client.send(client.build_adapter_request(request))
-                found: KindsObject = client.handle_response("get", response, request)
+                client.raise_for_status(response)
+                found = decode(response.content, KindsObject)
         except ApiNotFound:
             return frozenset()
         return frozenset(each.name for each in found.resources)

@@ -60,7 +60,7 @@ async def test_those_beyond_the_bound_come_without_what_is_large(
 async def test_which_kinds_are_served(server: Server, cluster: KubeClient) -> None:
     server.answer = 200, KINDS
     assert await cluster.served("resource.k8s.io/v1") == {"resourceslices", "x/status"}
-    assert server.asked[0].url.path == "/apis/resource.k8s.io/v1"
+    assert (server.asked[0].method, server.asked[0].url.path) == ("GET", "/apis/resource.k8s.io/v1")
     server.answer = 404, {"message": "the server could not find the requested resource", "code": 404}
     assert await cluster.served("resource.k8s.io/v1") == frozenset()
 

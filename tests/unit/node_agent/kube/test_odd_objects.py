@@ -10,10 +10,11 @@ import pytest
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.errors import ApiForbidden, ApiUnreachable
+from nodedevice_agent.kube import responses
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
 from nodedevice_agent.kube.pods import PodObject, from_api
-from nodedevice_common.decoding import DEEPEST
+from nodedevice_common.decoding import DEEPEST, decode
 
 from tests.unit.common.test_decoding import nested
 
@@ -112,6 +113,22 @@ async def test_a_pod_of_another_form_is_known_by_its_name(
         "ns",
     )
     assert "kubectl delete pods odd -n ns" in line.__dict__["remedy"]
+
+
+async def test_a_page_without_such_an_object_is_decoded_in_one_go(
+    cluster: KubeClient, server: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have hundreds of objects, and the event loop waits meanwhile."""
+    forms: list[Any] = []
+
+    def counted(data: bytes, form: Any) -> Any:
+        forms.append(form)
+        return decode(data, form)
+
+    monkeypatch.setattr(responses, "decode", counted)
+    server.body = a_list(*(an_object(f"p{number}") for number in range(100)))
+    found, _ = await cluster.list(PodObject, {})
+    assert (len(found), len(forms)) == (100, 1)
 
 
 async def test_of_another_kind_nothing_is_concluded(cluster: KubeClient, server: Answer) -> None:

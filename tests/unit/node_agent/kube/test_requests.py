@@ -2,7 +2,7 @@
 
 import json
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from lightkube.models.coordination_v1 import LeaseSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
+from nodedevice_agent.dra.claim import ResourceClaimObject
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiUnreachable
 from nodedevice_agent.kube import client as kube_client
 from nodedevice_agent.kube.client import KubeClient
@@ -29,6 +30,23 @@ NAME = "n1.example.com.gpu"
 LEASE = Lease(metadata=ObjectMeta(name="n1", namespace="agents"), spec=LeaseSpec(holderIdentity="a"))
 
 
+class Parts(httpx2.AsyncByteStream):
+    """A body that comes in parts. read: how many so far. is_open: until its connection is free for another request."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts = parts
+        self.read = 0
+        self.is_open = True
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self.parts:
+            self.read += 1
+            yield part
+
+    async def aclose(self) -> None:
+        self.is_open = False
+
+
 class Transport(httpx2.AsyncBaseTransport):
     """Answers with `body` and `status`, and keeps what it was asked."""
 
@@ -39,6 +57,8 @@ class Transport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         self.asked.append(request)
+        if isinstance(self.body, Parts):
+            return httpx2.Response(self.status, stream=self.body, request=request)
         if isinstance(self.body, bytes):
             return httpx2.Response(self.status, content=self.body, request=request)
         return httpx2.Response(self.status, json=self.body, request=request)
@@ -75,6 +95,13 @@ REQUESTS: dict[str, tuple[Call, str, str, dict[str, str], str]] = {
         f"{OWN}/{NAME}/status",
         APPLY,
         f"writing the status of nodedevice {NAME}",
+    ),
+    "object": (
+        lambda c: c.object_of(ResourceClaimObject, "agents", "c", 1000),
+        "GET",
+        "/apis/resource.k8s.io/v1/namespaces/agents/resourceclaims/c",
+        {},
+        "reading resourceclaims agents/c",
     ),
     "pods": (
         lambda c: c.list(PodObject, {"spec.nodeName": "n1"}), "GET", "/api/v1/pods", BOUND, "listing pods"
@@ -155,11 +182,9 @@ async def test_each_request(name: str, cluster: KubeClient, server: Transport) -
         server.body = b""
     await call(cluster)
     (asked,) = server.asked
-    found = dict(asked.url.params)
-    # of the library, which pages everything
-    if "limit" not in query:
-        found.pop("limit", None)
-    assert (asked.method, asked.url.path, found) == (method, path, query)
+    assert (asked.method, asked.url.path, dict(asked.url.params)) == (method, path, query)
+    # a watch may be silent for long: its lines are timed instead
+    assert (asked.extensions["timeout"]["read"] is None) is name.startswith("watch")
     if name in BODIES:
         assert json.loads(asked.content) == BODIES[name]
         assert asked.headers["Content-Type"] == "application/apply-patch+yaml"
@@ -267,3 +292,21 @@ async def test_a_connection_that_vanishes_is_noticed_and_none_is_kept_for_ever(
     client: Any = found._client._client
     assert client._client.timeout == httpx2.Timeout(REQUEST_SECONDS)
     assert client._field_manager == "nodedevice-agent"
+
+
+@pytest.mark.parametrize("excess", [(), (b" ", b" ")], ids=["it fits", "too long"])
+async def test_an_object_is_read_up_to_its_bound_and_its_connection_is_free_again(
+    cluster: KubeClient, server: Transport, excess: tuple[bytes, ...]
+) -> None:
+    content = b'{"metadata":{"name":"claim"}}'
+    server.body = Parts(content[:9], content[9:], *excess)
+    reading = cluster.object_of(ResourceClaimObject, "agents", "claim", len(content))
+    if excess:
+        with pytest.raises(
+            ApiRefused, match=f"^reading resourceclaims agents/claim: .* more than {len(content)} bytes$"
+        ):
+            await reading
+        assert server.body.read == 3
+    else:
+        assert (await reading).metadata.name == "claim"
+    assert not server.body.is_open

@@ -136,7 +136,7 @@ class WatchLoop(Generic[R]):
         self._is_first = True
         self._is_logged = False
         # resource version of each object, by its UID
-        self._known: dict[str, str] = {}
+        self._known: dict[str, str | None] = {}
         self.state = WatchState(watches.clock())
 
     async def run(self) -> None:
@@ -190,7 +190,7 @@ class WatchLoop(Generic[R]):
         if is_restored:
             extra = {"kind": self._kind.__name__, "resource_version": version}
             log.warning("list is older than what was known: the API server was restored; replacing all", extra=extra)
-        found = {_uid(one): one.metadata.resourceVersion or "" for one in objects}
+        found = {_uid(one): one.metadata.resourceVersion for one in objects}
         if self.state.is_doubtful and found != self._known:
             self.state.missed()
         self._known = found
@@ -213,7 +213,7 @@ class WatchLoop(Generic[R]):
 
     async def _turn(self, request: int) -> Turn:
         """Wait until that request may be sent. request: LIST or WATCH."""
-        turn = Turn(lambda: None)
+        turn = Turn()
         if not self._is_first:
             await asyncio.sleep(self._watches.reserve(is_urgent=self._is_urgent))
         elif not self._is_urgent:
@@ -226,7 +226,7 @@ class WatchLoop(Generic[R]):
             self._known.pop(_uid(found), None)
             self._handler.deleted(found)
         elif event != "BOOKMARK":
-            self._known[_uid(found)] = found.metadata.resourceVersion or ""
+            self._known[_uid(found)] = found.metadata.resourceVersion
             self._handler.updated(found)
 
     def _log(self, error: ApiRequestError) -> None:

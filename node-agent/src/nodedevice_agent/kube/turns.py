@@ -69,10 +69,10 @@ class Turns:
 
 
 class Turn:
-    """end() once the API server has answered; more than once does nothing."""
+    """end() once the API server has answered; more than once does nothing. on_end: None where nobody waits for that."""
 
-    def __init__(self, on_end: Callable[[], None]) -> None:
-        self._on_end: Callable[[], None] | None = on_end
+    def __init__(self, on_end: Callable[[], None] | None = None) -> None:
+        self._on_end = on_end
 
     def end(self) -> None:
         on_end, self._on_end = self._on_end, None

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -18,61 +17,10 @@ from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.kube.watched_server import RecordedEvents, Server, line, pod
+from tests.unit.node_agent.kube.watched_server import server as server
 
 BOOKMARK = {"kind": "Pod", "metadata": {"resourceVersion": "12"}, "spec": {"containers": None}, "status": {}}
-
-
-class Stream(httpx2.AsyncByteStream):
-    """These chunks, an error or silence."""
-
-    def __init__(self, chunks: list[bytes | Exception | None]) -> None:
-        self._chunks = chunks
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for chunk in self._chunks:
-            if chunk is None:
-                await asyncio.Event().wait()
-            elif isinstance(chunk, Exception):
-                raise chunk
-            else:
-                yield chunk
-
-
-class Server(httpx2.AsyncBaseTransport):
-    """Lists of `items`, of version 10 and up, and `status` and `chunks` for each watch.
-
-    asked: the query of each request, and when (the loop's clock).
-    """
-
-    def __init__(self) -> None:
-        self.status = 200
-        self.version = 9
-        self.items: list[dict[str, Any]] = []
-        self.chunks: list[bytes | Exception | None] = []
-        self.asked: list[tuple[float, dict[str, str]]] = []
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        self.asked.append((asyncio.get_running_loop().time(), {**dict(request.url.params), "path": request.url.path}))
-        if "watch" not in request.url.params:
-            self.version += 1
-            body = {"metadata": {"resourceVersion": str(self.version)}, "items": self.items}
-            return httpx2.Response(200, json=body, request=request)
-        headers = {"Content-Type": "application/json"}
-        return httpx2.Response(self.status, stream=Stream(self.chunks), headers=headers, request=request)
-
-
-@pytest.fixture
-def server() -> Server:
-    return Server()
-
-
-def line(event: str, found: dict[str, Any]) -> bytes:
-    return json.dumps({"type": event, "object": found}, ensure_ascii=False).encode() + b"\n"
-
-
-def pod(version: int, **metadata: Any) -> dict[str, Any]:
-    found = {"name": "one", "uid": "u", "resourceVersion": str(version), **metadata}
-    return {"metadata": found, "spec": {"containers": []}, "status": {}}
 
 
 async def watched(cluster: KubeClient) -> list[tuple[str, Any]]:
@@ -133,22 +81,6 @@ async def test_a_watch_that_fails(
     with pytest.raises(error, match=text):
         await watched(cluster)
     assert len(server.asked) == 1
-
-
-class RecordedEvents:
-    """An EventHandler."""
-
-    known_version = 0
-
-    def __init__(self) -> None:
-        self.lists: list[int] = []
-
-    def synced(self, objects: list[Any], version: int) -> None:
-        self.lists.append(version)
-
-    def updated(self, found: Any) -> None: ...
-
-    def deleted(self, found: Any) -> None: ...
 
 
 RESOURCES = 100
@@ -230,8 +162,7 @@ async def test_one_consistent_read_serves_all_quiet_watches_of_a_kind(
 
     async with background(follow_all()):
         await asyncio.sleep(CATCH_UP_SECONDS + 1)
-    reads = sorted(query["path"] for _, query in server.asked if "limit" in query)
-    assert reads == ["/api/v1/pods", "/apis/nodedevice.io/v1alpha1/nodedevices"]
+    assert sorted(server.consistent_reads()) == ["/api/v1/pods", "/apis/nodedevice.io/v1alpha1/nodedevices"]
 
 
 @virtual_time
@@ -240,7 +171,8 @@ async def test_a_watch_that_brought_something_needs_no_such_read(cluster: KubeCl
     watches = Watches(cluster, asyncio.get_running_loop().time)
     async with background(watches.follow("pods", PodObject, {}, RecordedEvents())):
         await asyncio.sleep(CATCH_UP_SECONDS + 1)
-    assert ["limit" in query for _, query in server.asked] == [False, False]
+    assert len(server.asked) == 2
+    assert not server.consistent_reads()
 
 
 @virtual_time

@@ -1,0 +1,199 @@
+"""The lists and watches of one kind: what they keep others from, what is counted and logged of them, and what a list says."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+
+import httpx2
+import pytest
+from nodedevice_agent.errors import ApiRequestError
+from nodedevice_agent.kube import watch_state
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.informer import Watches, WatchLoop
+from nodedevice_agent.kube.objects import NodeDeviceObject
+from nodedevice_agent.kube.pods import PodObject
+from nodedevice_agent.kube.retries import LONGEST_PAUSE_SECONDS
+from nodedevice_agent.kube.turns import MOST_UNDER_WAY
+from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS
+from prometheus_client import REGISTRY
+
+from tests.fakes.background import background
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.kube.watched_server import RecordedEvents, Server, line, pod
+from tests.unit.node_agent.kube.watched_server import server as server
+
+HICCUP = line("ERROR", {"code": 500, "reason": "Hiccup"})
+
+
+def watches_of(cluster: KubeClient) -> Watches:
+    return Watches(cluster, asyncio.get_running_loop().time)
+
+
+def once(watches: Watches, handler: RecordedEvents | None = None) -> Awaitable[None]:
+    """The first list and watch of an object."""
+    return WatchLoop(watches, NodeDeviceObject, {}, handler or RecordedEvents()).list_and_watch()
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What failed, as it was logged."""
+    return [vars(record)["error"] for record in caplog.records if record.levelname == "WARNING"]
+
+
+# -- turns --------------------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_watch_that_is_open_holds_up_none_that_begins(cluster: KubeClient, server: Server) -> None:
+    server.chunks = [None]
+    watches, count = watches_of(cluster), 2 * MOST_UNDER_WAY
+
+    async def follow_all() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(count):
+                tasks.create_task(watches.follow(f"n1.{number}", NodeDeviceObject, {}, RecordedEvents()))
+
+    async with background(follow_all()):
+        await asyncio.sleep(CATCH_UP_SECONDS / 2)
+    assert sum("watch" in query for _, query in server.asked) == count
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("ask", "fails", "status"),
+    [
+        pytest.param(once, httpx2.ReadError("cut"), 200, id="list"),
+        pytest.param(once, None, 503, id="watch"),
+        pytest.param(lambda watches: watches.list_once(PodObject, {}), httpx2.ReadError("cut"), 200, id="list once"),
+    ],
+)
+async def test_a_request_that_has_failed_holds_up_nobody(
+    cluster: KubeClient,
+    server: Server,
+    ask: Callable[[Watches], Awaitable[object]],
+    fails: Exception | None,
+    status: int,
+) -> None:
+    server.fails, server.status = fails, status
+    watches = watches_of(cluster)
+    for _ in range(2 * MOST_UNDER_WAY):
+        with pytest.raises(ApiRequestError):
+            async with asyncio.timeout(60):
+                await ask(watches)
+
+
+def counted(request: str) -> float:
+    return REGISTRY.get_sample_value("nodedevice_agent_watch_requests_total", {"request": request}) or 0.0
+
+
+@virtual_time
+async def test_each_list_and_each_watch_is_counted(cluster: KubeClient, server: Server) -> None:
+    server.chunks = [None]
+    watches, before = watches_of(cluster), (counted("list"), counted("watch"))
+
+    def grown() -> tuple[float, float]:
+        return counted("list") - before[0], counted("watch") - before[1]
+
+    await watches.list_once(NodeDeviceObject, {})
+    assert grown() == (1, 0)
+    async with background(watches.follow("pods", PodObject, {}, RecordedEvents())):
+        await asyncio.sleep(CATCH_UP_SECONDS / 2)
+        assert grown() == (2, 1)
+        # the consistent read is a list, too
+        await asyncio.sleep(CATCH_UP_SECONDS)
+        assert grown() == (3, 1)
+
+
+# -- consistent reads ---------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_for_watches_that_have_ended_there_is_no_consistent_read(cluster: KubeClient, server: Server) -> None:
+    async with background(watches_of(cluster).follow("pods", PodObject, {}, RecordedEvents())):
+        await asyncio.sleep(5 * CATCH_UP_SECONDS)
+    assert len(server.asked) > 4
+    assert not server.consistent_reads()
+
+
+@virtual_time
+async def test_a_list_is_a_consistent_read_for_all_watches_of_its_kind(cluster: KubeClient, server: Server) -> None:
+    watches = watches_of(cluster)
+    await once(watches)
+
+    async def read() -> str:
+        raise AssertionError("there was a list after that version")
+
+    await watches.catch_up(NodeDeviceObject, str(server.version - 1), read)
+
+
+# -- what is logged -----------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+@pytest.mark.parametrize(("is_of_use", "logged"), [(True, []), (False, ["the API server ended the watch at once"])])
+async def test_a_watch_that_ends_at_once_is_logged_unless_it_has_brought_something(
+    cluster: KubeClient, server: Server, is_of_use: bool, logged: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    server.chunks = [line("MODIFIED", pod(100))] if is_of_use else []
+    await once(watches_of(cluster))
+    assert [text.partition(": ")[2] for text in warnings(caplog)] == logged
+
+
+@virtual_time
+async def test_after_a_watch_that_has_brought_something_the_next_failure_is_logged_again(
+    cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.chunks = [HICCUP]
+    async with background(watches_of(cluster).follow("pods", PodObject, {}, RecordedEvents())):
+        await asyncio.sleep(3 * LONGEST_PAUSE_SECONDS)
+        assert len(warnings(caplog)) == 1
+        server.chunks = [line("MODIFIED", pod(1000)), None]
+        await asyncio.sleep(LONGEST_PAUSE_SECONDS + 1)
+        assert len(warnings(caplog)) == 1
+        server.version = 1000
+        await asyncio.sleep(watch_state.SILENCE_SECONDS + 1)
+        assert len(warnings(caplog)) == 2
+
+
+@virtual_time
+async def test_watches_that_only_repeat_what_is_known_are_logged_once(
+    cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.chunks = [line("MODIFIED", pod(5))]
+    async with background(watches_of(cluster).follow("pods", PodObject, {}, RecordedEvents())):
+        await asyncio.sleep(5 * LONGEST_PAUSE_SECONDS)
+    assert len(server.asked) > 6
+    assert len(warnings(caplog)) == 1
+
+
+# -- what a list says ---------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_of_versions_that_went_back_nothing_holds_that_was_known(
+    cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = RecordedEvents()
+    server.version = 99
+    loop = WatchLoop(watches_of(cluster), NodeDeviceObject, {}, handler)
+    await loop.list_and_watch()
+    server.version = 10
+    for _ in range(2):
+        await loop.list_and_watch()
+    # a response to a write has shown a higher one
+    handler.known_version = 200
+    await loop.list_and_watch()
+    assert handler.lists == [100, sys.maxsize, 12, sys.maxsize]
+    assert sum(record.message.startswith("list is older than what was known") for record in caplog.records) == 2
+
+
+@virtual_time
+async def test_a_change_from_before_a_watch_is_no_reason_to_doubt_that_watch(
+    cluster: KubeClient, server: Server
+) -> None:
+    server.status, server.items = 503, [pod(5)]
+    watches = watches_of(cluster)
+    async with background(watches.follow("pods", PodObject, {}, RecordedEvents())):
+        await asyncio.sleep(watch_state.SILENCE_SECONDS - 10)
+        server.status, server.items, server.chunks = 200, [pod(6)], [None]
+        await asyncio.sleep(LONGEST_PAUSE_SECONDS + 1)
+        assert watches.stale() == frozenset()

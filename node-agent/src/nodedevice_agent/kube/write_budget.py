@@ -81,4 +81,4 @@ def _in_fair_turn(share: WriteShare) -> tuple[int, ...]:
 
 
 def _in_order(share: WriteShare) -> tuple[int, ...]:
-    return 2 * share.is_bulk + (not share.is_loss), share.last_turn, -share.number
+    return share.is_bulk, not share.is_loss, share.last_turn, -share.number

@@ -1,5 +1,6 @@
 """How often the NodeDevices of an agent are written, and in which order."""
 
+import asyncio
 from collections import Counter
 
 import pytest
@@ -13,6 +14,9 @@ from nodedevice_agent.kube.write_budget import (
     WriteBudget,
     WriteShare,
 )
+from nodedevice_agent.kube.write_queue import WriteQueue
+
+from tests.fakes.virtual_time import virtual_time
 
 GAIN, LOSS = False, True
 # a hair for rounding: tokens are summed up as floats
@@ -83,6 +87,19 @@ def test_an_object_that_writes_rarely_goes_before_those_that_write_without_end()
     assert 50 in objects.turns(1 / AGENT_WRITES_PER_SECOND + HAIR, *[GAIN] * 50, GAIN)
 
 
+def test_the_very_first_write_is_that_of_a_loss_if_there_is_one() -> None:
+    objects = Objects(2)
+    objects.shares[1].is_loss = True
+    assert objects.budget.take_turn(objects.shares, objects.now) is objects.shares[1]
+
+
+def test_an_object_that_has_never_written_goes_before_the_one_that_has_written_first() -> None:
+    objects = Objects(2)
+    first, second = objects.shares
+    assert objects.budget.take_turn([second], objects.now) is second
+    assert objects.budget.take_turn([first, second], objects.now) is first
+
+
 def test_losses_go_first() -> None:
     objects = Objects(60)
     objects.turns(10, *[GAIN] * 60)
@@ -119,6 +136,21 @@ def test_of_those_that_have_never_written_the_last_one_is_next_and_the_first_one
     assert {0, 1, 2} < {*some}
     turns = objects.turns(2 * 255 / AGENT_WRITES_PER_SECOND, *[GAIN] * 256)
     assert {*some, *turns, 255} == {*range(256)}
+
+
+@virtual_time
+async def test_of_new_objects_that_wait_the_last_one_is_called_first() -> None:
+    called: list[int] = []
+    queue = WriteQueue(asyncio.get_running_loop().time)
+
+    def share(number: int) -> WriteShare:
+        return queue.share(lambda: called.append(number))
+
+    for waiting in [share(number) for number in range(2 * AGENT_WRITES_AT_ONCE)]:
+        queue.may_write(waiting, is_loss=False, is_bulk=True)
+    assert not called
+    await asyncio.sleep(1.5 / AGENT_WRITES_PER_SECOND)
+    assert called == [2 * AGENT_WRITES_AT_ONCE - 1]
 
 
 STEPS = st.lists(

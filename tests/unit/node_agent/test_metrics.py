@@ -10,10 +10,12 @@ from collections.abc import Iterator
 import pytest
 from msgspec import structs
 from nodedevice_agent import metrics
+from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.metrics import MOST_CONTAINERS, AgentHealth, AllocationCollector
 from nodedevice_api.nodedevice import AllocationStatus
 from nodedevice_common.http_server import HANG_SECONDS
+from prometheus_client import REGISTRY
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, device_ids, pod
 
@@ -85,6 +87,50 @@ def test_as_many_containers_as_were_promised() -> None:
     scenario.run(*(pod(f"p{number:04}", gpu=1) for number in range(count)))
     collector.update(scenario.snapshot())
     assert len(held(collector)) == MOST_CONTAINERS
+
+
+def test_as_many_rows_of_claims_likewise() -> None:
+    rows = [AllocationStatus(pod_uid=f"u{number}", container="c") for number in range(MOST_CONTAINERS + 5)]
+    collector = AllocationCollector()
+    collector.update(Scenario.with_plugin(1).snapshot(), rows)
+    assert len(held(collector)) == MOST_CONTAINERS
+
+
+def of_resource(name: str, kind: str) -> dict[str, float]:
+    """Samples of that metric by the label that is not the resource's name, if it has one."""
+    samples = [sample for family in REGISTRY.collect() if family.name == kind for sample in family.samples]
+    found = {tuple(sorted(sample.labels.items())): sample.value for sample in samples}
+    mine = {labels: value for labels, value in found.items() if ("resource_name", name) in labels}
+    return {"".join(value for key, value in labels if key != "resource_name"): value for labels, value in mine.items()}
+
+
+def test_a_resource_is_observed_as_it_is_published() -> None:
+    devices: list[str | Device] = ["d0", "d1", "d2", Device("d3", healthy=False), "d4"]
+    scenario = Scenario.with_plugin(devices, waits_for_runtime=True)
+    scenario.run(pod("a", gpu=1), pod("b", gpu=1))
+    scenario.gone("b")
+    scenario.cordon(GPU, ["d4"])
+    scenario.see(pod("c", gpu=9))
+    row = AllocationStatus(namespace="n", name="p", pod_uid="u", container="by-claim", device_ids=["x"])
+    metrics.observe(scenario.snapshot(), [row])
+    assert of_resource(GPU, "nodedevice_agent_devices") == {
+        "total": 5,
+        "healthy": 4,
+        "cordoned": 1,
+        "allocated": 1,
+        "releasing": 1,
+        # of the released one, for a pod that waits
+        "reserved": 1,
+        "available": 1,
+    }
+    assert of_resource(GPU, "nodedevice_agent_pods_waiting") == {"": 1}
+    assert of_resource(GPU, "nodedevice_agent_endpoint_running") == {"": 1}
+    assert {key[2] for key in held(metrics.ALLOCATIONS) if key[3] == GPU} == {"main", "by-claim"}
+    scenario.disconnect()
+    metrics.observe(scenario.snapshot())
+    assert of_resource(GPU, "nodedevice_agent_endpoint_running") == {"": 0}
+    metrics.forget(GPU)
+    assert of_resource(GPU, "nodedevice_agent_devices") == {}
 
 
 def test_nothing_yet() -> None:

@@ -116,7 +116,7 @@ def _base(request: str) -> str:
 
 
 def _are_prepared(status: ClaimsInStatus) -> bool:
-    ready = next((each.status for each in status.conditions or () if each.type == _READY), "")
+    ready = next((each.status for each in status.conditions or () if each.type == _READY), None)
     # a kubelet before 1.29 has no such condition
     return ready == "True" if ready else status.phase not in (None, "", "Pending")
 
@@ -125,7 +125,7 @@ def _unhealthy(names: Mapping[str, str], status: ClaimsInStatus) -> Iterator[Unh
     """Never of extended resources: the kubelet reports the health of claims that a container names. On since 1.36."""
     for container in status.containerStatuses or ():
         for resource in container.allocatedResourcesStatus or ():
-            claim = names.get(_base(resource.name.removeprefix(OF_CLAIM)), "")
+            claim = names.get(_base(resource.name.removeprefix(OF_CLAIM)))
             if claim and resource.name.startswith(OF_CLAIM):
                 for device in resource.resources or ():
                     if device.health == "Unhealthy":

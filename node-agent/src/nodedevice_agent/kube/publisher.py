@@ -186,7 +186,8 @@ class Publisher:
                 self._unpark(name)
                 self.publish_served(name)
         for name in chosen:
-            if name in self._objects and name not in self._waiting and self._objects[name].is_settled:
+            # one that waits for room has not been read
+            if name in self._objects and self._objects[name].is_settled:
                 self._stop(name)
                 self._parked.add(name)
                 metrics.forget(name)

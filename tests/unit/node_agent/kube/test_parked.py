@@ -12,6 +12,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.errors import ApiUnreachable
+from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
@@ -219,18 +220,25 @@ class Node:
 
 
 @asynccontextmanager
-async def node() -> AsyncIterator[Node]:
-    """Whose names are gone; some of their objects are parked by now."""
+async def watching() -> AsyncIterator[Node]:
+    """Whose names are gone; their objects are all watched still."""
     async with asyncio.TaskGroup() as tasks:
         made = Node(gone(waits_for_cordons=True), Objects(), tasks)
         await later(5)
         assert all(made.is_watched(name) for name in NAMES)
+        yield made
+        for task in made.tasks:
+            task.cancel()
+
+
+@asynccontextmanager
+async def node() -> AsyncIterator[Node]:
+    """The same, of which some are parked by now."""
+    async with watching() as made:
         made.publisher.park()
         await later(1)
         made.objects.requests.clear()
         yield made
-        for task in made.tasks:
-            task.cancel()
 
 
 @virtual_time
@@ -238,6 +246,7 @@ async def test_what_is_parked_has_no_watch_and_is_read_now_and_then() -> None:
     async with node() as made:
         assert [name for name in NAMES if made.is_watched(name)] == NAMES[:MOST_WATCHED]
         assert {*made.publisher._objects} == {*NAMES[:MOST_WATCHED]}
+        made.publisher.park()
         await asyncio.sleep(10 * VISIT_SECONDS)
         assert 9 <= len(made.requests_of(LAST)) <= 10
         assert {*made.requests_of(LAST)} == {"list"}
@@ -246,13 +255,48 @@ async def test_what_is_parked_has_no_watch_and_is_read_now_and_then() -> None:
 @virtual_time
 async def test_it_has_no_metrics_and_has_them_again_once_it_is_served() -> None:
     async with node() as made:
-        await asyncio.sleep(A_ROUND)
-        assert f'resource_name="{NAMES[0]}"' in generate_latest().decode()
-        assert f'resource_name="{LAST}"' not in generate_latest().decode()
+        for seconds in (0, A_ROUND):
+            await asyncio.sleep(seconds)
+            assert f'resource_name="{NAMES[0]}"' in generate_latest().decode()
+            assert f'resource_name="{LAST}"' not in generate_latest().decode()
         made.happens("connected", LAST, 99, PluginOptions())
         made.happens("listed", LAST, 99, accept([Device("d0")]))
         await asyncio.sleep(1)
         assert f'resource_name="{LAST}"' in generate_latest().decode()
+
+
+@virtual_time
+async def test_one_that_is_about_to_be_written_is_parked_once_it_is() -> None:
+    async with watching() as made:
+        made.publisher.refresh(LAST)
+        for is_parked in (False, True):
+            made.publisher.park()
+            assert made.publisher.is_parked(NAMES[-2])
+            assert made.publisher.is_parked(LAST) is is_parked
+            await asyncio.sleep(1)
+
+
+@virtual_time
+async def test_parked_ones_count_among_those_of_which_there_are_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher_module, "MAX_NAMES", len(NAMES))
+    new = "example.com/new"
+    async with node() as made:
+        made.objects.write(node_device_name("n1", new))
+        made.happens("connected", new, 99, PluginOptions())
+        await asyncio.sleep(STOP_GRACE_PERIOD_SECONDS)
+        made.happens("tick")
+        assert not made.is_watched(new)
+        del made.objects.by_name[node_device_name("n1", LAST)]
+        await asyncio.sleep(A_ROUND)
+        assert made.is_watched(new)
+
+
+@virtual_time
+async def test_one_that_nobody_knows_any_more_is_not_watched_for_that() -> None:
+    async with node() as made:
+        del made.scenario.manager.resources[LAST]
+        made.publisher.park()
+        assert made.publisher.is_parked(LAST)
 
 
 @virtual_time

@@ -88,6 +88,7 @@ def test_a_template_that_has_another_claim_by_name_in_the_status() -> None:
     [
         pytest.param({}, False, id="just bound"),
         pytest.param({"phase": "Pending"}, False, id="pending"),
+        pytest.param({"phase": ""}, False, id="no phase"),
         pytest.param(READY, True, id="with a sandbox"),
         pytest.param({"phase": "Running"}, True, id="running, of an old kubelet"),
         pytest.param(

@@ -299,7 +299,13 @@ async def test_a_device_of_two_pods_is_recovered_for_the_first(caplog: pytest.Lo
 
 @pytest.mark.parametrize(
     ("more", "is_held_back"),
-    [({}, False), ({"allocationsOmitted": 0}, False), ({"allocationsOmitted": 2}, True), ({"ids": 7}, True)],
+    [
+        ({}, False),
+        ({"allocationsOmitted": 0}, False),
+        ({"allocationsOmitted": 2}, True),
+        ({"ids": 7}, True),
+        ({"allocationsOmitted": 7, "ids": 7}, True),
+    ],
 )
 async def test_a_resource_is_held_back_of_which_a_status_omits_allocations(
     more: dict[str, int], is_held_back: bool

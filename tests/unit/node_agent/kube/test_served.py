@@ -1,15 +1,20 @@
-"""Whose a resource is that the kubelet shows and that had a plugin here: the kubelet's, or this agent's own by the kubelet."""
+"""Whose a resource is that the kubelet shows and that had a plugin here: the kubelet's, or this agent's own. And what is shown."""
 
 from collections.abc import Iterable, Mapping
 
 import pytest
+from nodedevice_agent import __version__
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
+from nodedevice_agent.kube.conditions import condition_of
 from nodedevice_agent.kube.served import ServedStatus
-from nodedevice_api.nodedevice import DeviceStatus
+from nodedevice_api.names import Condition, Reason
+from nodedevice_api.nodedevice import AgentStatus, DeviceStatus, NodeDeviceStatus
+from prometheus_client import REGISTRY
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
+from tests.unit.node_agent.kube.shown_status import TUESDAY
 
 BUILT_IN = PluginOptions(scope="built-in example.com/gpu")
 GRACE_SECONDS = 300
@@ -57,3 +62,49 @@ def test_whose_it_is(end: str, runtime: str, is_kubelets: bool) -> None:
     if end == "gone":
         scenario.passes(GRACE_SECONDS)
     assert ServedStatus(Kubelet(), scenario.manager, runtime).has(GPU) is is_kubelets
+
+
+class Showing(Kubelet):
+    """What it gives out is as a scenario has it. remembered: the resource, the devices that were published, and when."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.resources = scenario.manager.resources
+        self.remembered: list[tuple[str, list[str], float]] = []
+
+    def snapshot(self, resource_name: str) -> Snapshot:
+        return self.scenario.snapshot(resource_name)
+
+    def remember_published(self, resource_name: str, devices: Iterable[DeviceStatus], now: float) -> None:
+        self.remembered.append((resource_name, [device.id for device in devices], now))
+
+
+def test_what_the_kubelet_serves_is_shown_as_its_own_whatever_the_agents_runtime_is() -> None:
+    kubelet = Showing(Scenario.with_plugin(3))
+    served = ServedStatus(kubelet, Scenario().manager, "nri")
+    before = NodeDeviceStatus(devices=[DeviceStatus(id="old")])
+    found = served.status(GPU, before, TUESDAY, 5.0, is_watch_stale=False)
+    assert found.agent == AgentStatus(version=__version__, runtime="kubelet", served_by="kubelet")
+    assert (found.total, kubelet.remembered) == (3, [(GPU, ["old"], 5.0)])
+    assert {each.type: (each.status, each.reason) for each in found.conditions} == {
+        Condition.REGISTERED: ("True", Reason.SERVED_BY_KUBELET),
+        Condition.HEALTHY: ("True", Reason.ALL_HEALTHY),
+        Condition.INJECTABLE: ("True", Reason.SERVED_BY_KUBELET),
+        Condition.WATCHES_CURRENT: ("True", Reason.WATCHES_CURRENT),
+    }
+    labels = {"resource_name": GPU, "state": "total"}
+    assert REGISTRY.get_sample_value("nodedevice_agent_devices", labels) == 3
+
+
+def test_a_stale_watch_and_cordons_that_have_no_effect_are_shown() -> None:
+    served = ServedStatus(Showing(Scenario.with_plugin(1)), Scenario().manager, "nri")
+
+    def reason(kind: str, *, is_stale: bool = False) -> str:
+        found = condition_of(served.status(GPU, NodeDeviceStatus(), TUESDAY, 5.0, is_watch_stale=is_stale), kind)
+        assert found is not None
+        return found[1]
+
+    assert reason(Condition.WATCHES_CURRENT, is_stale=True) == Reason.WATCH_STALE
+    for cordoned, expected in (({"d0"}, Reason.CORDON_NOT_POSSIBLE), (set[str](), Reason.SERVED_BY_KUBELET)):
+        served.cordoned(GPU, cordoned)
+        assert reason(Condition.REGISTERED) == expected

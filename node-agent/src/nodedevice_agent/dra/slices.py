@@ -150,8 +150,11 @@ def slice_of(found: ResourceSliceObject, *, with_attributes: bool = True) -> Sli
     problem = _NO_ROOM if found.is_left_out else ""
     devices, counters = list[_Device](), list[_CounterSet]()
     try:
-        devices = decode(spec.devices, list[_Device] | None) or []
-        counters = decode(spec.sharedCounters, list[_CounterSet] | None) or []
+        # both or neither: of a slice with a problem no devices are shown
+        devices, counters = (
+            decode(spec.devices, list[_Device] | None) or [],
+            decode(spec.sharedCounters, list[_CounterSet] | None) or [],
+        )
     except Undecodable:
         problem = _UNKNOWN_FORM
     named = [device for device in devices if 0 < len(device.name) <= MAX_NAME]
@@ -184,12 +187,12 @@ def _device(device: _Device, texts: dict[str, str], known: _Amounts, *, with_att
 
 
 def _taint(taint: _Taint) -> DeviceTaint:
-    since = taint.timeAdded or ""
+    since = taint.timeAdded
     return DeviceTaint(
         key=taint.key[:_MAX_KEY],
         value=(taint.value or "")[:_MAX_TAINT_VALUE],
         effect=taint.effect[:_MAX_EFFECT],
-        since=since if _TIME.fullmatch(since) else "",
+        since=since if since and _TIME.fullmatch(since) else "",
     )
 
 

@@ -149,7 +149,7 @@ ODD: dict[str, Any] = {
     "an attribute is none": {"devices": [{"name": "d", "attributes": {"a": 7}}]},
     "a number is too great": {"devices": [{"name": "d", "attributes": {"a": {"int": 123}}}]},
     "attributes are a list": {"devices": [{"name": "d", "attributes": []}]},
-    "counters are none": {"sharedCounters": [{"counters": 7}]},
+    "counters are none": {"devices": [{"name": "d"}], "sharedCounters": [{"counters": 7}]},
 }
 
 

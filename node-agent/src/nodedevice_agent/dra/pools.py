@@ -159,10 +159,11 @@ def composed(slices: Sequence[Slice], before: Pool | None) -> Pool | None:
     usable, unread = [found for found in current if not found.problem], [found for found in current if found.problem]
     count = max(found.count for found in current)
     missing, surplus = max(count - len(usable), 0), max(len(current) - count, 0)
-    if missing and before is not None and before.is_whole:
-        shown = before
-    else:
-        shown = _of_slices(usable or current[:1], is_whole=not missing)
+    shown = (
+        before
+        if missing and before is not None and before.is_whole
+        else _of_slices(current[0], usable, is_whole=not missing)
+    )
     return replace(
         shown,
         count=count,
@@ -173,7 +174,8 @@ def composed(slices: Sequence[Slice], before: Pool | None) -> Pool | None:
     )
 
 
-def _of_slices(slices: Sequence[Slice], *, is_whole: bool) -> Pool:
+def _of_slices(first: Slice, slices: Sequence[Slice], *, is_whole: bool) -> Pool:
+    """first: any of that generation, where none of them can be used."""
     devices: dict[str, Device] = {}
     where: dict[str, str] = {}
     twice: dict[str, str] = {}
@@ -186,9 +188,9 @@ def _of_slices(slices: Sequence[Slice], *, is_whole: bool) -> Pool:
     shared = {(set_name, name): most for found in slices for set_name, name, most in found.counters}
     uncounted = _uncounted(slices, shared) if is_whole else ()
     return Pool(
-        slices[0].driver,
-        slices[0].pool,
-        slices[0].generation,
+        first.driver,
+        first.pool,
+        first.generation,
         {name: devices[name] for name in sorted(devices)},
         sum(found.omitted for found in slices),
         is_whole=is_whole,

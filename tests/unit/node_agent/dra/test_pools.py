@@ -5,6 +5,7 @@ import random
 import pytest
 from msgspec import structs
 from nodedevice_agent.dra import pools
+from nodedevice_agent.dra.devices import Device
 from nodedevice_agent.dra.pools import Pool, Pools
 
 from tests.unit.node_agent.dra.published import DRIVER, NODE, Json, a_slice, device
@@ -28,6 +29,8 @@ def test_one_slice_is_a_pool() -> None:
     assert found.put(a_slice("s", ["b", "a"])) == {KEY}
     pool = pool_of(found)
     assert ([*pool.devices], pool.key, pool.is_complete, pool.is_whole) == (["a", "b"], KEY, True, True)
+    # nothing is wrong with it
+    assert pool == Pool(DRIVER, NODE, 1, {name: Device(name) for name in "ab"})
     assert found.put(a_slice("s", ["b", "a"])) == set()
     assert found.remove("s") == {KEY}
     assert found.get(KEY) is None
@@ -169,6 +172,9 @@ def test_counters_that_are_nowhere_or_twice_make_a_pool_invalid() -> None:
     found.put(a_slice("s1", count=3, sharedCounters=counters("memory", "cores")))
     found.put(a_slice("s2", count=3, sharedCounters=counters("copies")))
     assert pool_of(found).uncounted == ("gpu in s1 and s2",)
+    # no more than a few are named
+    found.put(a_slice("s3", [counted("d", *"123456")], pool="other"))
+    assert pool_of(found, (DRIVER, "other")).uncounted == ("1 of gpu for d", "2 of gpu for d", "3 of gpu for d")
 
 
 def test_one_of_an_unknown_form_is_missing_by_name() -> None:
@@ -180,6 +186,8 @@ def test_one_of_an_unknown_form_is_missing_by_name() -> None:
     found.put(a_slice("s1", [{"name": 7}], pool="other"))
     other = pool_of(found, (DRIVER, "other"))
     assert ([*other.devices], other.missing, other.is_whole) == ([], 1, False)
+    assert (other.key, other.generation, other.problem) == ((DRIVER, "other"), 1, pool.problem)
+    assert "of a form that this release does not know" in pool.problem
 
 
 def test_whatever_the_order_a_complete_generation_is_shown() -> None:

@@ -158,8 +158,8 @@ class Holders:
             self._wake()
 
     def _decide_for(self, pod: Pod) -> None:
-        """Nothing else depends on the pod."""
-        if pod.claims is not None or (pod.namespace, pod.name) in self._shown:
+        """Nothing else depends on the pod, and without rows nothing does."""
+        if (pod.namespace, pod.name) in self._shown:
             self._decide()
 
     def _decide(self) -> None:
@@ -188,7 +188,7 @@ class Holders:
         """Once each."""
         count = len(found.claim_rows)
         of_pods = Counter((row.namespace, row.name) for row in found.claim_rows).values()
-        is_cut = count >= MAX_CLAIM_ROWS or max(of_pods, default=0) >= MAX_CLAIM_ROWS_OF_POD
+        is_cut = count >= MAX_CLAIM_ROWS or any(of_pod >= MAX_CLAIM_ROWS_OF_POD for of_pod in of_pods)
         message = "containers have more devices by claims than are shown"
         self._problems.report(message, "the rest is not shown" if is_cut else "", shown=count)
         if found.is_listed:

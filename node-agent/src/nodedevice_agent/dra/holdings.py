@@ -205,7 +205,9 @@ def _unhealthy(held: Held) -> Iterator[tuple[ClaimRow, str]]:
         for each in (held.pod.claims.unhealthy if held.pod.claims is not None else ())
         if (each.container, each.claim) == (held.container, held.claim)
     }
-    for row in held.rows if reported else ():
+    if not reported:
+        return
+    for row in held.rows:
         resource_id = row.cdi_ids[0] if row.cdi_ids else f"{row.driver}/{row.pool}/{row.device}"
         message = reported.pop(resource_id, None)
         if message is not None:

@@ -331,6 +331,13 @@ def test_too_many_of_a_node(count: int, caplog: pytest.LogCaptureFixture) -> Non
     assert log_lines(caplog.records) == logged * (count == MAX_CLAIM_ROWS)
 
 
+def test_of_a_pod_that_has_ended_no_devices_are_missed(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    node.holders.pod_seen(pod("a", "claim", has_ended=True))
+    node.holders.pods_read(reading())
+    assert caplog.records == []
+
+
 def test_of_one_pod_alone_nothing_is_concluded(caplog: pytest.LogCaptureFixture) -> None:
     """Get may have been asked for another one."""
     caplog.set_level(logging.INFO)

@@ -119,7 +119,7 @@ def _gives_out(pool: Pool, found: Offered) -> bool:
 
 
 def _available(pool: Pool, held: Collection[str], unhealthy: Collection[str]) -> int:
-    """How many a pod could get that tolerates no taint."""
+    """How many a pod could get that tolerates no taint. pool: valid and whole, so it has each counter that a device consumes."""
     used: defaultdict[tuple[str, str], Decimal] = defaultdict(Decimal)
     for name in held:
         if name in pool.devices:
@@ -129,7 +129,7 @@ def _available(pool: Pool, held: Collection[str], unhealthy: Collection[str]) ->
         name not in held
         and name not in unhealthy
         and not any(taint.is_exclusive for taint in device.taints)
-        and all(used[s, c] + amount <= pool.shared.get((s, c), 0) for s, c, amount in device.consumes)
+        and all(used[s, c] + amount <= pool.shared[s, c] for s, c, amount in device.consumes)
         for name, device in pool.devices.items()
     )
 

@@ -91,6 +91,15 @@ def test_a_pool_that_is_incomplete_or_has_a_device_twice_has_none_available() ->
     assert numbers(offered(found.get(KEY))) == (2, 2, 0, 0)
 
 
+def test_nothing_is_cordoned_reserved_or_said_by_a_plugin() -> None:
+    whole = shown(offered(pool_of("a"), row("p", "a"), cordons=["a"]))
+    assert (whole["cordoned"], whole["reserved"]) == (0, 0)
+    for pool in (pool_of("a"), None):
+        now = snapshot(offered(pool))
+        assert (now.id_error, now.plugin_message, now.pending) == ("", "", ())
+        assert now.is_live is (pool is not None)
+
+
 def test_while_a_generation_comes_slice_by_slice_the_numbers_stay() -> None:
     found = Pools()
     found.put(a_slice("s", ["a", "b"]))
@@ -111,6 +120,9 @@ def test_what_shares_a_device_with_held_ones_is_available_while_enough_is_left()
     assert numbers(offered(pool, row("p", "half")))[3] == 2
     assert numbers(offered(pool, row("p", "whole")))[3] == 1
     assert numbers(offered(pool, row("p", "alone")))[3] == 4
+    # what several hold adds up
+    few = [part(f"part-{amount}", amount) for amount in (2, 3, 4)]
+    assert numbers(offered(pool_of(*few, sharedCounters=shared), row("p", "part-2", "part-3")))[3] == 0
     # amounts need not be whole
     shared = [{"name": "gpu-0", "counters": {"slices": {"value": "1500m"}}}]
     pool = pool_of(
@@ -144,8 +156,8 @@ def test_a_held_device_may_be_among_those_that_a_slice_has_too_many_of() -> None
 
 def test_times_stay_while_a_row_does() -> None:
     before = with_times([row("p", "a"), row("p", "a", claim="d")], (), MONDAY)
-    rows = [row("p", "a", "b"), row("p", "a", claim="d", container="other"), row("q", "a")]
-    assert [each.since for each in with_times(rows, before, TUESDAY)] == [MONDAY, TUESDAY, TUESDAY]
+    rows = [row("p", "a", "b"), row("p", "a", claim="d", container="other"), row("p", "a", claim="e"), row("q", "a")]
+    assert [each.since for each in with_times(rows, before, TUESDAY)] == [MONDAY, TUESDAY, TUESDAY, TUESDAY]
 
 
 def test_a_row_without_a_claim_holds_what_it_says() -> None:
@@ -188,6 +200,15 @@ def test_a_device_is_shown_with_all_that_is_known_of_it() -> None:
     assert only["taints"] == [{"key": "a.com/hot", "value": "90C", "effect": "NoSchedule", "since": MONDAY}]
     assert only["numaNodes"] == [1]
     assert (only["health"], only["reason"], only["message"]) == ("Unhealthy", Reason.REPORTED_UNHEALTHY, "ECC errors")
+
+
+def test_what_is_well_is_shown_beside_what_is_missing() -> None:
+    devices = shown(offered(pool_of("a", "c"), row("p", "b")))["devices"]
+    assert [(each["id"], each["health"], each["presence"], each.get("reason", "")) for each in devices] == [
+        ("a", "Healthy", "Present", ""),
+        ("b", "Unhealthy", "Missing", Reason.NOT_LISTED),
+        ("c", "Healthy", "Present", ""),
+    ]
 
 
 # -- conditions ---------------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def test_where_all_are_tainted_those_that_are_broken_or_held_are_in_the_list(tai
     ("more", "octets"),
     [
         pytest.param({}, 111, id="a name"),
-        pytest.param({"taints": [{"key": "k", "effect": "None"}] * 2}, 271, id="taints"),
+        pytest.param({"taints": [{"key": "k", "value": "of it", "effect": "None"}] * 2}, 281, id="taints"),
     ],
 )
 def test_how_many_devices_have_room(more: Json, octets: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ from nodedevice_api.nodedevice import AllocationStatus, NodeDeviceStatus
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.devicemanager.places import EXCHANGE_SECONDS, Places, spare
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
 from nodedevice_agent.dra.devices import PoolKey, Slice
 from nodedevice_agent.dra.names import domain, is_observed, resource_name
@@ -36,8 +35,6 @@ _PLACE_SECONDS: Final = 30.0
 _LEAST: Final = 2
 # the name of the watch of slices, in /readyz
 WATCH: Final = "resourceslices"
-# of the one connection that each resource has: the slices
-_ENDPOINT: Final = 1
 
 
 class Held(Protocol):
@@ -262,7 +259,7 @@ class ServedByDrivers:
         resource.holders.clear()
         resource.holders.update(dict.fromkeys(held_devices(rows), ""))
         if resource.lost_to is None:
-            self._follow_state(resource, now, is_shown=key in self._shown, is_settling=key in self._gone_at)
+            self._follow_state(key, resource)
         return (resource.name,)
 
     def _follow_times(self, key: PoolKey, pool: Pool | None, now: float) -> None:
@@ -319,11 +316,10 @@ class ServedByDrivers:
         self.resources[loser].displaced(name)
         return (loser,)
 
-    def _follow_state(self, resource: Resource, now: float, *, is_shown: bool, is_settling: bool) -> None:
-        if is_shown and resource.state is not EndpointState.RUNNING:
-            resource.connect(_ENDPOINT, PluginOptions())
-        elif not is_shown and not is_settling and resource.state is not EndpointState.GONE:
-            resource.disconnect(_ENDPOINT, now)
+    def _follow_state(self, key: PoolKey, resource: Resource) -> None:
+        if key in self._shown:
+            resource.state = EndpointState.RUNNING
+        elif key not in self._gone_at:
             resource.expire()
 
     def _forget_pool(self, key: PoolKey) -> None:

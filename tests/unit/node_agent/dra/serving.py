@@ -6,7 +6,7 @@ from typing import Any, Final
 from nodedevice_agent.dra.devices import PoolKey
 from nodedevice_agent.dra.served import ServedByDrivers
 from nodedevice_api.names import Condition
-from nodedevice_api.nodedevice import NodeDeviceStatus
+from nodedevice_api.nodedevice import ConditionStatus, NodeDeviceStatus
 
 from tests.unit.node_agent.dra.published import DRIVER, NODE, FakeHeld, a_slice
 from tests.unit.node_agent.kube.shown_status import MONDAY
@@ -43,7 +43,10 @@ class Node:
         assert found.endpoint is not None
         return found.endpoint.state
 
-    def reason(self, name: str = NAME) -> str:
+    def registered(self, name: str = NAME) -> ConditionStatus:
         found = self.status(name)
         assert found is not None
-        return next(each.reason for each in found.conditions if each.type == Condition.REGISTERED)
+        return next(each for each in found.conditions if each.type == Condition.REGISTERED)
+
+    def reason(self, name: str = NAME) -> str:
+        return self.registered(name).reason

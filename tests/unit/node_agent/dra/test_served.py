@@ -9,6 +9,7 @@ from nodedevice_agent.dra.served import GONE_SECONDS, INCOMPLETE_SECONDS
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
+from prometheus_client import REGISTRY
 
 from tests.unit.node_agent.dra.published import DRIVER, NODE, row
 from tests.unit.node_agent.dra.serving import KEY, NAME, Node
@@ -36,6 +37,10 @@ def test_a_pool_has_a_nodedevice_once_all_slices_and_holders_are_known() -> None
     assert {*node.served.resources} == {NAME}
     assert node.served.has(NAME)
     assert [each.status for each in found.conditions if each.type == Condition.WATCHES_CURRENT] == ["True"]
+    of_pool = {"resource_name": NAME}
+    of_pod = {"namespace": "default", "pod": "p", "container": "main"}
+    assert REGISTRY.get_sample_value("nodedevice_agent_devices", {**of_pool, "state": "total"}) == 2
+    assert REGISTRY.get_sample_value("nodedevice_agent_allocated_devices", {**of_pool, **of_pod}) == 1
     # there is nothing to wait for
     assert node.served.next_deadline(node.now) == math.inf
     assert not node.served.has("example.com/other")
@@ -90,6 +95,8 @@ def test_an_incomplete_pool_is_late_after_a_while() -> None:
     node.passes(INCOMPLETE_SECONDS / 2)
     node.put("s", ["a", "b"], count=2, generation=2)
     assert node.passes(INCOMPLETE_SECONDS / 2) == {NAME}
+    assert node.reason() == Reason.POOL_INCOMPLETE
+    assert node.served.next_deadline(node.now) == math.inf
     assert node.passes(INCOMPLETE_SECONDS) == set()
     assert node.reason() == Reason.POOL_INCOMPLETE
     node.put("s", ["a"], generation=3)
@@ -121,6 +128,12 @@ def test_of_what_is_gone_and_held_by_nobody_no_object_is_made() -> None:
     node.passes(GONE_SECONDS)
     assert node.status(observed=NodeDeviceStatus()) is None
     assert node.status() is not None
+    # but of what is held, or offered
+    node.held.rows[KEY] = [row("p", "a")]
+    assert node.status(observed=NodeDeviceStatus()) is not None
+    node.held.rows.clear()
+    node.put("s", ["a"])
+    assert node.status(observed=NodeDeviceStatus()) is not None
 
 
 def test_a_pool_that_only_pods_know_is_shown_as_gone() -> None:
@@ -180,7 +193,22 @@ def test_a_cordon_is_reported_until_it_is_gone() -> None:
     node.begin("s")
     node.served.cordoned(NAME, {"a": None})
     assert node.reason() == Reason.CORDON_NOT_POSSIBLE
+    assert "only the driver can take a device out of use" in node.registered().message
+    node.served.has_rules = True
+    assert "create this DeviceTaintRule" in node.registered().message
     node.served.cordoned(NAME, {})
+    assert node.reason() == Reason.SERVED_BY_DRA
+
+
+def test_cordons_end_with_the_object_that_had_them() -> None:
+    node = Node()
+    node.put("s", ["a"])
+    node.begin("s")
+    node.served.cordoned(NAME, {"a": None})
+    node.served.removed("s", node.now)
+    node.passes(GONE_SECONDS)
+    assert node.served.forget(NAME)
+    node.put("s", ["a"])
     assert node.reason() == Reason.SERVED_BY_DRA
 
 

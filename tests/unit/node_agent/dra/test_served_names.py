@@ -1,6 +1,6 @@
 """By which names pools of DRA drivers have a NodeDevice, and which pools those are where a node has too many names."""
 
-from nodedevice_agent.devicemanager.places import MAX_NAMES, Places, share
+from nodedevice_agent.devicemanager.places import EXCHANGE_SECONDS, MAX_NAMES, Places, share
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
@@ -41,6 +41,16 @@ def test_a_name_that_others_give_out_is_no_pools() -> None:
     assert {*other.served.resources} == {name}
     assert other.status(NAME) is None
     assert other.state(name) == "Running"
+    # it is free for another pool once they give it up
+    other.taken = set()
+    other.put("t", ["c"], driver=DRIVER.title())
+    assert other.served.names[DRIVER.title(), NODE] == NAME
+    # they may have come while no agent ran
+    again = Node({KEY: NAME})
+    again.taken = {NAME}
+    again.put("s", ["a"])
+    again.begin("s")
+    assert {*again.served.resources} == {name}
 
 
 def test_a_driver_with_capitals_has_a_lower_case_name_and_is_shown_whole() -> None:
@@ -91,7 +101,7 @@ def test_pools_have_a_place_among_the_names_of_the_node() -> None:
     assert len(places.taken()) == MAX_NAMES
     # one leaves, and the other one is shown
     del own["example.com/r0"]
-    assert node.served.next_deadline(node.now) < node.now + 60
+    assert node.now < node.served.next_deadline(node.now) < node.now + 60
     assert node.passes(60) == {"nic.example.com/devices"}
     assert node.served.without_place == set()
 
@@ -132,6 +142,21 @@ def test_no_more_than_one_place_a_minute_is_taken_and_none_that_is_held_or_of_ot
     assert node.passes(600) == set()
 
 
+def test_within_a_minute_of_one_exchange_there_is_no_other() -> None:
+    node = Node()
+    node.served.places.others = lambda: {f"example.com/r{n}": True for n in range(MAX_NAMES - 4)}
+    for n in range(4):
+        node.put(f"s{n}", ["a"], pool=f"p{n}")
+    node.begin(*(f"s{n}" for n in range(4)))
+    assert node.put("b", ["b"], driver="b.example.com") == {f"{DRIVER}/p3"}
+    assert node.served.forget(f"{DRIVER}/p3")
+    assert node.put("b", ["b", "c"], driver="b.example.com") == {"b.example.com/devices"}
+    # whose place was not anybody's any more
+    assert node.put("c", ["c"], driver="c.example.com") == set()
+    assert node.passes(EXCHANGE_SECONDS - 1) == set()
+    assert node.passes(1) == {f"{DRIVER}/p2"}
+
+
 def test_a_new_pool_gets_no_name_that_another_had_before_the_start() -> None:
     known = {(DRIVER, f"{NODE}-gpus"): f"{DRIVER}/gpus"}
     node = Node(known)
@@ -161,6 +186,8 @@ def test_what_pods_hold_is_needed_and_the_rest_may_lose_its_place() -> None:
     node.put("s", ["a"])
     node.put("t", ["b"], driver="nic.example.com")
     node.begin("s", "t")
+    # by whom is not said: several pods may have one device
+    assert node.served.resources[NAME].holders == {"a": ""}
     assert node.served.places.own() == {NAME: True, "nic.example.com/devices": False}
     node.held.rows[KEY] = []
     node.served.held_changed(KEY, node.now)

@@ -87,7 +87,7 @@ class DriverObserver:
         self._elsewhere = Elsewhere(self._has_beyond)
         self._elsewhere.on_known = lambda key: self.held_changed(*key)
         served.is_beyond = self._elsewhere.is_beyond
-        served.on_forgotten = self._forgotten
+        served.on_forgotten = self._is_changed.set
 
     async def run(self) -> None:
         """Follow the slices while the API server has them; none where drivers are not observed any more."""
@@ -167,8 +167,6 @@ class DriverObserver:
 
     def deleted(self, found: ResourceSliceObject) -> None:
         self._waits(found.metadata.name, None)
-        if self._listed is not None:
-            self._listed -= {found.metadata.name}
 
     def _waits(self, name: str, found: ResourceSliceObject | None) -> None:
         self._waiting.pop(name, None)
@@ -215,7 +213,7 @@ class DriverObserver:
 
     def _take(self, name: str, found: ResourceSliceObject | None, now: float) -> None:
         if found is None:
-            self._pace.pop(name, None)
+            del self._pace[name]
         self._versions.pop(name, None)
         if found is None or not self._is_ours(name, found):
             self._published(self.served.removed(name, now))
@@ -228,7 +226,7 @@ class DriverObserver:
             made = slice_of(found)
         if made.has_attributes and not found.is_left_out:
             # else the next list brings it again, and there may be room
-            self._versions[name] = found.metadata.resourceVersion or ""
+            self._versions[name] = str(found.metadata.resourceVersion)
         self._published(self.served.put(made, now))
         self._problems.report(
             "attributes of devices are not shown: the ResourceSlices of this node have too many",
@@ -262,8 +260,7 @@ class DriverObserver:
         self._elsewhere.ask(self.served.only_held)
         for name in sorted(resource_names):
             self._publish(name)
-        if resource_names:
-            self._may_store.set()
+        self._may_store.set()
         count = len(self.served.without_place)
         self._problems.report(
             "pools of DRA drivers are not shown: this node has too many names", f"{count}" if count else ""
@@ -286,10 +283,6 @@ class DriverObserver:
     def _changed_by_others(self, resource_names: Collection[str]) -> None:
         self._published(resource_names)
         # there may be a time to wait for: a pool has no place, as its name is somebody else's by now
-        self._is_changed.set()
-
-    def _forgotten(self) -> None:
-        self._may_store.set()
         self._is_changed.set()
 
     # -- the file ---------------------------------------------------------------------------------------------------------------

@@ -42,6 +42,14 @@ async def test_without_the_kind_nothing_is_done_but_to_ask_rarely(node: Node) ->
         assert node.served.has_rules
 
 
+async def test_slices_are_followed_by_one_watch_for_as_long_as_there_is_the_kind(node: Node) -> None:
+    async with node.running():
+        await later(3 * ASK_SECONDS)
+        assert node.api.asked > 2
+        assert len(node.api.fields) == 1
+        assert node.api.handler is not None
+
+
 async def test_an_api_server_that_has_the_kind_no_more_has_no_slices(node: Node) -> None:
     await node.put("s", "a")
     async with node.running():

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Iterable
 from itertools import pairwise
 
@@ -27,6 +28,7 @@ from nodedevice_agent.errors import (
 )
 
 from tests.fakes.background import background
+from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.dra.claimed import DRIVER, POOL, claim
 
@@ -157,7 +159,7 @@ async def test_without_the_right_it_asks_once_an_hour_for_all(api: Api, caplog: 
     assert await api.names_asked(600) == []
     # four hours, each give or take a fifth
     assert 3 <= len(await api.names_asked(4 * RARELY_SECONDS)) <= 5
-    assert [(record.levelname, record.message) for record in caplog.records] == [("INFO", claims._FORBIDDEN)]
+    assert log_lines(caplog.records) == [("INFO", claims._FORBIDDEN, {"error": str(forbidden)})]
     # it is given again
     api.claims = dict.fromkeys(api.claims, claim("gpu-0"))
     assert len(await api.names_asked(2 * RARELY_SECONDS)) == 21
@@ -189,7 +191,7 @@ async def test_one_that_cannot_be_read_is_tried_rarely(
     assert len(await api.names_asked(RARELY_SECONDS / 2)) == 1
     assert (api.of("c", "p"), api.is_awaited("c", "p"), api.read) == (None, False, 1)
     assert 3 <= len(await api.names_asked(4 * RARELY_SECONDS)) <= 5
-    assert [(record.levelname, record.message) for record in caplog.records] == [("INFO", claims._REFUSED)]
+    assert log_lines(caplog.records) == [("INFO", claims._REFUSED, {"error": str(error)})]
     # another pod, another claim
     api.claims["c"] = claim("gpu-0")
     api.wanted("c", "q")
@@ -232,14 +234,32 @@ async def test_an_api_server_that_is_away_is_asked_ever_later(
     api.claims["c"] = claim("gpu-0")
     await asyncio.sleep(400)
     assert api.of("c", "p") == claim("gpu-0")
+    # the next time it is away is a first one again
+    count, api.claims["c"] = len(api.asked), error
+    api.wanted("c", "q")
+    await asyncio.sleep(2)
+    assert len(api.asked) == count + 2
 
 
 async def test_nobody_waits_for_an_api_server_that_does_not_answer(api: Api) -> None:
     api.claims = {name: ApiUnreachable("reading", "timeout") for name in ("a", "b")}
+    api.seconds = 1.0
     api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in api.claims})
-    await asyncio.sleep(0.001)
-    assert not api.is_awaited("a", "a")
+    assert api.is_awaited("b", "b")
+    await asyncio.sleep(1.5)
+    assert [name for name, _ in api.asked] == ["a", "b"]
+    # of which nobody knows yet
     assert not api.is_awaited("b", "b")
+    assert not api.is_awaited("a", "a")
+
+
+async def test_a_claim_that_takes_longer_is_awaited_for_half_a_minute(api: Api) -> None:
+    api.seconds = math.inf
+    api.wanted("c", "p")
+    await asyncio.sleep(LONGEST_WAIT_SECONDS - 1)
+    assert api.is_awaited("c", "p")
+    await asyncio.sleep(1)
+    assert not api.is_awaited("c", "p")
 
 
 async def test_nobody_waits_for_long_where_each_claim_takes_long(api: Api) -> None:
@@ -274,6 +294,7 @@ async def test_more_claims_than_a_node_can_have_are_not_read(api: Api, caplog: p
     api.claims = {name: claim("gpu-0") for name in names}
     api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in names[50:]})
     await asyncio.sleep(600)
+    assert caplog.records == [], "as many as there may be"
     for _ in range(2):
         api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in names})
     assert api.of(names[-1], names[-1]) == claim("gpu-0")

@@ -139,6 +139,8 @@ def test_pools_keep_apart_whichever_came_first() -> None:
         (("gpu.nodedevice.io", NODE), True),
         (("dra.kubernetes.io", NODE), True),
         (("x" * 64, NODE), False),
+        (("x" * 59 + ".com", NODE), True),
+        (("x" * 60 + ".com", NODE), False),
         (("Gpu.Example.com", NODE), True),
         (("NodeDevice.io", NODE), True),
         (("Gpu_1.example.com", NODE), False),

@@ -1,0 +1,303 @@
+"""The kubelet's calls for a resource: what the device plugin is asked, what the kubelet gets, and what it is refused."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
+
+import grpc
+import pytest
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.deviceplugin.codec import with_edits_of
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.kubelet.attribution import KubeletState
+from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.kubelet.proxy_service import ProxyService
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
+from nodedevice_agent.nri.host_devices import HostDevices, HostDeviceStat
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from prometheus_client import REGISTRY
+
+from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod
+
+PREFERS = PluginOptions(get_preferred_allocation_available=True)
+OURS = PluginOptions(scope=f"{BUILT_IN}test")
+
+
+class Aborted(Exception):
+    """The kubelet got an error."""
+
+
+class Context:
+    async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+        raise Aborted(f"{code.name}: {details}")
+
+
+class Hangs(HostDeviceStat):
+    """On a file system that does not answer."""
+
+    async def stat_devices(self, host_paths: Iterable[str]) -> HostDevices:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+class Node:
+    """A plugin of somebody, and the service that stands for it. calls: what it was asked. problem: why it fails."""
+
+    def __init__(
+        self,
+        options: PluginOptions | None = None,
+        devices: Sequence[Device] = (),
+        topology: Topology | None = None,
+        host_devices: HostDeviceStat | None = None,
+    ) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.problem = ""
+        self.preferred: tuple[str, ...] = ()
+        self.response = api_pb2.ContainerAllocateResponse(envs={"ANSWER": "ok"})
+        self.mirror = Mirror(0.0, topology=topology)
+        self.options = options or PluginOptions()
+        self.plugin(GPU, self.options, *(devices or [Device(f"d{number}") for number in range(4)]))
+        host = cast(PluginHost, SimpleNamespace(newest=self._newest))
+        stat = host_devices or HostDeviceStat()
+        self.service = ProxyService(GPU, DeviceList(), api_pb2.DevicePluginOptions(), self.mirror, host, stat)
+
+    def plugin(self, name: str, options: PluginOptions, *devices: Device) -> None:
+        self.mirror.connected(name, 1, options, 0.0)
+        self.mirror.listed(name, 1, accept(devices), 0.0)
+        self.mirror.cordoned(name, "object", {}, 0.0)
+
+    def held_elsewhere(self, device: Device) -> None:
+        """A device of a built-in plugin, by the pod `one`."""
+        self.plugin(NIC, OURS, device)
+        self.mirror.pods_synced([pod("one", nic=1)], 0.0)
+        self.mirror.mirrored(KubeletState((held_by("one", device.id, name=NIC),), ()), 0.0)
+
+    def gives_out(self, *paths: str) -> None:
+        for path in paths:
+            self.response.devices.add(host_path=path, container_path=path, permissions="rw")
+
+    # -- as the kubelet ---------------------------------------------------------------------------------------------------
+
+    async def prefer(self, available: Iterable[str], must: Iterable[str], size: int) -> list[str]:
+        request = api_pb2.PreferredAllocationRequest()
+        request.container_requests.add(available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size)
+        found = await self.service.GetPreferredAllocation(request, cast(Any, Context()))
+        [one] = found.container_responses
+        return [*one.deviceIDs]
+
+    async def allocate(self, *containers: Sequence[str]) -> list[api_pb2.ContainerAllocateResponse]:
+        request = api_pb2.AllocateRequest()
+        for ids in containers:
+            request.container_requests.add(devices_ids=ids)
+        return [*(await self.service.Allocate(request, cast(Any, Context()))).container_responses]
+
+    async def pre_start(self, *ids: str) -> None:
+        request = api_pb2.PreStartContainerRequest(devices_ids=ids)
+        found = await self.service.PreStartContainer(request, cast(Any, Context()))
+        assert found == api_pb2.PreStartContainerResponse()
+
+    # -- as the plugin's connection ---------------------------------------------------------------------------------------
+
+    def _newest(self, resource_name: str, call: str) -> Any:
+        assert resource_name == GPU
+        self._fail("nowhere", call)
+
+        async def preferred(available: Sequence[str], must_include: Sequence[str], size: int) -> tuple[str, ...]:
+            self.calls.append((call, available, must_include, size))
+            self._fail("preferred", call)
+            return self.preferred
+
+        async def allocate(ids: tuple[str, ...]) -> AllocateResponse:
+            self.calls.append((call, ids))
+            self._fail("allocate", call)
+            octets = self.response.SerializeToString()
+            edits = with_edits_of(held_by("", *ids, response=octets)).edits
+            assert edits is not None
+            return AllocateResponse(octets, edits)
+
+        async def pre_start(ids: tuple[str, ...]) -> None:
+            self.calls.append((call, ids))
+            self._fail("pre_start", call)
+
+        return SimpleNamespace(options=self.options, preferred=preferred, allocate=allocate, pre_start=pre_start)
+
+    def _fail(self, where: str, call: str) -> None:
+        if self.problem == where:
+            raise PluginFailed(GPU, call, "it is broken")
+
+
+def metric(name: str) -> float:
+    return REGISTRY.get_sample_value(f"nodedevice_agent_{name}", {"resource_name": GPU}) or 0.0
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> tuple[int, str, str, str]:
+    """Level, message, and fields, of the one record."""
+    [record] = caplog.records
+    fields = vars(record)
+    return record.levelno, record.message, fields["resource_name"], fields.get("error", "")
+
+
+# -- GetPreferredAllocation -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "must", "size", "answer", "found", "calls"),
+    [
+        pytest.param(
+            PREFERS,
+            ["d3"],
+            2,
+            ("d1",),
+            ["d3", "d1"],
+            [("GetPreferredAllocation", ("d0", "d1", "d2", "d3"), ("d3",), 2)],
+            id="as the plugin prefers",
+        ),
+        pytest.param(PREFERS, ["d3"], 1, ("d1",), ["d3"], [], id="nothing is left to choose"),
+        pytest.param(PluginOptions(), ["d3"], 2, ("d1",), ["d3", "d0"], [], id="a plugin without preferences"),
+    ],
+)
+async def test_preferred_devices(
+    options: PluginOptions, must: list[str], size: int, answer: tuple[str, ...], found: list[str], calls: list[object]
+) -> None:
+    node = Node(options)
+    node.preferred = answer
+    assert await node.prefer(["d2", "d1", "d0", "d3"], must, size) == found
+    assert node.calls == calls
+
+
+async def test_without_an_opinion_of_the_plugin_near_devices_are_preferred() -> None:
+    devices = [Device(f"d{number}", numa_nodes=(number % 2,)) for number in range(4)]
+    topology = Topology(TopologyPolicy.BEST_EFFORT, numa_nodes=(0, 1))
+    assert await Node(devices=devices, topology=topology).prefer(["d0", "d1", "d3"], [], 2) == ["d1", "d3"]
+
+
+@pytest.mark.parametrize("problem", ["nowhere", "preferred"])
+async def test_a_plugin_that_fails_to_prefer_is_ignored(problem: str, caplog: pytest.LogCaptureFixture) -> None:
+    """An error would fail the pod."""
+    node = Node(PREFERS)
+    node.problem = problem
+    assert await node.prefer(["d0", "d1"], [], 1) == ["d0"]
+    why = f"GetPreferredAllocation of the device plugin of {GPU} failed: it is broken"
+    assert logged(caplog) == (logging.WARNING, "GetPreferredAllocation failed; ignoring it", GPU, why)
+
+
+# -- Allocate -------------------------------------------------------------------------------------------------------
+
+
+async def test_each_container_gets_the_plugins_response_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    node, before = Node(), metric("allocate_seconds_count")
+    node.gives_out("/dev/null")
+    found = await node.allocate(["d2", "d0"], ["d1"])
+    assert found == [node.response, node.response]
+    assert node.calls == [("Allocate", ("d0", "d2")), ("Allocate", ("d1",))]
+    assert metric("allocate_seconds_count") == before + 2
+    assert [(r.message, vars(r)["resource_name"], vars(r)["device_ids"]) for r in caplog.records] == [
+        ("devices allocated by the kubelet", GPU, ["d2", "d0"]),
+        ("devices allocated by the kubelet", GPU, ["d1"]),
+    ]
+
+
+@pytest.mark.parametrize("problem", ["nowhere", "allocate"])
+async def test_a_plugin_that_fails_to_allocate_fails_the_pod(problem: str, caplog: pytest.LogCaptureFixture) -> None:
+    node, before = Node(), metric("allocate_failures_total")
+    node.problem = problem
+    why = f"Allocate of the device plugin of {GPU} failed: it is broken"
+    with pytest.raises(Aborted, match=f"^UNAVAILABLE: {why}$"):
+        await node.allocate(["d0"])
+    assert metric("allocate_failures_total") == before + 1
+    assert logged(caplog) == (logging.ERROR, "Allocate failed; the kubelet rejects the pod", GPU, why)
+
+
+async def test_a_device_that_another_name_has_is_not_allocated() -> None:
+    """The kubelet may have chosen before it read so."""
+    node = Node(OURS, [Device("a", identity=("c188:0",)), Device("b")])
+    node.held_elsewhere(Device("line", identity=("c188:0",)))
+    why = f"a is the same device as line of {NIC}, and is allocated there"
+    with pytest.raises(Aborted, match=why):
+        await node.allocate(["b", "a"])
+    assert node.calls == []
+    assert len(await node.allocate(["b"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("paths", "is_refused"),
+    [
+        pytest.param(["/dev/null"], True, id="its file"),
+        pytest.param(["/dev/zero", "/dev/null"], True, id="beside another"),
+        pytest.param(["/dev/zero"], False, id="another"),
+        pytest.param([], False, id="none"),
+        pytest.param(["/dev/null", "/nonexistent"], False, id="one that the runtime will not find"),
+    ],
+)
+async def test_the_file_of_a_device_that_another_pod_holds_is_not_given_out(paths: list[str], is_refused: bool) -> None:
+    node = Node()
+    node.held_elsewhere(Device("line", identity=("c1:3",)))
+    node.gives_out(*paths)
+    if not is_refused:
+        assert await node.allocate(["d0"]) == [node.response]
+        return
+    with pytest.raises(Aborted, match=f"it gives out the device file of line of {NIC}, which another pod holds$"):
+        await node.allocate(["d0"])
+
+
+@virtual_time
+async def test_a_file_system_that_hangs_is_not_waited_for() -> None:
+    """The runtime reads the file, too."""
+    node, clock = Node(host_devices=Hangs()), asyncio.get_running_loop().time
+    node.gives_out("/dev/null")
+    began = clock()
+    assert await node.allocate(["d0"]) == [node.response]
+    assert clock() - began == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("options", "path"), [(OURS, "/dev/null"), (PluginOptions(), "")])
+async def test_files_are_read_only_where_somebody_elses_plugin_gives_some(options: PluginOptions, path: str) -> None:
+    """A built-in plugin's devices are compared before."""
+    node = Node(options, host_devices=Hangs())
+    node.gives_out(*filter(None, [path]))
+    async with asyncio.timeout(60):
+        assert await node.allocate(["d0"]) == [node.response]
+
+
+# -- PreStartContainer ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_required", [False, True])
+async def test_only_a_plugin_that_wants_it_is_called_before_a_start(is_required: bool) -> None:
+    node, before = Node(PluginOptions(pre_start_required=is_required)), metric("pre_start_seconds_count")
+    await node.pre_start("d2", "d0")
+    assert node.calls == ([("PreStartContainer", ("d0", "d2"))] if is_required else [])
+    assert metric("pre_start_seconds_count") == before + is_required
+
+
+@pytest.mark.parametrize("problem", ["nowhere", "pre_start"])
+async def test_a_plugin_that_fails_before_a_start_fails_it(problem: str, caplog: pytest.LogCaptureFixture) -> None:
+    node, before = Node(PluginOptions(pre_start_required=True)), metric("pre_start_failures_total")
+    node.problem = problem
+    why = f"PreStartContainer of the device plugin of {GPU} failed: it is broken"
+    with pytest.raises(Aborted, match=f"^UNAVAILABLE: {why}$"):
+        await node.pre_start("d0")
+    assert metric("pre_start_failures_total") == before + 1
+    assert logged(caplog) == (logging.ERROR, "PreStartContainer failed; the kubelet retries", GPU, why)
+
+
+async def test_nothing_starts_with_a_response_that_is_outdated() -> None:
+    """The kubelet has kept the paths, which are another device's by now."""
+    line = Device("d0", identity=("c188:0",), files=(("/dev/tty0", "c188:0"),))
+    node = Node(PluginOptions(scope=f"{BUILT_IN}test", pre_start_required=True), [line])
+    node.gives_out("/dev/tty0")
+    await node.allocate(["d0"])
+    await node.pre_start("d0")
+    node.mirror.listed(GPU, 1, accept([Device("d0", identity=("c188:1",), files=(("/dev/tty1", "c188:1"),))]), 0.0)
+    node.calls.clear()
+    with pytest.raises(Aborted, match=f"the device files of {GPU} are other devices' by now: delete the pod"):
+        await node.pre_start("d0")
+    assert node.calls == []

@@ -136,7 +136,8 @@ class FakeApiServer:
             return status(400, f"field label not supported: {selector}")
         for wanted in filter(None, selector.split(",")):
             path, _, value = wanted.partition("=")
-            found = [each for each in found if _at(each, path.split(".")) == value]
+            # "" where there is none
+            found = [each for each in found if (_at(each, path.split(".")) or "") == value]
         start = int(request.query.get("continue", "0"))
         end = start + min(self.page, int(request.query.get("limit", "500")))
         meta = {"continue": str(end)} if end < len(found) else {}
@@ -214,7 +215,8 @@ def serving(server: FakeApiServer, tls: ssl.SSLContext | None = None) -> Iterato
             length = int(self.headers.get("Content-Length", "0"))
             body = json.loads(self.rfile.read(length)) if length else None
             headers = {name.lower(): value for name, value in self.headers.items()}
-            request = Request(self.command, parts.path, dict(parse_qsl(parts.query)), headers, body)
+            query = dict(parse_qsl(parts.query, keep_blank_values=True))
+            request = Request(self.command, parts.path, query, headers, body)
             answer = server.answer(request)
             if answer.hold:
                 # the client closes its connection, or the test ends

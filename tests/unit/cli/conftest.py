@@ -1,13 +1,15 @@
 """A small cluster for each test, and a way to run the program in this process as a person runs it."""
 
 import io
+import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from kubectl_nodedevice import program
+from kubectl_nodedevice import commands, program
+from kubectl_nodedevice.errors import CliError
 
 from tests.unit.cli.api_server import FakeApiServer, kubeconfig, serving
 from tests.unit.cli.objects import small_cluster
@@ -28,6 +30,23 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+@dataclass
+class Clock:
+    """In place of `time`: it stands but while somebody sleeps. slept: each pause. meanwhile: what happens in it."""
+
+    now: float = 100.0
+    slept: list[float] = field(default_factory=list)
+    meanwhile: Callable[[], None] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        self.meanwhile()
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +86,32 @@ def run(
         return Ran(status, captured.out, captured.err)
 
     return run_it
+
+
+@pytest.fixture
+def refused(run: Run) -> Callable[..., CliError]:
+    """What one command line fails with: of errors a program shows the sentence alone."""
+
+    def refuse(*arguments: str) -> CliError:
+        with program.root.make_context(program.NAME, list(arguments)) as context, pytest.raises(CliError) as error:
+            program.root.invoke(context)
+        return error.value
+
+    return refuse
+
+
+@pytest.fixture
+def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No command has been imported yet, as where the program starts."""
+    for name in [each for each in sys.modules if each.startswith(f"{commands.__name__}.")]:
+        monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delattr(commands, name.rpartition(".")[2], raising=False)
+
+
+@pytest.fixture
+def clock(new_process: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Of all that waits, or shows that it does."""
+    made = Clock()
+    for module in ("api", "output", "commands.check", "commands.cordon"):
+        monkeypatch.setattr(f"kubectl_nodedevice.{module}.time", made)
+    return made

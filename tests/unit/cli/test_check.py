@@ -80,12 +80,30 @@ def test_nobody_leads_and_its_pod_says_why(run: Run, server: FakeApiServer) -> N
 
 
 def test_fewer_agents_than_wanted(run: Run, server: FakeApiServer) -> None:
-    daemon_set = {"metadata": {"name": "nodedevice-agent", "namespace": "nodedevice-system"}}
-    server.objects[DAEMON_SETS] = [{**daemon_set, "status": {"desiredNumberScheduled": 5}}]
-    assert _check(run)[1]["agents"] == (
-        "Bad",
-        "2 renew their Leases, of 5 that the DaemonSet wants; check the agents' pods and logs",
-    )
+    server.objects[DAEMON_SETS] = [
+        {"metadata": {"name": name, "namespace": namespace}, "status": {"desiredNumberScheduled": number}}
+        for name, namespace, number in (
+            ("nodedevice-agent", "elsewhere", 9),
+            ("nodedevice-agent", "nodedevice-system", 5),
+            ("pool", "nodedevice-system", 2),
+        )
+    ]
+    advice = "check the agents' pods and logs"
+    wanted = f"2 renew their Leases, of {{}} that the DaemonSet wants; {advice}"
+    assert _check(run)[1]["agents"] == ("Bad", wanted.format(5))
+    of_both = _check(run, "--daemon-set", "nodedevice-agent", "--daemon-set", "pool", "--daemon-set", "none")
+    assert of_both[1]["agents"] == ("Bad", wanted.format(7))
+
+
+@pytest.mark.parametrize("more", [("-n", "elsewhere"), ("--leases-namespace", "elsewhere")])
+def test_an_installation_elsewhere(run: Run, server: FakeApiServer, more: tuple[str, str]) -> None:
+    """Operator and agents are where the flags say."""
+    namespace = "nodedevice-system" if more[0] == "-n" else "nodedevice-agents"
+    assert _check(run, *more)[0] == 1
+    for each in server.objects[LEASES]:
+        if each["metadata"]["namespace"] == namespace:
+            each["metadata"]["namespace"] = "elsewhere"
+    assert _check(run, *more)[0] == 0
 
 
 def test_what_is_not_ready(run: Run, server: FakeApiServer) -> None:
@@ -101,11 +119,14 @@ def test_what_is_not_ready(run: Run, server: FakeApiServer) -> None:
 def test_many_are_counted(run: Run, server: FakeApiServer) -> None:
     bad = [condition("AgentReady"), condition("Ready", "False", "ForeignOwner", "another owns it")]
     found = [node_device(f"n{each}") for each in range(60)]
-    found[7]["status"]["conditions"] = bad
+    found[57]["status"]["conditions"] = bad
     server.objects[f"{OURS}/nodedevices"] = found
     _, lines = _check(run)
     assert lines["NodeDevices"] == ("Bad", "59 of 60 are Ready")
-    assert [name for name in lines if name.startswith("NodeDevice ")] == ["NodeDevice n7.example.com.gpu"]
+    assert {name: line for name, line in lines.items() if name.startswith("NodeDevice ")} == {
+        "NodeDevice n57.example.com.gpu": ("Bad", "2 of 2 available; ForeignOwner: another owns it")
+    }
+    assert sum(each.path.startswith(f"{OURS}/nodedevices/") for each in server.requests) == checks.MOST_LISTED
 
 
 @pytest.mark.parametrize("kind", ["customresourcedefinitions", "leases", "nodedevices"])

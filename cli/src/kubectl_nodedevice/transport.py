@@ -70,14 +70,14 @@ class Connection:
         give_up_at = None if self._timeout is None else time.monotonic() + self._timeout
         try:
             connection = self._connected()
-            if connection.sock is not None:
-                connection.sock.settimeout(self._timeout)
-            path = urlsplit(self._login.server).path.rstrip("/")
+            path = urlsplit(self._login.server).path
             sent = [("Accept-Encoding", "gzip"), *self._authorization(), *headers]
             _send(connection, method, path + target, sent, body)
             response = connection.getresponse()
             names = {name.lower(): value for name, value in response.getheaders()}
-            content = _content(response, names.get("content-encoding", ""), give_up_at)
+            content = _content(response, names.get("content-encoding"), give_up_at)
+            if response.length:
+                raise http.client.HTTPException("its answer was cut off")
         except BaseException:
             # what has been sent, and what still comes, is not known
             self.close()
@@ -109,10 +109,9 @@ class Connection:
     def _context(self) -> ssl.SSLContext:
         login = self._login
         try:
-            context = ssl.create_default_context(
-                cafile=login.ca_file if login.ca_file and not login.ca_data else None,
-                cadata=_decoded(login.ca_data) or None,
-            )
+            # of both, data counts
+            file = None if login.ca_data else login.ca_file
+            context = ssl.create_default_context(cafile=file, cadata=_decoded(login.ca_data) or None)
             # certificates of many clusters lack what this asks for, and no other client does
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             if login.is_insecure:
@@ -129,25 +128,15 @@ class Connection:
 
     @contextlib.contextmanager
     def _pair(self) -> Iterator[tuple[str, str] | None]:
-        """Files of certificate and key; data is in two for as long as it is read, as the library takes only files."""
+        """Files of certificate and key."""
         login, given = self._login, self._given()
         certificate = given.certificate or _decoded(login.cert_data)
         key = given.key or _decoded(login.key_data)
         if not certificate and not login.cert_file:
             yield None
             return
-        import tempfile
-
-        with tempfile.TemporaryDirectory(prefix="nodedevice-") as folder:
-            files = []
-            for name, content, file in (("cert", certificate, login.cert_file), ("key", key, login.key_file)):
-                if content:
-                    written = Path(folder) / name
-                    written.touch(0o600)
-                    written.write_text(content)
-                    file = str(written)
-                files.append(file)
-            yield files[0], files[1]
+        with _file(certificate, login.cert_file) as cert_file, _file(key, login.key_file) as key_file:
+            yield cert_file, key_file
 
     def _authorization(self) -> Headers:
         login, given = self._login, self._given()
@@ -178,15 +167,31 @@ class Connection:
         return self._credential
 
 
-class _NamedConnection(http.client.HTTPSConnection):
+@contextlib.contextmanager
+def _file(content: str, file: str) -> Iterator[str]:
+    """A file with the content, which nobody else may read, for as long as it is needed; `file` itself where there is no content."""
+    if not content:
+        yield file
+        return
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", prefix="nodedevice-") as written:
+        written.write(content)
+        written.flush()
+        yield written.name
+
+
+class _NamedConnection(http.client.HTTPConnection):
     """HTTPS to a server whose certificate is for `name`, which may differ from its address."""
 
+    default_port = http.client.HTTPS_PORT
+
     def __init__(self, host: str, port: int, *, timeout: float | None, context: ssl.SSLContext, name: str) -> None:
-        super().__init__(host, port, timeout=timeout, context=context)
+        super().__init__(host, port, timeout=timeout)
         self._tls, self._name = context, name
 
     def connect(self) -> None:
-        http.client.HTTPConnection.connect(self)
+        super().connect()
         self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
 
 
@@ -250,7 +255,7 @@ def _address(host: str) -> Any:
     return None
 
 
-def _content(response: http.client.HTTPResponse, encoding: str, give_up_at: float | None) -> bytes:
+def _content(response: http.client.HTTPResponse, encoding: str | None, give_up_at: float | None) -> bytes:
     """The whole body. A server that sends a little now and then has no longer than one that sends nothing."""
     unpacking = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     pieces: list[bytes] = []
@@ -281,7 +286,7 @@ def _port(parts: Any) -> int | None:
 
 def _decoded(data: str) -> str:
     """Of base64; raises ValueError for what is none."""
-    return base64.b64decode(data, validate=False).decode() if data else ""
+    return base64.b64decode(data).decode()
 
 
 def _reason(exc: Exception) -> str:

@@ -1,10 +1,12 @@
 """Requests: pages, what a server asks to wait for, connections that end, and as whom they are sent."""
 
+import base64
 import json
 import ssl
+import stat
 import sys
 from collections.abc import Iterator
-from http.client import HTTPConnection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,21 +54,6 @@ def test_a_list_that_has_changed_goes_on_by_the_servers_token(api: Api, server: 
     expired = {"kind": "Status", "code": 410, "metadata": {"continue": "500"}}
     server.fault = _first(None, Answer(410, json.dumps(expired).encode()))
     assert len(list(api.objects("nodedevices", _KIND))) == 700
-
-
-def test_one_connection_is_kept(api: Api, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[HTTPConnection] = []
-    connection = api._connection
-    usual = connection._opened
-
-    def counted() -> HTTPConnection:
-        opened.append(usual())
-        return opened[-1]
-
-    monkeypatch.setattr(connection, "_opened", counted)
-    for _ in range(5):
-        api.get("nodes", "/api/v1/nodes")
-    assert len(opened) == 1
 
 
 def test_a_connection_that_the_server_has_closed_is_opened_again(api: Api, server: FakeApiServer) -> None:
@@ -192,6 +179,46 @@ def test_certificates(secure: FakeApiServer, authority: trustme.CA, tmp_path: Pa
     api.close()
 
 
+@pytest.mark.parametrize("in_data", [("certificate", "key"), ("certificate",), ("key",)])
+def test_certificates_in_the_kubeconfig_are_in_files_while_they_are_read(
+    secure: FakeApiServer,
+    authority: trustme.CA,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    in_data: tuple[str, ...],
+) -> None:
+    login = _secure_login(authority, tmp_path, secure.address)
+    files = {"certificate": login.cert_file, "key": login.key_file}
+    data = {name: base64.b64encode(Path(files[name]).read_bytes()).decode() for name in in_data}
+    login = replace(login, cert_data=data.get("certificate", ""), key_data=data.get("key", ""))
+    # what counts is the data
+    for name in in_data:
+        Path(files[name]).write_text("")
+    read: list[Path] = []
+    usual = ssl.SSLContext.load_cert_chain
+
+    def noted(context: ssl.SSLContext, *given: str) -> None:
+        read.extend(map(Path, given))
+        for file in set(read) - {*map(Path, files.values())}:
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+            assert file.name.startswith("nodedevice-")
+        usual(context, *given)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", noted)
+    api = Api(login)
+    assert api.get("nodes", "/api/v1/nodes")["kind"] == "List"
+    api.close()
+    assert [file.exists() for file in read] == ["certificate" not in in_data, "key" not in in_data]
+
+
+def test_of_two_authorities_the_data_counts(secure: FakeApiServer, authority: trustme.CA, tmp_path: Path) -> None:
+    data = base64.b64encode(authority.cert_pem.bytes()).decode()
+    changed = {"certificate-authority": "nowhere", "certificate-authority-data": data}
+    api = Api(_secure_login(authority, tmp_path, secure.address, **changed))
+    assert api.get("nodes", "/api/v1/nodes")["kind"] == "List"
+    api.close()
+
+
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
@@ -224,16 +251,21 @@ def test_other_names(secure: FakeApiServer, authority: trustme.CA, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("", 30.0), ("0", None), ("0s", None), ("2", 2.0), ("1m30s", 90.0), ("250ms", 0.25), ("1h", 3600.0)],
+    [
+        *(("", 30.0), ("0", None), ("0s", None), ("2", 2.0), ("0.5", 0.5), ("1m30s", 90.0), ("1.5m", 90.0)),
+        *(("250ms", 0.25), ("1h", 3600.0), ("999999", 999999.0)),
+    ],
 )
 def test_durations(text: str, seconds: float | None) -> None:
     assert seconds_of(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["x", "1x", "-1", "1m 2s", "nan", "inf", "1e9"])
+@pytest.mark.parametrize("text", ["x", "1x", "-1", "1m 2s", "nan", "inf", "1e6", "278h"])
 def test_durations_that_are_none(text: str) -> None:
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageProblem) as error:
         seconds_of(text)
+    problem = f"--request-timeout {text} is no duration"
+    assert (error.value.problem, error.value.remedy) == (problem, "such as 30s, 2m, or 0 for none")
 
 
 @pytest.mark.parametrize(

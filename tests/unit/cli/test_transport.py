@@ -3,7 +3,9 @@
 import base64
 import gzip
 import io
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+import ssl
+import zlib
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,8 +34,15 @@ def opened(server: str = "https://api", **more: Any) -> HTTPConnection:
 )
 def test_a_server(server: str, is_secure: bool, host: str, port: int) -> None:
     found = opened(server)
-    assert isinstance(found, HTTPSConnection) is is_secure
+    # by which it is named in its requests without the port
+    assert found.default_port == (443 if is_secure else 80)
     assert (found.host, found.port, found.timeout) == (host, port, 90.5)
+
+
+def test_certificates_of_other_clusters_are_not_read_too_strictly() -> None:
+    flags = vars(opened())["_tls"].verify_flags
+    assert flags & ssl.VERIFY_X509_TRUSTED_FIRST
+    assert not flags & ssl.VERIFY_X509_STRICT
 
 
 @pytest.mark.parametrize("server", ["api", "ftp://api", "https://", ""])
@@ -140,9 +149,14 @@ def test_a_token_that_cannot_be_read(tmp_path: Path) -> None:
         authorization(token_file=str(tmp_path / "none"))
     problem = f"the token {tmp_path / 'none'} cannot be read: No such file or directory"
     assert (error.value.problem, error.value.remedy) == (problem, "correct the kubeconfig")
+    (tmp_path / "none").write_bytes(b"\xff")
+    with pytest.raises(LoginProblem, match="cannot be read: 'utf-8' codec can't decode") as error:
+        authorization(token_file=str(tmp_path / "none"))
 
 
-def test_a_login_program_is_asked_once_and_only_where_there_is_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_login_program_is_asked_once_and_only_where_there_is_no_token(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked: list[Login] = []
 
     def run(login: Login) -> exec_plugin.Credential:
@@ -152,6 +166,9 @@ def test_a_login_program_is_asked_once_and_only_where_there_is_no_token(monkeypa
     monkeypatch.setattr(exec_plugin, "run", run)
     program: dict[str, Any] = {"exec_plugin": {"command": "x"}}
     assert authorization(**program, token="own") == [("Authorization", "Bearer own")]
+    file = tmp_path / "token"
+    file.write_text("file")
+    assert authorization(**program, token_file=str(file)) == [("Authorization", "Bearer file")]
     assert not asked
     connection = Connection(Login("https://api", "kubeconfig", **program), None)
     assert not connection.log_in_again()
@@ -165,6 +182,7 @@ def test_a_login_program_is_asked_once_and_only_where_there_is_no_token(monkeypa
     ("login", "why"),
     [
         ({"ca_data": base64.b64encode(b"no certificate").decode()}, "cadata does not contain a certificate"),
+        ({"ca_data": "a"}, "Invalid base64-encoded string"),
         ({"ca_file": "/none"}, "No such file or directory"),
         ({"cert_file": "/none", "key_file": "/none"}, "No such file or directory"),
     ],
@@ -189,8 +207,9 @@ def test_a_body_plain_or_packed() -> None:
     octets = bytes(range(256)) * 1000
     assert content(octets) == content(gzip.compress(octets), "gzip") == octets
     assert content(b"") == b""
-    with pytest.raises(HTTPException, match="it is not gzip"):
-        content(b"plain", "gzip")
+    for other in (b"plain", zlib.compress(octets)):
+        with pytest.raises(HTTPException, match="it is not gzip"):
+            content(other, "gzip")
 
 
 @pytest.mark.parametrize("encoding", ["", "gzip"])

@@ -1,0 +1,153 @@
+"""One connection for all requests: when it is opened, ended and tried again, and what goes over it."""
+
+import gzip
+import sys
+from collections.abc import Callable
+from http.client import HTTPConnection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+from kubectl_nodedevice import kubeconfig, transport
+from kubectl_nodedevice.api import Api
+from kubectl_nodedevice.errors import ApiError, Unreachable
+
+from tests.unit.cli.api_server import NODES, Answer, FakeApiServer, Request, status
+from tests.unit.cli.api_server import kubeconfig as written
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[HTTPConnection]:
+    """The connections that were opened."""
+    found: list[HTTPConnection] = []
+    usual = transport.Connection._opened
+
+    def noted(self: transport.Connection) -> HTTPConnection:
+        found.append(usual(self))
+        return found[-1]
+
+    monkeypatch.setattr(transport.Connection, "_opened", noted)
+    return found
+
+
+Made = Callable[..., Api]
+
+
+@pytest.fixture
+def api_of(server: FakeApiServer, tmp_path: Path, request: pytest.FixtureRequest) -> Made:
+    def made(path: str = "", timeout_seconds: float | None = 30.0, **user: Any) -> Api:
+        file = written(tmp_path, f"{server.address}{path}", **user)
+        api = Api(kubeconfig.load(str(file), ""), timeout_seconds)
+        request.addfinalizer(api.close)
+        return api
+
+    return made
+
+
+def test_one_connection_is_kept(api_of: Made, opened: list[HTTPConnection]) -> None:
+    api = api_of()
+    for _ in range(5):
+        api.get("nodes", NODES)
+    assert len(opened) == 1
+
+
+_OPEN: Final = Answer()
+_ANNOUNCED: Final = Answer(headers={"Connection": "close"})
+_UNANNOUNCED: Final = Answer(ends=True)
+
+
+def _hangs_up(_: Request) -> Answer | None:
+    raise ConnectionError
+
+
+@pytest.mark.parametrize(
+    ("first", "requests", "connections"),
+    [(None, 1, 1), (_ANNOUNCED, 2, 1), (_OPEN, 3, 2), (_UNANNOUNCED, 2, 2)],
+    ids=["nothing", "an answer and a farewell", "an answer", "an answer and no more"],
+)
+def test_only_what_a_kept_connection_did_not_take_is_sent_again(
+    api_of: Made,
+    server: FakeApiServer,
+    opened: list[HTTPConnection],
+    first: Answer | None,
+    requests: int,
+    connections: int,
+) -> None:
+    """first: what the server gives before it hangs up whatever it is asked."""
+    api = api_of()
+    if first:
+        server.fault = lambda _: first
+        api.get("nodes", NODES)
+    server.fault = _hangs_up
+    with pytest.raises(Unreachable):
+        api.get("nodes", NODES)
+    assert (len(server.requests), len(opened)) == (requests, connections)
+
+
+def test_after_half_an_answer_the_next_one_is_whole(
+    api_of: Made, server: FakeApiServer, opened: list[HTTPConnection]
+) -> None:
+    api = api_of()
+    server.fault = lambda _: Answer(200, b'{"kind": "Li', short=True)
+    with pytest.raises(Unreachable, match=r" cannot be reached: its answer was cut off$"):
+        api.get("nodes", NODES)
+    assert opened[0].sock is None
+    server.fault = lambda _: None
+    assert api.get("nodes", NODES)["kind"] == "List"
+    api.close()
+    assert opened[1].sock is None
+
+
+def test_with_another_login_it_is_another_connection(
+    api_of: Made, server: FakeApiServer, opened: list[HTTPConnection]
+) -> None:
+    """A certificate is of the connection."""
+    printed = '{"status": {"token": "t"}}'
+    arguments = ["-c", f"print({printed!r})"]
+    entry = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, "args": arguments}
+    api = api_of(exec=entry)
+    api.get("nodes", NODES)
+    answers = iter((status(401),))
+    server.fault = lambda _: next(answers, None)
+    api.get("nodes", NODES)
+    assert len(opened) == 2
+
+
+@pytest.mark.parametrize("header", ["Content-Encoding", "content-encoding"])
+def test_answers_may_be_packed(api_of: Made, server: FakeApiServer, header: str) -> None:
+    server.fault = lambda _: Answer(200, gzip.compress(b'{"kind": "Packed"}'), {header: "gzip"})
+    assert api_of().get("nodes", NODES)["kind"] == "Packed"
+    assert server.requests[0].headers["accept-encoding"] == "gzip"
+
+
+@pytest.mark.parametrize("path", ["/k8s/clusters/c", "/k8s/clusters/c/"])
+def test_a_server_behind_a_path(api_of: Made, server: FakeApiServer, path: str) -> None:
+    server.fault = lambda _: Answer()
+    api_of(path).get("nodes", NODES)
+    assert server.requests[0].path == f"/k8s/clusters/c{NODES}"
+
+
+def _passes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Between a request and the first of its answer."""
+    times = iter((100.0, 100.0 + seconds))
+    monkeypatch.setattr(transport, "time", SimpleNamespace(monotonic=lambda: next(times)))
+
+
+@pytest.mark.parametrize(("seconds", "is_in_time"), [(30.0, True), (30.5, False)])
+def test_an_answer_that_comes_ever_so_slowly_has_as_long_as_none(
+    api_of: Made, monkeypatch: pytest.MonkeyPatch, seconds: float, is_in_time: bool
+) -> None:
+    api = api_of()
+    _passes(monkeypatch, seconds)
+    if is_in_time:
+        api.get("nodes", NODES)
+    else:
+        with pytest.raises(ApiError, match="did not answer within 30 s"):
+            api.get("nodes", NODES)
+
+
+def test_without_a_limit_it_may_take_forever(api_of: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = api_of(timeout_seconds=None)
+    _passes(monkeypatch, 1e9)
+    assert api.get("nodes", NODES)["kind"] == "List"

@@ -30,6 +30,7 @@ JSON_PATCH: Final = "application/json-patch+json"
 PAGE: Final = 500
 # the server says how long to wait; it is asked no more often than this
 _MOST_RETRIES: Final = 5
+_LONGEST_PAUSE: Final = 30.0
 _STATUSES: Final[Mapping[int, type[ApiError]]] = {401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict}
 _INSTALL: Final = "install nodedevice here, or name the cluster that has it by --context (docs/install.md)"
 # what each of them is called to people; a kind of ours that is missing has a remedy of its own
@@ -157,12 +158,12 @@ class Api:
         has_logged_in_again = False
         for attempt in range(_MOST_RETRIES + 1):
             status, answered, content = self._answer(method, target, headers, data)
-            self.server_time = _http_date(answered.get("date", "")) or self.server_time
+            self.server_time = _http_date(answered.get("date")) or self.server_time
             if status == 401 and not has_logged_in_again and self._connection.log_in_again():
                 has_logged_in_again = True
                 continue
             if status == 429 and attempt < _MOST_RETRIES:
-                time.sleep(_pause(answered.get("retry-after", ""), self.timeout_seconds))
+                time.sleep(_pause(answered.get("retry-after"), self.timeout_seconds))
                 continue
             break
         if 200 <= status < 300:
@@ -247,7 +248,7 @@ def _problem(status: int, content: bytes, what: str, login: Login) -> ApiError:
         token = text_of(answer, "metadata", "continue")
         if token:
             return _Expired(token)
-    kind = what.split(" ", 1)[0]
+    kind = what.partition(" ")[0]
     if status == 404 and kind in _KINDS and not text_of(answer, "details", "name"):
         # the kind itself: of an object that is missing the answer has the name
         problem = f"this cluster ({login.source}) has no {_KINDS[kind]}: their CRD is not installed"
@@ -280,7 +281,7 @@ def _sentence(status: int, message: str, what: str, login: Login) -> tuple[str, 
     return problem, "correct what it names, or try again"
 
 
-def _http_date(text: str) -> datetime | None:
+def _http_date(text: str | None) -> datetime | None:
     """Of a header such as `Sat, 28 Nov 2026 10:00:00 GMT`, whose words are of no locale."""
     if not text:
         return None
@@ -304,7 +305,7 @@ def _forbidden(message: str, what: str) -> tuple[str, str]:
     return f"you may not {verb} {kind}{where}", remedy
 
 
-def _pause(given: str, timeout_seconds: float | None) -> float:
+def _pause(given: str | None, timeout_seconds: float | None) -> float:
     """Seconds, at most as long as one request may take."""
-    seconds = float(given) if given.isdecimal() and len(given) < 6 else 1.0
-    return min(seconds, timeout_seconds or 30.0, 30.0)
+    seconds = float(given) if given and given.isdecimal() and len(given) < 6 else 1.0
+    return min(seconds, timeout_seconds or _LONGEST_PAUSE, _LONGEST_PAUSE)

@@ -114,10 +114,10 @@ def _of_account(host: str, port: str, token: Path, namespace: Path) -> Login:
 
 def _account(token: str) -> str:
     """The service account that a token is of; "" where it does not say. Nothing is decided by it but which words are shown."""
-    payload = [*token.split("."), "", ""][1]
     try:
-        claims = decode_json(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    except (ValueError, Undecodable):
+        # tokens leave out the padding; more of it than is needed is ignored
+        claims = decode_json(base64.urlsafe_b64decode(f"{token.split('.')[1]}=="))
+    except (IndexError, ValueError, Undecodable):
         return ""
     return text_of(claims, "sub").rpartition(":")[2]
 

@@ -146,7 +146,7 @@ class Screen:
         )
 
     def _rich_print(self, text: str, style: str) -> None:
-        self._console().print(text, style=style or None, soft_wrap=False)
+        self._console().print(text, style=style or None)
 
     def _rich_table(self, columns: Sequence[str], rows: list[list[Cell]]) -> None:
         widths = _widths([[Cell(name) for name in columns], *rows])
@@ -177,7 +177,7 @@ class Screen:
                 for name, cell in zip(columns[1:], rest, strict=True)
                 for part in ((f"  {name} ", FAINT), (cell.text, cell.style))
             ]
-            console.print(Text.assemble((first.text, BOLD), *words), overflow="fold")
+            console.print(Text.assemble((first.text, BOLD), *words))
 
 
 def _widths(rows: Sequence[Sequence[Cell]]) -> list[int]:

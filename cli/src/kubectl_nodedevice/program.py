@@ -45,7 +45,7 @@ class _Commands(click.Group):
         place = COMMANDS.get(cmd_name)
         if place is None:
             return None
-        module, _, name = place.partition(":")
+        module, name = place.split(":")
         found: Any = getattr(importlib.import_module(module), name)
         assert isinstance(found, click.Command)
         return found
@@ -82,9 +82,7 @@ def run(arguments: list[str]) -> int:
     except OSError as exc:
         # a full disk behind standard output, mostly; what failed elsewhere has had its own sentence
         _forget_output()
-        Screen(out=sys.stderr).fail(
-            CliError(f"the output cannot be written: {exc.strerror or exc}", "make room for it")
-        )
+        Screen().fail(CliError(f"the output cannot be written: {exc.strerror or exc}", "make room for it"))
         return FAILED
     return status
 

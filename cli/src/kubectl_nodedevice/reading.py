@@ -97,8 +97,10 @@ class Reader:
         return self._counted(kind, self.api.objects(kind, path, query))
 
     def _counted(self, kind: str, found: Iterator[T]) -> Iterator[T]:
-        for number, each in enumerate(found):
-            if number % 100 == 0:
-                self.screen.progress(f"reading {kind}: {number:,}")
-            yield each
-        self.screen.end_progress()
+        try:
+            for number, each in enumerate(found):
+                if number % 100 == 0:
+                    self.screen.progress(f"reading {kind}: {number:,}")
+                yield each
+        finally:
+            self.screen.end_progress()

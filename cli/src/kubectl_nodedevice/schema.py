@@ -29,7 +29,7 @@ def problems(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
     here = path or "the document"
     if value is None and schema.get("nullable"):
         return
-    kind = schema.get("type", "")
+    kind = schema.get("type")
     if kind and not _is_of(value, kind):
         yield f"{here}: {_shown(value)} is no {_article(kind)}"
     elif isinstance(value, dict):
@@ -66,7 +66,7 @@ def _of_object(value: dict[Any, Any], schema: Schema, path: str) -> Iterator[str
         elif isinstance(others, dict):
             yield from problems(each, others, _below(path, name))
         elif properties:
-            meant = difflib.get_close_matches(name, list(properties), 1)
+            meant = difflib.get_close_matches(name, properties)
             hint = f"did you mean {meant[0]}?" if meant else f"there is {', '.join(sorted(properties)[:12])}"
             yield f"{_below(path, name)}: there is no such key; {hint}"
 
@@ -104,8 +104,8 @@ def _of_scalar(value: Any, schema: Schema, here: str) -> Iterator[str]:
 
 def _of_number(value: float, schema: Schema, here: str) -> Iterator[str]:
     least, most = schema.get("minimum"), schema.get("maximum")
-    too_small = least is not None and (value < least or (value == least and schema.get("exclusiveMinimum", False)))
-    too_big = most is not None and (value > most or (value == most and schema.get("exclusiveMaximum", False)))
+    too_small = least is not None and (value < least or (value == least and schema.get("exclusiveMinimum")))
+    too_big = most is not None and (value > most or (value == most and schema.get("exclusiveMaximum")))
     if too_small or too_big or value != value:
         yield f"{here}: {_shown(value)} is not possible; {_range(schema)} is"
 

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+PLAIN: Final = ""
 GOOD: Final = "green"
 BAD: Final = "red"
 HELD: Final = "cyan"

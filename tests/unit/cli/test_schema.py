@@ -1,5 +1,6 @@
 """What a schema says of a value, sentence by sentence, and what is explained of a field."""
 
+from datetime import date
 from typing import Any, Final
 
 import pytest
@@ -30,6 +31,10 @@ _MAP: Final = {"type": "object", "properties": {"paths": _LIST, "count": _INT, "
         (None, {"type": "string", "nullable": True}, []),
         (None, _TEXT, ["here: null is no text (quote it)"]),
         ("anything", {}, []),
+        ("anything", {"type": "of another kind"}, []),
+        ("", _TEXT, []),
+        ([], _LIST, []),
+        (date(2026, 11, 28), _INT, ['here: "2026-11-28" is no whole number']),
         ("a", {"enum": ["a", "b"]}, []),
         ("c", {"enum": ["a", "b"]}, ['here: "c" is none of a, b']),
         ("ab", {**_TEXT, "minLength": 2, "maxLength": 2}, []),
@@ -101,6 +106,7 @@ def test_a_field_is_found_through_lists() -> None:
     assert schema.at(_NESTED, ["groups", "count", "more"]) is None
     assert schema.inner(_NESTED["properties"]["groups"]) == _MAP
     assert schema.inner(_INT) is _INT
+    assert schema.inner({"type": "array"}) == {}
 
 
 @pytest.mark.parametrize(

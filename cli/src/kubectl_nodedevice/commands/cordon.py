@@ -60,7 +60,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="ID",
             help="A device; several times for several; '*' for all.",
         ),
-        click.argument("node", required=False, default=""),
+        click.argument("node", default=""),
     ):
         command = option(command)
     return command

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -24,8 +24,10 @@ from kubectl_nodedevice.objects import pod_device_of
 from kubectl_nodedevice.output import Cell, Table
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.session import Command, Session, current
-from kubectl_nodedevice.styles import BAD, GOOD
+from kubectl_nodedevice.styles import BAD, GOOD, PLAIN
 from kubectl_nodedevice.text import age
+
+_STYLES: Final = {"Healthy": GOOD, "Unhealthy": BAD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,7 @@ def _held(device: Device, parts: int, held: Allocation) -> Iterator[HeldDevice]:
     of = device.parts.total if device.parts and parts else 0
     claim = held.claim or Claim("")
     for share in [each for each in claim.devices if each.id == device.id] or [ClaimedDevice(device.id)]:
-        names = (claim.name, share.share_id, share.extended_resource)
-        yield HeldDevice(device.id, device.health, device.numa_nodes, parts, of, *names, device.taints)
+        yield HeldDevice(device.id, device.health, device.numa_nodes, parts, of, claim.name, share.share_id)
 
 
 def _lines(found: PodDevice) -> Iterator[Line]:
@@ -126,10 +127,7 @@ def _show(session: Session, reader: Reader, lines: list[Line], pod: str) -> None
             line.found.node,
             line.resource.name,
             f"{device.id}{parts}",
-            Cell(
-                device.health or "-",
-                GOOD if device.health == "Healthy" else BAD if device.health == "Unhealthy" else "",
-            ),
+            Cell(device.health or "-", _STYLES.get(device.health, PLAIN)),
             age(meta.created, reader.now) or "-",
         ]
         extra = (device.claim or "-", ",".join(map(str, device.numa_nodes)) or "-") if wide else ()

@@ -8,7 +8,7 @@ from kubectl_nodedevice.needs import Need
 from kubectl_nodedevice.output import Cell, Screen, Table
 from kubectl_nodedevice.reading import Reader, Unseen
 from kubectl_nodedevice.session import Session
-from kubectl_nodedevice.styles import BAD, BOLD, FAINT, GOOD, HELD, WARN
+from kubectl_nodedevice.styles import BAD, BOLD, FAINT, GOOD, HELD, PLAIN, WARN
 from kubectl_nodedevice.survey import ResourceLine, Survey, survey
 
 # needs that are shown one by one; -o wide and JSON have all
@@ -20,7 +20,6 @@ def overview(session: Session) -> int:
     screen = session.screen
     reader = Reader(session.api, screen)
     found = survey(reader, session.namespace)
-    screen.end_progress()
     if screen.is_for_machines:
         screen.data("Overview", _data(found, reader.unseen))
     else:
@@ -45,7 +44,6 @@ def _resources(lines: list[ResourceLine]) -> Table:
     columns = ("RESOURCE", "GIVEN BY", "NODES", "DEVICES", "FREE", "HELD", "BROKEN", "CORDONED", "WAITING")
     table = Table(columns)
     for line in lines:
-        waiting = "-" if line.waiting is None else f"{line.waiting:,}"
         table.add(
             line.resource,
             line.given_out_by,
@@ -55,13 +53,13 @@ def _resources(lines: list[ResourceLine]) -> Table:
             _number(line.held, HELD),
             _number(line.broken, BAD),
             _number(line.cordoned, WARN),
-            Cell(waiting, WARN if line.waiting else ""),
+            "-" if line.waiting is None else _number(line.waiting, WARN),
         )
     return table
 
 
 def _number(number: int, style: str) -> Cell:
-    return Cell(f"{number:,}", style if number else "")
+    return Cell(f"{number:,}", style if number else PLAIN)
 
 
 def _own(own: list[PodDevice]) -> Table:

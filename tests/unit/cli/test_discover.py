@@ -1,9 +1,15 @@
 """`discover` asks a node's agent by kubectl, and says what to type where it cannot."""
 
 import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kubectl_nodedevice.commands import discover
+from kubectl_nodedevice.errors import CliError
 
 from tests.unit.cli.api_server import FakeApiServer, status
 from tests.unit.cli.conftest import Run
@@ -11,6 +17,7 @@ from tests.unit.cli.objects import pod
 from tests.unit.cli.test_bad_input import STEERING
 
 _LABELS = {"app.kubernetes.io/name": "nodedevice", "app.kubernetes.io/component": "agent"}
+_BY_HAND = "type on the node, as root: nodedevice-agent discover"
 
 
 @pytest.fixture
@@ -43,9 +50,10 @@ def test_the_agent_is_asked(run: Run, agent: FakeApiServer, kubectl: Path, tmp_p
     ran = run("discover", "node-a", "--context", "test", "--as", "bob", "--as-uid", "u-1", "--as-group", "admins")
     assert (ran.status, ran.out, ran.err) == (0, "usb 0403:6001[31m\n  paste: this\n", "a note\n")
     assert not STEERING.search(ran.out)
-    called = (tmp_path / "called").read_text().split()
-    assert called[:8] == ["--context", "test", "--as", "bob", "--as-uid", "u-1", "--as-group", "admins"]
-    assert called[-5:] == ["nodedevice-system", "nodedevice-agent-x", "--", "nodedevice-agent", "discover"]
+    assert (tmp_path / "called").read_text().split() == [
+        *("--context", "test", "--as", "bob", "--as-uid", "u-1", "--as-group", "admins", "exec"),
+        *("-n", "nodedevice-system", "nodedevice-agent-x", "--", "nodedevice-agent", "discover"),
+    ]
 
 
 def test_json_is_passed_on(run: Run, agent: FakeApiServer, kubectl: Path, tmp_path: Path) -> None:
@@ -61,20 +69,116 @@ def test_without_the_right_it_says_what_to_type(run: Run, agent: FakeApiServer, 
     assert "cannot create pods/exec; type on the node, as root: nodedevice-agent discover" in ran.err
 
 
-def test_without_kubectl(run: Run, agent: FakeApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "kubectl is not in PATH; type: kubectl exec -n nodedevice-system" in run("discover", "node-a").err
-
-
-def test_an_agent_outside_of_pods(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("printf 'first\\nlast\\n\\n \\n' >&2; exit 1", "last"),
+        ("printf 'no \\377 text' >&2; exit 1", "no \N{REPLACEMENT CHARACTER} text"),
+        ("exit 3", "kubectl ended with status 3"),
+    ],
+)
+def test_why_the_agent_could_not_be_asked(
+    run: Run, agent: FakeApiServer, kubectl: Path, script: str, reason: str
+) -> None:
+    _does(kubectl, f"printf 'half \\377\\n'; {script}\n")
     ran = run("discover", "node-a")
-    assert ran.err.startswith("error: no agent of node-a runs in a pod that you can see; type on the node, as root:")
+    words = f"error: the agent of node-a could not be asked: {reason}; {_BY_HAND}\n"
+    assert (ran.status, ran.out, ran.err) == (2, "half \N{REPLACEMENT CHARACTER}\n", words)
+
+
+@contextmanager
+def _typed_ahead(words: bytes) -> Iterator[None]:
+    """What a person has typed for the command after this one."""
+    reading, writing = os.pipe()
+    own = os.dup(0)
+    try:
+        os.write(writing, words)
+        os.close(writing)
+        os.dup2(reading, 0)
+        yield
+    finally:
+        os.dup2(own, 0)
+        os.close(own)
+        os.close(reading)
+
+
+def test_what_is_typed_ahead_is_not_for_the_agent(run: Run, agent: FakeApiServer, kubectl: Path) -> None:
+    _does(kubectl, "cat\n")
+    with _typed_ahead(b"kubectl get pods\n"):
+        ran = run("discover", "node-a")
+    assert (ran.status, ran.out) == (0, "")
+
+
+def test_an_agent_that_does_not_answer(
+    refused: Callable[..., CliError], agent: FakeApiServer, kubectl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discover, "_MOST_SECONDS", 0.01)
+    _does(kubectl, "exec sleep 60\n")
+    found = refused("discover", "node-a")
+    assert (found.code, found.problem) == ("Timeout", "the agent of node-a did not answer within 0.01 s")
+    assert found.remedy == _BY_HAND
+
+
+def _pod(name: str, namespace: str, **more: Any) -> dict[str, Any]:
+    made = pod(name, **{"node": "node-a", **more}, **_LABELS)
+    made["metadata"]["namespace"] = namespace
+    return made
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), ["nodedevice-system", "ours"]),
+        (("-n", "team"), ["team", "of-the-team"]),
+        (("-n", "nobodys"), ["elsewhere", "far"]),
+    ],
+)
+def test_whose_agent_is_asked(
+    run: Run, server: FakeApiServer, kubectl: Path, tmp_path: Path, words: tuple[str, ...], expected: list[str]
+) -> None:
+    """The one of the node, which runs: of the namespace first, else of any."""
+    ended, decoy = _pod("ended", "nodedevice-system"), _pod("decoy", "nodedevice-system")
+    ended["metadata"]["deletionTimestamp"] = "2026-11-28T10:00:00Z"
+    decoy["metadata"]["labels"] = {}
+    server.objects["/api/v1/pods"] = [
+        _pod("far", "elsewhere"),
+        _pod("of-the-team", "team"),
+        _pod("starting", "nodedevice-system", phase="Pending"),
+        _pod("of-another-node", "nodedevice-system", node="node-b"),
+        ended,
+        decoy,
+        _pod("ours", "nodedevice-system"),
+        _pod("second", "nodedevice-system"),
+    ]
+    assert run("discover", "node-a", *words).status == 0
+    called = (tmp_path / "called").read_text().split()
+    assert called == ["exec", "-n", *expected, "--", "nodedevice-agent", "discover"]
+
+
+def test_without_kubectl(
+    refused: Callable[..., CliError], agent: FakeApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = refused("discover", "node-a", "--as", "a b")
+    assert (found.code, found.problem) == ("NoKubectl", "kubectl is not in PATH")
+    typed = "kubectl --as 'a b' exec -n nodedevice-system nodedevice-agent-x -- nodedevice-agent discover"
+    assert found.remedy == f"type: {typed}"
+
+
+def test_an_agent_outside_of_pods(refused: Callable[..., CliError]) -> None:
+    found = refused("discover", "node-a")
+    assert (found.code, found.problem, found.remedy) == (
+        "NoAgentPod",
+        "no agent of node-a runs in a pod that you can see",
+        _BY_HAND,
+    )
 
 
 def test_no_such_node(run: Run) -> None:
     assert run("discover", "node-x").err.startswith("error: node node-x does not exist; ")
 
 
-def test_pods_that_may_not_be_seen(run: Run, server: FakeApiServer) -> None:
+def test_pods_that_may_not_be_seen(refused: Callable[..., CliError], server: FakeApiServer) -> None:
     server.fault = lambda request: status(403, "no") if "/pods" in request.path else None
-    assert "type on the node, as root: nodedevice-agent discover" in run("discover", "node-a").err
+    found = refused("discover", "node-a")
+    assert (found.code, found.problem, found.remedy) == ("Forbidden", "pods was refused: no", _BY_HAND)

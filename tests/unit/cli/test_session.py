@@ -12,26 +12,42 @@ from kubectl_nodedevice.session import Command, Flags, Session, current, shared_
 LOGIN = Login("https://api", "kubeconfig", namespace="of-the-context")
 
 
-@click.group(invoke_without_command=True)
-def group() -> None:
-    """As the program's own."""
+def program() -> click.Group:
+    """As our own, with one command, which returns what a command has."""
 
+    @click.group(invoke_without_command=True, params=[*shared_options()])
+    def group() -> None:
+        """Does nothing itself."""
 
-@group.command(cls=Command)
-@click.pass_context
-def show(context: click.Context) -> Session:
-    """Returns what a command has."""
-    return current(context)
+    @group.command(cls=Command)
+    @click.pass_context
+    def show(context: click.Context) -> Session:
+        return current(context)
 
-
-group.params += shared_options()
+    return group
 
 
 def typed(*words: str) -> Session:
+    group = program()
     with group.make_context("x", [*words]) as context:
         found = group.invoke(context)
     assert isinstance(found, Session)
     return found
+
+
+def test_what_help_says_of_each_flag() -> None:
+    context = click.Context(program())
+    assert [option.get_help_record(context) for option in shared_options()] == [
+        ("-n, --namespace NAME", "Namespace of pods; default: the context's."),
+        ("-A, --all-namespaces", "Pods of all namespaces."),
+        ("-o, --output [wide|json|yaml]", "Form of the output."),
+        ("--context NAME", "Context of the kubeconfig; default: the current one."),
+        ("--kubeconfig FILE", "Default: KUBECONFIG, else ~/.kube/config."),
+        ("--as USER", "Ask as this user."),
+        ("--as-group GROUP", "Ask as this group; several times for several."),
+        ("--as-uid UID", "Ask as the user of this UID."),
+        ("--request-timeout DURATION", "Limit of one request, such as 30s; 0 for none."),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -132,4 +148,13 @@ def test_a_connection_is_ended_where_there_is_one(login: list[tuple[str, str]]) 
     closed: list[bool] = []
     used.api.close = lambda: closed.append(True)  # type: ignore[method-assign]
     used.close()
+    assert closed == [True]
+
+
+def test_a_connection_ends_with_its_command_line(login: list[tuple[str, str]]) -> None:
+    group = program()
+    closed: list[bool] = []
+    with group.make_context("x", ["show"]) as context:
+        group.invoke(context).api.close = lambda: closed.append(True)
+        assert not closed
     assert closed == [True]

@@ -1,0 +1,282 @@
+"""How `cordon` and `uncordon` go about it: in whose name, how long they wait, and one node after the other."""
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, tzinfo
+from typing import Final, Self
+
+import pytest
+from kubectl_nodedevice.errors import CliError
+
+from tests.unit.cli.api_server import OURS, Answer, FakeApiServer, Request, status
+from tests.unit.cli.conftest import Clock, Run, Terminal
+from tests.unit.cli.objects import GPU, condition, node_device
+from tests.unit.cli.test_screen import CLEAR
+
+_KIND: Final = f"{OURS}/nodedevices"
+_CORDON: Final = ("cordon", "node-b", "--device", "gpu-0", "--reason", "fan")
+_ALL: Final = ("--resource", GPU, "--all-nodes")
+
+
+def _stored(server: FakeApiServer, node: str = "node-b") -> list[dict[str, str]]:
+    return next(
+        each["spec"].get("cordonedDevices", []) for each in server.objects[_KIND] if each["spec"]["nodeName"] == node
+    )
+
+
+def _patches(server: FakeApiServer) -> int:
+    return sum(each.method == "PATCH" for each in server.requests)
+
+
+def _watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Standard error of a person."""
+    made = Terminal()
+    monkeypatch.setattr(sys, "stderr", made)
+    return made
+
+
+# -- in whose name ------------------------------------------------------------------------------------------------------------
+
+
+class _InTokyo(datetime):
+    """The clock of a machine there."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return cls(2026, 11, 28, 10, tzinfo=UTC) if tz else cls(2026, 11, 28, 19)
+
+
+def test_what_is_noted(run: Run, server: FakeApiServer, new_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubectl_nodedevice.commands.cordon.datetime", _InTokyo)
+    run(*_CORDON, "--wait", "0")
+    assert _stored(server) == [{"id": "gpu-0", "reason": "fan", "by": "alice", "at": "2026-11-28T10:00:00Z"}]
+    review = server.requests[0]
+    assert (review.method, review.path) == ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews")
+    assert review.body == {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+
+
+@pytest.mark.parametrize(
+    ("code", "more", "name"), [(404, (), "u"), (403, (), "u"), (500, (), "u"), (404, ("--as", "eve"), "eve")]
+)
+def test_a_server_that_does_not_say_who_one_is(
+    run: Run, server: FakeApiServer, code: int, more: tuple[str, ...], name: str
+) -> None:
+    server.fault = lambda request: status(code, "no") if request.path.endswith("reviews") else None
+    assert run(*_CORDON, "--wait", "0", *more).status == 0
+    assert _stored(server)[0]["by"] == name
+
+
+@pytest.mark.parametrize("answer", [status(401), Answer(short=True)], ids=["401", "none"])
+def test_without_a_login_or_an_answer_it_ends_at_once(run: Run, server: FakeApiServer, answer: Answer) -> None:
+    server.fault = lambda _: answer
+    assert run(*_CORDON).status == 2
+    assert len(server.requests) == 1
+
+
+def test_a_name_is_one_line_of_some_length(run: Run, server: FakeApiServer) -> None:
+    server.user = " a\x1b\n" + "b" * 200
+    run(*_CORDON, "--wait", "0")
+    assert _stored(server)[0]["by"] == f"a {'b' * 126}"
+    server.user = "\x07"
+    assert run(*_CORDON).err == "error: your own name is not known here; give it by --by\n"
+    assert (
+        run("uncordon", *_CORDON[1:4], "--by", " ").err == "error: your own name is not known here; give it by --by\n"
+    )
+
+
+def test_the_longest_reason(run: Run, server: FakeApiServer) -> None:
+    assert run(*_CORDON[:-1], "x" * 1024, "--wait", "0").status == 0
+    assert len(_stored(server)[0]["reason"]) == 1024
+    assert run(*_CORDON[:-1], "x" * 1025).err == "error: --reason has 1,025 characters; it needs 1 to 1,024\n"
+
+
+# -- of what ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [("node-b", *_ALL), ("--device", "gpu-0", *_ALL), ("--all-nodes",)])
+def test_all_nodes_are_of_one_whole_resource(run: Run, server: FakeApiServer, words: tuple[str, ...]) -> None:
+    for verb, more in (("cordon", ("--reason", "fan")), ("uncordon", ())):
+        ran = run(verb, *words, "--yes", *more)
+        words_of_it = f"error: --all-nodes is of one whole resource; {verb} --resource NAME --all-nodes\n"
+        assert (ran.status, ran.err) == (2, words_of_it)
+    assert not _patches(server)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "problem", "remedy"),
+    [
+        (("x", "--device", "d"), "NoSuchNode", "node x has no NodeDevices", "those that have: node-a, node-b, node-c"),
+        (
+            ("node-c", "--device", "d", "--resource", GPU),
+            "NoSuchResource",
+            f"there is no resource {GPU} on node node-c",
+            "there is example.com/nic",
+        ),
+        (
+            ("--all-nodes", "--resource", "x"),
+            "NoSuchResource",
+            "there is no resource x",
+            f"there is {GPU}, example.com/nic",
+        ),
+    ],
+)
+def test_what_does_not_exist_is_answered_with_what_does(
+    refused: Callable[..., CliError],
+    server: FakeApiServer,
+    words: tuple[str, ...],
+    code: str,
+    problem: str,
+    remedy: str,
+) -> None:
+    server.objects[_KIND].insert(0, node_device("node-c", "example.com/nic"))
+    found = refused("uncordon", *words)
+    assert (found.code, found.problem, found.remedy) == (code, problem, remedy)
+
+
+def test_a_device_that_all_devices_keep_cordoned_is_left(run: Run, server: FakeApiServer) -> None:
+    server.objects[_KIND][1]["spec"]["cordonedDevices"] = [{"id": "*", "by": "bob", "reason": "move"}]
+    ran = run("uncordon", "node-b", "--device", "gpu-0")
+    assert (ran.status, ran.out) == (
+        1,
+        "gpu-0 of node-b: not cordoned by its own ID, but with all devices by bob: move: uncordon --device '*'\n",
+    )
+
+
+# -- how long it waits --------------------------------------------------------------------------------------------------------
+
+
+def test_it_waits_a_quarter_of_a_minute_for_the_agent(run: Run, clock: Clock) -> None:
+    ran = run(*_CORDON)
+    assert "not in force yet" in ran.out
+    assert clock.slept == [0.25] * 60
+
+
+def test_it_waits_no_longer_than_the_agent_takes(run: Run, server: FakeApiServer, clock: Clock) -> None:
+    def honour() -> None:
+        if len(clock.slept) == 3:
+            server.objects[_KIND][1]["status"]["devices"][0]["cordonedSince"] = "2026-11-28T10:00:00Z"
+
+    clock.meanwhile = honour
+    assert run(*_CORDON).out == "gpu-0 of node-b: cordoned; free, so it is out of service now\n"
+    assert clock.slept == [0.25] * 3
+
+
+def test_it_waits_for_no_agent_that_has_fallen_silent(run: Run, server: FakeApiServer, clock: Clock) -> None:
+    def silence() -> None:
+        server.objects[_KIND][1]["status"]["conditions"] = [condition("AgentReady", "Unknown", "LeaseExpired")]
+
+    clock.meanwhile = silence
+    assert "takes effect when the agent of node-b is back" in run(*_CORDON).out
+    assert clock.slept == [0.25]
+
+
+def test_for_what_was_not_changed_it_does_not_wait(run: Run, server: FakeApiServer, clock: Clock) -> None:
+    server.objects[_KIND][1]["spec"]["cordonedDevices"] = [{"id": "gpu-0", "by": "alice", "reason": "fan"}]
+    assert run(*_CORDON).out == "gpu-0 of node-b: cordoned already by alice: fan\n"
+    assert not clock.slept
+
+
+def test_who_waits_sees_for_what_and_no_more_of_it_after_that(
+    run: Run, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = _watched(monkeypatch)
+    run(*_CORDON, "--wait", "2")
+    shown = f"{CLEAR}waiting for the agent of node-b"
+    assert person.getvalue() == shown * 4 + CLEAR
+
+
+def test_each_try_comes_a_little_later(run: Run, server: FakeApiServer, clock: Clock) -> None:
+    """As the other one tries again, too."""
+    server.fault = lambda request: status(409, "modified") if request.method == "PATCH" else None
+    ran = run(*_CORDON)
+    problem = "nodedevices node-b.example.com.gpu was changed 20 times while its cordons were"
+    assert (ran.status, ran.err) == (2, f"error: {problem}; try again\n")
+    assert clock.slept == pytest.approx([0.05 * number for number in range(20)])
+
+
+# -- on all nodes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("typed", "ended", "patches"), [("y\n", 0, 2), ("n\n", 130, 0), ("\n", 130, 0)])
+def test_a_person_is_asked(
+    run: Run, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, typed: str, ended: int, patches: int
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(typed))
+    ran = run("cordon", *_ALL, "--reason", "fan")
+    assert ran.status == ended
+    assert ran.err.startswith(f"cordon every device of {GPU} on 2 nodes? [y/N]:")
+    assert _patches(server) == patches
+
+
+def test_nodes_where_others_give_the_devices_out_are_left(run: Run, server: FakeApiServer) -> None:
+    for node, served_by in (("node-c", "kubelet"), ("node-d", "dra"), ("node-e", "dra")):
+        server.objects[_KIND].append(node_device(node, agent={"servedBy": served_by}))
+    server.objects[_KIND][-1]["spec"]["cordonedDevices"] = [{"id": "*", "by": "alice"}]
+    left = "nodes left out: nodedevice does not give example.com/gpu out there\n"
+    rest = "Agents honour it within seconds: kubectl nodedevice devices --resource example.com/gpu\n"
+    ran = run("cordon", *_ALL, "--yes", "--reason", "fan")
+    assert (ran.status, ran.out) == (0, f"2 nodes cordoned: node-a, node-b\n3 {left}{rest}")
+    # ... but for a cordon to lift
+    ran = run("uncordon", *_ALL, "--yes")
+    assert (ran.status, ran.out) == (0, f"3 nodes uncordoned: node-a, node-b, node-e\n2 {left}{rest}")
+
+
+def test_anothers_cordons_are_named_and_stay(run: Run, server: FakeApiServer) -> None:
+    for found, who, reason in zip(server.objects[_KIND], ("bob", "alice"), ("move", "fan"), strict=True):
+        found["spec"]["cordonedDevices"] = [{"id": "*", "by": who, "reason": reason}]
+    ran = run("cordon", *_ALL, "--yes", "--reason", "fan")
+    assert ran.status == 1
+    assert ran.out.startswith(
+        "1 node cordoned already by bob: move; --take-over changes that: node-a\n1 node had it already: node-b\n"
+    )
+    assert run("cordon", *_ALL, "--yes", "--reason", "fan", "--take-over").status == 0
+    assert _stored(server, "node-a")[0]["by"] == "alice"
+
+
+def test_of_many_nodes_the_first_are_named(run: Run, server: FakeApiServer) -> None:
+    server.objects[_KIND] = [node_device(f"n{number}") for number in range(6)]
+    ran = run("cordon", *_ALL, "--yes", "--reason", "fan")
+    assert ran.out.startswith("6 nodes cordoned: n0, n1, n2, n3, n4 and 1 more\n")
+
+
+def test_of_many_failures_the_first_are_named(run: Run, server: FakeApiServer) -> None:
+    server.objects[_KIND] = [node_device(f"n{number:02}") for number in range(21)]
+    server.fault = lambda request: status(403, "no") if request.method == "PATCH" else None
+    ran = run("cordon", *_ALL, "--yes", "--reason", "fan")
+    assert ran.status == 2
+    assert [line.split()[1] for line in ran.err.splitlines()] == [f"n{number:02}:" for number in range(20)]
+    assert len(json.loads(run("cordon", *_ALL, "--yes", "--reason", "fan", "-o", "json").out)["failed"]) == 21
+
+
+def test_a_node_that_keeps_changing_does_not_keep_the_others(run: Run, server: FakeApiServer, clock: Clock) -> None:
+    def fault(request: Request) -> Answer | None:
+        return status(409, "modified") if request.method == "PATCH" and "node-a" in request.path else None
+
+    server.fault = fault
+    ran = run("cordon", *_ALL, "--yes", "--reason", "fan")
+    assert (ran.status, ran.out.splitlines()[0]) == (2, "1 node cordoned: node-b")
+    assert ran.err.startswith("error: node-a: nodedevices node-a.example.com.gpu was changed 20 times")
+
+
+@pytest.mark.parametrize("answer", [status(401), Answer(short=True)], ids=["401", "none"])
+def test_where_no_node_can_be_changed_the_first_one_ends_it(run: Run, server: FakeApiServer, answer: Answer) -> None:
+    server.fault = lambda request: answer if request.method == "PATCH" else None
+    ran = run("cordon", *_ALL, "--yes", "--reason", "fan")
+    assert (ran.status, ran.out, _patches(server)) == (2, "", 1)
+    assert ran.err.count("error: ") == 1
+
+
+def test_who_waits_sees_how_many_nodes_are_done(
+    run: Run, server: FakeApiServer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = _watched(monkeypatch)
+
+    def fault(request: Request) -> Answer | None:
+        clock.now += 1.0 * (request.method == "PATCH")
+        return None
+
+    server.fault = fault
+    server.objects[_KIND] = [node_device(f"n{number}") for number in range(3)]
+    run("cordon", *_ALL, "--yes", "--reason", "fan")
+    assert person.getvalue() == f"{CLEAR}cordon: 1 of 3 nodes{CLEAR}cordon: 2 of 3 nodes{CLEAR}"

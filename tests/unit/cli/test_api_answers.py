@@ -286,7 +286,10 @@ def test_a_login_that_is_refused_is_renewed_once(asked: Asked) -> None:
 
 @pytest.mark.parametrize(
     ("given", "timeout", "pause"),
-    [("3", 30.0, 3.0), ("", 30.0, 1.0), ("x", 30.0, 1.0), ("99999", 25.0, 25.0), ("999999", 30.0, 1.0), ("60", None, 30.0)],
+    [
+        *(("3", 30.0, 3.0), ("", 30.0, 1.0), ("x", 30.0, 1.0), ("99999", 25.0, 25.0), ("999999", 30.0, 1.0)),
+        *(("60", None, 30.0), ("60", 90.0, 30.0)),
+    ],
 )  # fmt: skip
 def test_a_server_without_room_is_asked_a_few_times(
     given: str, timeout: float | None, pause: float, asked: Asked, pauses: list[float]

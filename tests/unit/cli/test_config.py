@@ -1,15 +1,18 @@
 """`config explain` and `config validate`: by the schemas that `make generate` puts into the package."""
 
+import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 from kubectl_nodedevice import schema
+from kubectl_nodedevice.errors import CliError
 
 from charts import generate_cli_schemas
-from tests.unit.cli.conftest import Run
+from tests.unit.cli.conftest import Run, Terminal
 from tests.unit.cli.test_bad_input import STEERING, check_answer
 
 _GROUP: Final = {"paths": [{"path": "/dev/x"}]}
@@ -140,15 +143,66 @@ def test_what_is_in_a_file_cannot_steer(run: Run, tmp_path: Path) -> None:
     assert not STEERING.search(ran.out + ran.err)
 
 
-def test_many_problems_are_cut(run: Run, tmp_path: Path) -> None:
-    ran = run("config", "validate", _file(tmp_path, {f"k{number}": 1 for number in range(200)}))
+@pytest.mark.parametrize("more", [{}, _config({})])
+def test_many_problems_are_cut(run: Run, tmp_path: Path, more: dict[str, Any]) -> None:
+    ran = run("config", "validate", _file(tmp_path, {**more, **{f"k{number}": 1 for number in range(200)}}))
     assert len(ran.out.splitlines()) == schema.MOST
 
 
 def test_json(run: Run, tmp_path: Path) -> None:
-    [item] = json.loads(run("config", "validate", _file(tmp_path, {"runtim": 1}), "-o", "json").out)["items"]
-    assert item["document"] == "settings of the agent"
-    assert len(item["problems"]) == 1
+    file = _file(tmp_path, {"kind": "Pod"}, {"runtime": "nri"})
+    ran = run("config", "validate", file, "-o", "json")
+    problem = "apiVersion, kind: only nodedevice.io/v1alpha1, NodeDeviceConfig can be checked here"
+    assert ran.status == 1
+    assert json.loads(ran.out) == {
+        "apiVersion": "kubectl.nodedevice.io/v1alpha1",
+        "kind": "ValidationReport",
+        "items": [
+            {"file": file, "document": "Pod (no name)", "problems": [problem]},
+            {"file": file, "document": "settings of the agent", "problems": []},
+        ],
+    }
+    assert run("config", "validate", _file(tmp_path, {"runtime": "nri"}), "-o", "json").status == 0
+
+
+def test_at_a_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong is red, and where nothing is, it says what an agent alone knows."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "200")
+    good, bad = _file(tmp_path, {"runtime": "nri"}), str(tmp_path / "bad")
+    Path(bad).write_text("runtime: docker\n")
+
+    def shown(*names: str) -> list[str]:
+        out = Terminal()
+        monkeypatch.setattr("sys.stdout", out)
+        run("config", "validate", *names)
+        return out.getvalue().splitlines()
+
+    right = f"\x1b[32m{good}: settings of the agent is valid\x1b[0m"
+    wrong = f'{bad}: settings of the agent: runtime: "docker" is none of auto, kubelet, none, nri'
+    rest = "an agent alone knows the rest: files of its host, and conflicts between configurations"
+    assert shown(good) == [right, f"\x1b[90mWhat a schema can say is right; {rest}.\x1b[0m"]
+    assert shown(good, bad) == [right, f"\x1b[31m{wrong}\x1b[0m"]
+
+
+def test_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("runtime: nri\n"))
+    assert run("config", "validate", "-").out.startswith("-: settings of the agent is valid\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8"))
+    ran = run("config", "validate", "-")
+    assert ran.status == 2
+    assert ran.err.startswith("error: -: 'utf-8' codec can't decode byte 0xff")
+    assert ran.err.endswith("; correct the file\n")
+
+
+def test_a_file_that_cannot_be_checked(refused: Callable[..., CliError], tmp_path: Path) -> None:
+    empty, bad = tmp_path / "empty", tmp_path / "bad"
+    empty.touch()
+    bad.write_bytes(b"\xff")
+    remedy = "it has a NodeDeviceConfig, or settings of the agent"
+    for file, why in ((empty, ("it is empty", remedy)), (bad, ("it is no text in UTF-8", "correct the file"))):
+        found = refused("config", "validate", str(file))
+        assert (found.code, found.problem, found.remedy) == ("BadFile", f"{file}: {why[0]}", why[1])
 
 
 def test_explain(run: Run) -> None:
@@ -157,8 +211,19 @@ def test_explain(run: Run) -> None:
     assert out.startswith("spec.plugins.generic.groups.count: whole number, 1, to 1000\n")
     assert "text, one of auto" in run("config", "explain", "--agent", "runtime").out
     assert run("config", "explain").status == 0
-    ran = run("config", "explain", "spec.plugin")
-    assert (ran.status, ran.err) == (
-        2,
-        "error: there is no field spec.plugin; there is nodeSelector, plugins, priority\n",
-    )
+
+
+@pytest.mark.parametrize(
+    ("words", "there"),
+    [
+        (("spec.plugin",), "nodeSelector, plugins, priority"),
+        (("spec..plugins.x.",), "generic, nvml, simulated"),
+        (("x.y.z",), "apiVersion, kind, metadata, spec, status"),
+        (("spec.priority.x",), "nothing below it"),
+        (("--agent", "runtime.x"), "nothing below it"),
+    ],
+)
+def test_a_field_that_does_not_exist(refused: Callable[..., CliError], words: tuple[str, ...], there: str) -> None:
+    found = refused("config", "explain", *words)
+    assert (found.code, found.problem) == ("NoSuchField", f"there is no field {words[-1]}")
+    assert found.remedy == f"there is {there}"

@@ -1,5 +1,6 @@
 """A login as a kubeconfig or a pod has it, each entry from its place, and each way to have none."""
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -190,6 +191,17 @@ def test_nowhere_is_a_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "there is no kubeconfig",
         kubeconfig._REMEDY,
     )
+
+
+def test_from_a_folder_that_is_gone_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> str:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(os, "getcwd", gone)
+    with pytest.raises(LoginProblem) as error:
+        kubeconfig.load("x", "", {})
+    problem = "no kubeconfig can be found from here: [Errno 2] No such file or directory"
+    assert (error.value.code, error.value.problem, error.value.remedy) == ("NoKubeconfig", problem, kubeconfig._REMEDY)
 
 
 # -- in a pod -----------------------------------------------------------------------------------------------------------------

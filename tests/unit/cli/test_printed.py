@@ -54,10 +54,12 @@ CASES: Final = {
     "explain-all": ("config", "explain"),
     "cordon": ("cordon", "node-b", "--device", "gpu-0", "--reason", "fan", "--wait", "0"),
     "cordon-another": ("cordon", "node-a", "--device", "gpu-1", "--device", "gpu-0", "--reason", "fan", "--wait", "0"),
+    "cordon-all-devices": ("cordon", "node-b", "--device", "*", "--reason", "fan", "--wait", "0"),
     "cordon-json": ("cordon", "node-b", "--device", "*", "--reason", "fan", "--wait", "0", "-o", "json"),
     "cordon-all-nodes": ("cordon", "--resource", GPU, "--all-nodes", "--yes", "--reason", "fan"),
     "cordon-all-nodes-json": ("cordon", "--resource", GPU, "--all-nodes", "--yes", "--reason", "fan", "-o", "json"),
     "uncordon": ("uncordon", "node-a", "--device", "gpu-1", "--take-over", "--wait", "0"),
+    "uncordon-free": ("uncordon", "node-b", "--device", "gpu-0", "--wait", "0"),
     "uncordon-all-nodes": ("uncordon", "--resource", GPU, "--all-nodes", "--yes"),
     "help": ("--help",),
     "help-devices": ("devices", "--help"),
@@ -107,6 +109,12 @@ OWN: Final = {
     "own-overview-json": ("-o", "json"),
     "own-check": ("check", "--wait-seconds", "0"),
 }
+# of what is odd: times that are not known, other attributes, silent agents and plugins that are gone, in no order
+ODD: Final = {
+    "odd-devices": ("devices", "-o", "wide"),
+    "odd-holders": ("holders", "-A"),
+    "odd-overview": (),
+}
 # at a terminal, with colours
 TERMINAL: Final = {
     "terminal-overview": (),
@@ -115,6 +123,9 @@ TERMINAL: Final = {
     "terminal-check": ("check", "--wait-seconds", "0"),
     "terminal-explain": ("config", "explain", "spec.plugins.generic"),
 }
+# ... and what is odd, for somebody who may see pods and their devices alone; and nothing
+TERMINAL_OWN: Final = ("terminal-own-overview",)
+TERMINAL_EMPTY: Final = ("terminal-empty-overview",)
 
 
 def cluster() -> dict[str, list[dict[str, Any]]]:
@@ -165,12 +176,48 @@ def cluster() -> dict[str, list[dict[str, Any]]]:
     found[CRDS][1]["metadata"]["annotations"] = {"nodedevice.io/release": "0.0.9"}
     metadata = {"name": "nodedevice-agent", "namespace": "nodedevice-system"}
     found[DAEMON_SETS] = [{"metadata": metadata, "status": {"desiredNumberScheduled": 4}}]
-    found[SLICES] = [{"metadata": {"name": "s"}, "spec": {"driver": "net.example.com", "devices": [{}, {}]}}]
+    shared = {"driver": "net.example.com", "devices": [{}, {}]}
+    found[SLICES] = [
+        {"metadata": {"name": "s"}, "spec": shared},
+        {"metadata": {"name": "of-a-node"}, "spec": {**shared, "nodeName": "node-e"}},
+    ]
+    return found
+
+
+def odd() -> dict[str, list[dict[str, Any]]]:
+    found = small_cluster(NOW)
+    everything = {"name": "all", "devices": [{"id": "d0", "adminAccess": True}]}
+    devices = [
+        device("d0", attributes={"productName": "P", "product": "Q"}),
+        device("d1", attributes={"product": "Q"}, cordonedSince="2026-11-28T09:00:00Z"),
+        device("d2", cordonedSince="2026-11-28T09:00:00Z"),
+    ]
+    allocations = [
+        allocation("monitor", ("d0",), claim=everything, since=LATE),
+        allocation("timeless", ("d1",), since=""),
+        allocation("late", ("d2",), since=LATE),
+    ]
+    cordons = [{"id": each, "by": "bob"} for each in ("d1", "d2")]
+    silent = [condition("Ready", "False"), {**condition("AgentReady", "Unknown"), "lastTransitionTime": ""}]
+    first = node_device("node-z", "example.com/b", devices, agent={}, conditions=[], allocations=allocations)
+    first["spec"]["cordonedDevices"] = cordons
+    found[f"{OURS}/nodedevices"] = [
+        first,
+        node_device("node-z", "example.com/a", [], endpoint={"state": "Gone"}, devicesOmitted=3),
+        node_device("node-y", "example.com/a", [], endpoint={}, devicesOmitted=2, conditions=silent),
+    ]
+    held = [pod_device(name) for name in ("z", "bad", "unknown")]
+    for made, health in zip(held, ("Healthy", "Unhealthy", ""), strict=True):
+        made["status"]["health"] = health
+        made["status"]["containers"][0]["resources"][0]["devices"][0]["health"] = health or "Degraded"
+    held[0]["metadata"]["namespace"] = "another"
+    del held[2]["metadata"]["creationTimestamp"]
+    found[f"{OURS}/poddevices"] = held
     return found
 
 
 @pytest.fixture(autouse=True)
-def _fixed_time(monkeypatch: pytest.MonkeyPatch, server: FakeApiServer) -> None:
+def _fixed_time(monkeypatch: pytest.MonkeyPatch, server: FakeApiServer, new_process: None) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(BaseHTTPRequestHandler, "date_time_string", lambda *_: "Sat, 28 Nov 2026 12:34:56 GMT")
     server.objects = cluster()
@@ -211,18 +258,29 @@ def test_what_is_printed_for_who_may_see_their_own(name: str, run: Run, server: 
     check(name, run(*OWN[name]), server)
 
 
-@pytest.mark.parametrize("name", TERMINAL)
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_printed_of_what_is_odd(name: str, run: Run, server: FakeApiServer) -> None:
+    server.objects = odd()
+    check(name, run(*ODD[name]), server)
+
+
+@pytest.mark.parametrize("name", [*TERMINAL, *TERMINAL_OWN, *TERMINAL_EMPTY])
 def test_what_is_printed_at_a_terminal(
     name: str, run: Run, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if name in TERMINAL_OWN:
+        server.objects = odd()
+        server.fault = lambda request: forbidden(request) if request.path.endswith("/nodedevices") else None
+    if name in TERMINAL_EMPTY:
+        server.objects = {kind: [] for kind in server.objects}
     monkeypatch.setenv("TERM", "xterm-256color")
     for variable in ("COLORTERM", "FORCE_COLOR"):
         monkeypatch.delenv(variable, raising=False)
     out = Terminal()
     monkeypatch.setattr("sys.stdout", out)
-    ran = run(*TERMINAL[name])
+    ran = run(*TERMINAL.get(name, ()))
     check(name, Ran(ran.status, out.getvalue(), ran.err), server)
 
 
 def test_the_files_are_of_commands() -> None:
-    assert golden.names(FOLDER) == {*CASES, *EMPTY, *FORBIDDEN, *OWN, *TERMINAL}
+    assert golden.names(FOLDER) == {*CASES, *EMPTY, *FORBIDDEN, *OWN, *ODD, *TERMINAL, *TERMINAL_OWN, *TERMINAL_EMPTY}

@@ -1,6 +1,7 @@
 """The one way out, byte by byte: for a terminal of some width, for a pipe, for programs."""
 
 import io
+from types import SimpleNamespace
 
 import pytest
 from kubectl_nodedevice import output
@@ -136,7 +137,23 @@ def test_where_columns_do_not_fit_each_row_is_words(person: Screen) -> None:
     made.add("n" * 12, "1" * 12, Cell("2" * 12, BOLD), "3")
     person.table(made)
     assert lines(person) == [f"{'n' * 12}  ONE {'1' * 12}  TWO", f"{'2' * 12}  THREE 3"]
+    long = Screen(out=Terminal(), err=Terminal())
+    made.rows = [("n" * 12, "1" * 90, "2" * 12, "3")]
+    long.table(made)
+    assert lines(long) == [f"{'n' * 12}  ONE", "1" * 40, "1" * 40, f"{'1' * 10}  TWO {'2' * 12}  THREE 3"]
     assert shown(person).startswith(f"\x1b[1m{'n' * 12}{RESET}{FAINT}  ONE {RESET}")
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [(25, [f"NAME{' ' * 9}STATE", f"{'a' * 12} {'b' * 12}", f"a{' ' * 12}b"]), (24, ["a" * 13 + "  STATE", "b" * 13])],
+)
+def test_a_column_keeps_a_dozen_characters(
+    person: Screen, monkeypatch: pytest.MonkeyPatch, columns: int, expected: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", f"{columns}")
+    person.table(table(("a" * 13, "b" * 13)))
+    assert lines(person) == expected
 
 
 def test_very_many_rows_are_not_wrapped(person: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,6 +224,18 @@ def test_progress_is_shown_to_a_person_who_waits(person: Screen, monkeypatch: py
     person.end_progress()
     person.fail(CliError("x"))
     assert noted(person).endswith("done\nerror: x\n")
+
+
+def test_progress_is_seen_at_once(person: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its line does not end."""
+    seen: list[str] = []
+    monkeypatch.setattr(person.err, "flush", lambda: seen.append(noted(person)))
+    now = iter((100.0, 101.0))
+    monkeypatch.setattr(output, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    person.progress("one")
+    person.progress("two")
+    person.end_progress()
+    assert seen == [f"{CLEAR}two", f"{CLEAR}two{CLEAR}"]
 
 
 def test_nobody_waits_at_a_pipe(pipe: Screen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,141 @@
+"""How kinds are read: what is asked for, in which order they come, and what is shown meanwhile."""
+
+import io
+import itertools
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kubectl_nodedevice import kubeconfig
+from kubectl_nodedevice.api import Api
+from kubectl_nodedevice.errors import ApiError, Forbidden
+from kubectl_nodedevice.output import Screen
+from kubectl_nodedevice.reading import Reader, Unseen
+
+from tests.unit.cli.api_server import LEASES, OURS, PODS, FakeApiServer, status
+from tests.unit.cli.api_server import kubeconfig as written
+from tests.unit.cli.conftest import Terminal
+from tests.unit.cli.objects import GPU, lease, node_device, pod, pod_device
+from tests.unit.cli.test_screen import CLEAR
+
+_NODE_DEVICES = f"{OURS}/nodedevices"
+
+
+@pytest.fixture
+def reader(server: FakeApiServer, tmp_path: Path) -> Iterator[Reader]:
+    api = Api(kubeconfig.load(str(written(tmp_path, server.address)), ""))
+    yield Reader(api, Screen(out=io.StringIO(), err=Terminal()))
+    api.close()
+
+
+def _elsewhere(made: dict[str, Any], namespace: str) -> dict[str, Any]:
+    made["metadata"]["namespace"] = namespace
+    return made
+
+
+@pytest.mark.parametrize(
+    ("asked", "selector"),
+    [
+        ({}, None),
+        ({"node": "a"}, "spec.nodeName=a"),
+        ({"resource": GPU}, f"spec.resourceName={GPU}"),
+        ({"node": "a", "resource": GPU}, f"spec.nodeName=a,spec.resourceName={GPU}"),
+    ],
+)
+def test_node_devices_are_selected_by_the_server(
+    reader: Reader, server: FakeApiServer, asked: dict[str, str], selector: str | None
+) -> None:
+    server.objects[_NODE_DEVICES] = [
+        node_device(node, resource) for node in ("b", "a") for resource in (GPU, "example.com/a")
+    ]
+    found = [(each.node, each.resource) for each in reader.node_devices(**asked)]
+    [request] = server.requests
+    assert request.query == {"limit": "500", **({"fieldSelector": selector} if selector else {})}
+    assert found == [
+        (node, resource)
+        for node in ("a", "b")
+        for resource in ("example.com/a", GPU)
+        if asked.get("node", node) == node and asked.get("resource", resource) == resource
+    ]
+    # an older CRD cannot, and the same comes
+    server.has_selectors = False
+    assert [(each.node, each.resource) for each in reader.node_devices(**asked)] == found
+
+
+def test_pod_devices_are_of_a_namespace_and_a_node(reader: Reader, server: FakeApiServer) -> None:
+    server.objects[f"{OURS}/poddevices"] = [
+        _elsewhere(pod_device(name, node), namespace)
+        for name, node, namespace in (("b", "n", "y"), ("a", "n", "y"), ("c", "m", "y"), ("z", "n", "x"))
+    ]
+
+    def names(*asked: str) -> list[str]:
+        return [each.meta.name for each in reader.pod_devices(*asked)]
+
+    assert (names(""), names("y"), names("y", "n")) == (["z", "a", "b", "c"], ["a", "b", "c"], ["a", "b"])
+    assert [each.query.get("fieldSelector") for each in server.requests] == [None, None, "spec.nodeName=n"]
+
+
+def test_pods_that_have_not_started(reader: Reader, server: FakeApiServer) -> None:
+    waiting = _elsewhere(pod("waits", phase="Pending"), "team")
+    server.objects[PODS] = [pod("runs"), pod("late", phase="Pending"), waiting, _elsewhere(pod("own"), "team")]
+    assert [each.meta.name for each in reader.pending_pods()] == ["late", "waits"]
+    assert [each.meta.name for each in reader.pending_pods("team")] == ["waits"]
+
+
+def test_a_lease(reader: Reader, server: FakeApiServer) -> None:
+    server.objects[LEASES] = [lease("l", "a", "2026-11-28T10:00:00Z"), lease("l", "b", "2026-11-28T11:00:00Z")]
+    found = reader.lease("b", "l")
+    assert found is not None
+    assert found.renewed == "2026-11-28T11:00:00Z"
+    assert reader.lease("b", "none") is reader.lease("c", "l") is None
+
+
+def test_one_node_device(reader: Reader) -> None:
+    assert reader.node_device("node-b.example.com.gpu").node == "node-b"
+
+
+def test_before_the_server_has_said_what_time_it_is_ours_counts(reader: Reader) -> None:
+    assert reader.now.utcoffset() == timedelta(0)
+    reader.api.server_time = datetime(2026, 11, 28, tzinfo=UTC)
+    assert reader.now == reader.api.server_time
+
+
+def test_what_may_not_be_seen_is_noted(reader: Reader) -> None:
+    def refuse() -> None:
+        raise Forbidden("you may not", "ask")
+
+    assert reader.optional("pods", lambda: 7) == 7
+    assert reader.optional("nodes", refuse) is None
+    reader.note("leases", ApiError("it failed"))
+    assert reader.unseen == [
+        Unseen("nodes", "you may not; ask", "Forbidden"),
+        Unseen("leases", "it failed", "ApiError"),
+    ]
+
+
+@pytest.fixture
+def shown(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """What a person has seen, with whom a second passes between two looks at the clock."""
+    seconds = itertools.count(100.0)
+    monkeypatch.setattr("kubectl_nodedevice.output.time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    err = reader.screen.err
+    assert isinstance(err, Terminal)
+    return err.getvalue
+
+
+def test_who_waits_sees_how_many_were_read(reader: Reader, server: FakeApiServer, shown: Callable[[], str]) -> None:
+    server.objects[_NODE_DEVICES] = [node_device(f"n{number}") for number in range(201)]
+    reader.node_devices()
+    assert shown() == f"{CLEAR}reading nodedevices: 100{CLEAR}reading nodedevices: 200{CLEAR}"
+
+
+def test_of_a_list_that_ends_early_nothing_stays_on_the_screen(
+    reader: Reader, server: FakeApiServer, shown: Callable[[], str]
+) -> None:
+    server.objects[_NODE_DEVICES] = [node_device(f"n{number}") for number in range(501)]
+    server.fault = lambda request: status(403, "no") if "continue" in request.query else None
+    assert reader.optional("nodedevices", lambda: reader.rows("nodedevices")) is None
+    assert shown().endswith(f"reading nodedevices: 400{CLEAR}")

@@ -42,9 +42,11 @@ from nodedevice_operator.observability.recorder import EventRecorder
 
 log = logging.getLogger(__name__)
 
-# Changes that come together, of a fleet that has just got a configuration, are one write; while they go on, writes become rarer.
+# Changes that come together, of a fleet that has just got a configuration, are one write; while they go on, writes become rarer:
+# each one goes to the watches of all agents, and so many watches a second, over time, get one.
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 5.0
+_WATCHES_PER_SECOND: Final = 1000.0
 
 
 LEASES: Final = "leases"
@@ -97,6 +99,8 @@ class ConfigController(Collector):
     _by_node: dict[str, Reports] = field(default_factory=dict, init=False)
     _texts: dict[str, str] = field(default_factory=dict, init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    # until a poll has counted the agents
+    _longest_pause: float = field(default=_LONGEST_PAUSE_SECONDS, init=False)
 
     def __post_init__(self) -> None:
         self.refusing.on_update(lambda node, before, now: self.refusals_changed(node))
@@ -104,12 +108,16 @@ class ConfigController(Collector):
     def seen(self, body: Mapping[str, Any]) -> None:
         """A configuration that is new or changed, or whose status is."""
         meta, status = body["metadata"], body.get("status")
-        self._known[str(meta["name"])] = _Known(
+        name = str(meta["name"])
+        found = _Known(
             str(meta.get("uid", "")),
             int(meta.get("generation", 0)),
             dict(status) if isinstance(status, Mapping) else {},
         )
-        self._changed.set()
+        # our own write comes back
+        if self._known.get(name) != found:
+            self._known[name] = found
+            self._changed.set()
 
     def gone(self, name: str) -> None:
         self._known.pop(name, None)
@@ -122,6 +130,8 @@ class ConfigController(Collector):
     def leases_are(self, leases: Mapping[str, LeaseRecord]) -> None:
         """What a poll has found, by node."""
         self._polled = {node: (lease.version, lease.configs) for node, lease in leases.items() if lease.configs}
+        seconds = len(leases) / _WATCHES_PER_SECOND
+        self._longest_pause = min(max(_FIRST_PAUSE_SECONDS, seconds), _LONGEST_PAUSE_SECONDS)
         # also for what could not be written
         self._changed.set()
 
@@ -152,7 +162,7 @@ class ConfigController(Collector):
             await self._changed.wait()
             if clock() - quiet_since > pause:
                 pauses.reset()
-            pause = pauses.next()
+            pause = min(pauses.next(), self._longest_pause)
             await asyncio.sleep(pause)
             self._changed.clear()
             if self.fence.is_open:

@@ -135,6 +135,39 @@ async def test_after_a_quiet_while_the_next_is_as_quick_as_the_first() -> None:
 
 
 @virtual_time
+@pytest.mark.parametrize(("nodes", "seconds"), [(3, 0.1), (100, 0.1), (2000, 2.0), (NODES, 5.0), (3 * NODES, 5.0)])
+async def test_one_edit_after_another_is_answered_the_sooner_the_fewer_agents_watch(nodes: int, seconds: float) -> None:
+    bench, clock = Bench(), asyncio.get_running_loop().time
+    took = []
+    async with running(bench.controller.work()):
+        bench.polled(*(f"node-{number:04}" for number in range(nodes)))
+        for generation in range(1, 12):
+            bench.api._new.clear()
+            began = clock()
+            bench.configure(generation)
+            await bench.api.next()
+            took.append(round(clock() - began, 1))
+            await asyncio.sleep(0.05)
+    assert max(took) == took[-1] == seconds
+
+
+@virtual_time
+async def test_what_was_written_is_no_change_when_it_comes_back() -> None:
+    bench = Bench()
+    async with running(bench.controller.work()):
+        bench.configure(1)
+        status = await bench.api.next()
+        meta = {"name": "gpus", "uid": "u", "generation": 1}
+        bench.controller.seen({"metadata": meta, "status": status})
+        assert not bench.controller._changed.is_set()
+        # somebody else's write is, and an object of that name that is new
+        bench.controller.seen({"metadata": meta, "status": status | {"nodes": {"selected": 7}}})
+        assert (await bench.api.next())["nodes"] == status["nodes"]
+        bench.controller.seen({"metadata": meta | {"uid": "v"}, "status": status})
+        assert bench.controller._changed.is_set()
+
+
+@virtual_time
 async def test_a_renewal_without_news_writes_and_wakes_nothing() -> None:
     bench = Bench()
     async with running(bench.controller.work()):

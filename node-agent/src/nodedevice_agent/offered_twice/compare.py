@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from itertools import combinations, islice, product
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nodedevice_agent.offered_twice.identities import Kind, are_different, kind_of
 from nodedevice_agent.offered_twice.sources import Source
@@ -60,20 +60,54 @@ class Finding(Struct, frozen=True):
     held_twice: int
 
 
-# by scope: files that two devices of it had at the same time
-Shared = dict[str, set[str]]
 # by resource name
 Findings = dict[str, tuple[Finding, ...]]
+# the number of an offer, and which of its devices it may be
 _Entry = tuple[int, DeviceIDs]
+# of an offer: scope, known, held
+_Told = tuple[str, Mapping[str, tuple[str, ...]], Sequence[tuple[DeviceIDs, tuple[str, ...]]]]
 
 
-def find(offers: Sequence[Offer], shared: Shared) -> Generator[None, None, Findings]:
-    """Yields now and then, after about the same amount of work.
+class Kept(Struct):
+    """What a comparison keeps for the next one.
 
-    shared: kept for the next time. A file that two shares of a device had is nobody's when one pod has ended, either.
+    shared: by scope, files that two devices of it had at the same time. A file that two shares of a device had is nobody's when one
+    pod has ended, either. told, common: what the offers said, and which of it several said. While that is the same, as it is when
+    a device breaks, nothing is looked for again.
     """
+
+    shared: dict[str, set[str]] = field(default_factory=dict)
+    told: list[_Told] = field(default_factory=list)
+    common: list[list[_Entry]] = field(default_factory=list)
+
+    def is_of(self, told: Sequence[_Told]) -> bool:
+        """Identities are compared as objects: who has a list of devices keeps them as long as it is the same."""
+        return len(told) == len(self.told) and all(
+            scope == before_scope and known is before_known and held == before_held
+            for (scope, known, held), (before_scope, before_known, before_held) in zip(told, self.told, strict=True)
+        )
+
+
+def find(offers: Sequence[Offer], kept: Kept) -> Generator[None, None, Findings]:
+    """Yields now and then, after about the same amount of work."""
     if len({offer.program for offer in offers}) < 2:
         return {}
+    told = [(offer.scope, offer.known, offer.held) for offer in offers]
+    if not kept.is_of(told):
+        kept.common = yield from _in_common(offers, kept.shared)
+        kept.told = told
+    pairs: dict[tuple[int, int], dict[tuple[DeviceIDs, DeviceIDs], None]] = {}
+    for entries in kept.common:
+        for one, other in _compared(offers, entries):
+            of_both = pairs.setdefault((one[0], other[0]), {})
+            if len(of_both) < MOST_DEVICES and (found := _same(offers, one, other)) is not None:
+                of_both[found] = None
+        yield
+    return (yield from _findings(offers, pairs))
+
+
+def _in_common(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generator[None, None, list[list[_Entry]]]:
+    """Of each identity that several scopes know, what they say."""
     by_scope: dict[str, dict[str, _Entry]] = {}
     for number, offer in enumerate(offers):
         known = by_scope.setdefault(offer.scope, {})
@@ -85,14 +119,12 @@ def find(offers: Sequence[Offer], shared: Shared) -> Generator[None, None, Findi
         yield from _without_shared(known, shared.setdefault(scope, set()))
     for scope in shared.keys() - by_scope.keys():
         del shared[scope]
-    pairs: dict[tuple[int, int], dict[tuple[DeviceIDs, DeviceIDs], None]] = {}
-    for entries in _in_common(by_scope):
-        for one, other in _compared(offers, entries):
-            of_both = pairs.setdefault((one[0], other[0]), {})
-            if len(of_both) < MOST_DEVICES and (found := _same(offers, one, other)) is not None:
-                of_both[found] = None
+    common = []
+    for entries in _of_several(by_scope):
+        if len(entries) > 1:
+            common.append(entries)
         yield
-    return (yield from _findings(offers, pairs))
+    return common
 
 
 def _statements(offer: Offer) -> Iterator[tuple[DeviceIDs, tuple[str, ...]]]:
@@ -122,7 +154,7 @@ def _without_shared(known: dict[str, _Entry], shared: set[str]) -> Iterator[None
         yield
 
 
-def _in_common(by_scope: Mapping[str, Mapping[str, _Entry]]) -> Iterator[list[_Entry]]:
+def _of_several(by_scope: Mapping[str, Mapping[str, _Entry]]) -> Iterator[list[_Entry]]:
     """What scopes say of one identity, but for those of the longest alone, which is not copied; nothing now and then."""
     longest, *others = sorted(by_scope.values(), key=len, reverse=True)
     found: dict[str, list[_Entry]] = {}

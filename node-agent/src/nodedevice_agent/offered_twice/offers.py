@@ -110,6 +110,11 @@ def paths_of(devices: Collection[Device], source: Source) -> Generator[None, Non
     return tuple(filter(None, found))
 
 
+def are_alike(before: Mapping[str, Device], now: Mapping[str, Device], source: Source) -> bool:
+    """Whether the same is known of two lists, as where a device of a plugin has broken: of its devices only IDs are read."""
+    return before is now or (source is not Source.BUILT_IN and before.keys() == now.keys())
+
+
 def known_of(
     devices: Collection[Device], source: Source, host: Host
 ) -> Generator[None, None, dict[str, tuple[str, ...]]]:

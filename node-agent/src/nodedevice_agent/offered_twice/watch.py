@@ -21,7 +21,7 @@ from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.kube.conditions import ConditionValue
-from nodedevice_agent.offered_twice.compare import Findings, Shared, find
+from nodedevice_agent.offered_twice.compare import Findings, Kept, find
 from nodedevice_agent.offered_twice.host import HostReader
 from nodedevice_agent.offered_twice.identities import Node
 from nodedevice_agent.offered_twice.messages import message
@@ -29,6 +29,7 @@ from nodedevice_agent.offered_twice.offers import (
     Held,
     Host,
     PoolOffer,
+    are_alike,
     held_of,
     known_of,
     known_of_pool,
@@ -82,7 +83,7 @@ class OfferedTwice:
         self._conditions: dict[str, ConditionValue] = {}
         # until then what was published before stays
         self.is_known = False
-        self._shared: Shared = {}
+        self._kept = Kept()
         # by resource, of lists that are the same still
         self._lists: dict[tuple[str, bool], _List] = {}
         self._pools: dict[str, tuple[object, Mapping[str, tuple[str, ...]]]] = {}
@@ -146,14 +147,15 @@ class OfferedTwice:
             of_resource = held.get((manager, resource.name), ())
             offers.append(offer_of(resource, each.source, host, known, of_resource))
         offers += [offer_of_pool(each, host, self._pools[each.resource_name][1]) for each in pools]
-        return await in_steps(find(offers, self._shared))
+        return await in_steps(find(offers, self._kept))
 
     async def _list(self, resource: Resource, is_kubelets: bool) -> "_List":
         source = source_of(resource, is_kubelets=is_kubelets)
         before = self._lists.get((resource.name, is_kubelets))
-        if before is not None and before.devices is resource.devices and before.source is source:
-            return before
         devices = resource.devices
+        if before is not None and before.source is source and are_alike(before.devices, devices, source):
+            before.devices = devices
+            return before
         paths = await in_steps(paths_of(devices.values(), source))
         return _List((resource.name, is_kubelets), source, devices, paths)
 
@@ -206,7 +208,7 @@ class OfferedTwice:
 
 
 class _List(Struct):
-    """What is known of a list of devices, as long as it is that object. paths: files whose numbers have to be known."""
+    """What is known of a list of devices, as long as it says the same. paths: files whose numbers have to be known."""
 
     key: tuple[str, bool]
     source: Source

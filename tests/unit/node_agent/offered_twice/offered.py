@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from nodedevice_agent.offered_twice.compare import DeviceIDs, Finding, Offer, Shared, find
+from nodedevice_agent.offered_twice.compare import DeviceIDs, Finding, Kept, Offer, find
 from nodedevice_agent.offered_twice.identities import Kind, Node
 from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
 
@@ -43,9 +43,9 @@ def offer(
     )
 
 
-def findings(*offers: Offer, shared: Shared | None = None) -> dict[str, tuple[Finding, ...]]:
+def findings(*offers: Offer, kept: Kept | None = None) -> dict[str, tuple[Finding, ...]]:
     """Of the whole comparison, whose steps nobody interrupts here."""
-    steps = find(offers, {} if shared is None else shared)
+    steps = find(offers, Kept() if kept is None else kept)
     while True:
         try:
             next(steps)

@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Collection
+from types import ModuleType
 from typing import Any
 
 import pytest
-from nodedevice_agent.offered_twice import watch
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.offered_twice import compare, watch
 from nodedevice_agent.offered_twice.host import HostReader
 from nodedevice_agent.offered_twice.offers import Host
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import later, virtual_time
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, SICK, WELL, pod
 from tests.unit.node_agent.offered_twice.compared_node import OTHER, OURS, POOL, UUID, Node
 
 
@@ -87,26 +89,37 @@ async def test_once_all_is_known_everything_is_published(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reading", "count"), [("paths_of", 2), ("known_of", 2), ("known_of_pool", 1), ("with_edits_of", 1)]
+    ("module", "reading", "count"),
+    [
+        (watch, "paths_of", 2),
+        (watch, "known_of", 2),
+        (watch, "known_of_pool", 1),
+        (watch, "with_edits_of", 1),
+        (compare, "_of_several", 1),
+    ],
 )
 async def test_what_has_not_changed_is_read_once(
-    node: Node, monkeypatch: pytest.MonkeyPatch, reading: str, count: int
+    node: Node, monkeypatch: pytest.MonkeyPatch, module: ModuleType, reading: str, count: int
 ) -> None:
     """Two lists, one pool, and the response that only the kubelet's checkpoint has: ours is decoded already."""
-    reads, read = list[object](), getattr(watch, reading)
+    reads, read = list[object](), getattr(module, reading)
 
     def counted(*args: Any) -> Any:
         reads.append(args)
         return read(*args)
 
-    monkeypatch.setattr(watch, reading, counted)
+    monkeypatch.setattr(module, reading, counted)
     node.ours.plugin(["n"], NIC)
     node.ours.run(pod("p", nic=1))
     node.kubelets(UUID, held={UUID: "one"})
     node.drivers({"gpu-0": {"uuid": OTHER}})
-    for _ in range(3):
+    for health in (WELL, SICK, WELL):
+        node.ours.lists([Device("n", health)], NIC)
         await node.twice._compared()
     assert len(reads) == count
+    node.ours.lists(["n", "another"], NIC)
+    node.drivers({"gpu-0": {"uuid": UUID}})
+    assert [finding.other.resource_name for finding in (await node.twice._compared())[GPU]] == [POOL]
 
 
 async def test_of_a_container_the_last_response_counts(node: Node) -> None:

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from uuid import UUID
 
 import psutil
@@ -28,11 +29,11 @@ MIB = 2**20
 _WRITES = ("create", "update", "patch", "delete")
 
 
-def idle(stack: Stack, devices: Observer) -> dict[str, Result]:
+def idle(stack: Stack, devices: Observer) -> tuple[dict[str, Result], float]:
     """A minute in which nothing happens, with 8 devices and 110 pods on the node, 8 of which hold one.
 
     agent_idle_cpu: percent of a core over the whole minute, and of its worst second. agent_idle_writes: what both agents wrote to
-    the API in that time, their Leases apart.
+    the API in that time, their Leases apart. Also the MiB of anonymous memory of the agent with the pods.
     """
     agent, operator = _process(stack.agents[NODE_A]), _process(stack.operator)
     with full_node(stack, devices, NODE_A, GPU, GPUS, GPUS):
@@ -48,13 +49,15 @@ def idle(stack: Stack, devices: Observer) -> dict[str, Result]:
             operator_rss.append(operator.memory_info().rss / MIB)
         passed = time.monotonic() - began
         writes = _agent_writes(stack) - writes
+        anonymous = _anonymous(agent)
     each = [100 * (after - before) for before, after in pairwise(cpu)]
-    return {
+    rows = {
         "agent_rss": result(agent_rss, "MiB", 64),
         "agent_idle_cpu": judged(100 * (cpu[-1] - cpu[0]) / passed, worst(each), "%", 0.3, _SECONDS),
         "agent_idle_writes": judged(writes, writes, "writes", 0, _SECONDS),
         "operator_rss": result(operator_rss, "MiB", 96),
     }
+    return rows, anonymous
 
 
 def many_devices(stack: Stack, devices: Observer) -> dict[str, Result]:
@@ -84,10 +87,11 @@ def many_devices(stack: Stack, devices: Observer) -> dict[str, Result]:
     return {"update_1000_cpu": result(measured, "ms", 50), "agent_rss_1000": result(rss, "MiB", 96)}
 
 
-def parts(stack: Stack, devices: Observer, agent_rss: float) -> dict[str, Result]:
-    """Eight devices of 80 parts, on a node with 110 pods. agent_rss: in MiB, of an agent with eight whole devices and as many pods.
+def parts(stack: Stack, devices: Observer, anonymous: float) -> dict[str, Result]:
+    """Eight devices of 80 parts, on a node with 110 pods. anonymous: in MiB, of an agent with eight whole devices and as many pods.
 
-    parts_rss: what the parts add to that. parts_cpu: the agent's CPU time for a pod that comes, status written and seen.
+    parts_rss: what the parts add to that; the code that an idle agent does not have in memory is not theirs. parts_cpu: the agent's
+    CPU time for a pod that comes, status written and seen.
     parts_status_40, parts_status_110: the agent's part of the status as JSON, in KiB, with so many pods that hold some.
     """
     agent = _process(stack.agents[NODE_PARTS])
@@ -105,7 +109,10 @@ def parts(stack: Stack, devices: Observer, agent_rss: float) -> dict[str, Result
         cpu.append(1000 * (cpu_seconds(agent.pid) - before))
         sizes[number] = len(json.dumps(status(seen, NODE_PARTS, PARTS_NAME), separators=(",", ":"))) / 1024
         devices.forget()
-    more = [_rss_after(agent, 0.1) - agent_rss for _ in range(_RUNS)]
+    more = []
+    for _ in range(_RUNS):
+        time.sleep(0.1)
+        more.append(_anonymous(agent) - anonymous)
     stack.control_plane.remove_namespace(namespace)
     return {
         "parts_rss": result(more, "MiB", 4),
@@ -127,6 +134,12 @@ def _process(program: Program) -> psutil.Process:
 def _rss_after(process: psutil.Process, seconds: float) -> float:
     time.sleep(seconds)
     return float(process.memory_info().rss / MIB)
+
+
+def _anonymous(process: psutil.Process) -> float:
+    """MiB that no file has, as the kernel counts them."""
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+    return int(status.partition("RssAnon:")[2].split()[0]) / 1024
 
 
 def cpu_seconds(pid: int) -> float:

@@ -56,6 +56,9 @@ async def test_a_slice_that_comes_again_is_a_new_one_whose_first_changes_are_dec
         for version in range(2 * observer.DECODED_AT_ONCE):
             await node.put("s", f"d{version}", version=version)
         assert node.devices() == [f"d{observer.DECODED_AT_ONCE - 1}"]
+        # while it waits others do not
+        await node.put("t", "b", pool="other")
+        assert node.devices((DRIVER, "other")) == ["b"]
         await node.remove("s")
         await node.put("s", "again", version=99)
         assert node.devices() == ["again"]

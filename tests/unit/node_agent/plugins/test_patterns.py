@@ -51,3 +51,29 @@ def test_the_most_wildcards_against_the_longest_name_try_nothing_twice(
     assert patterns._captures(counted, name) is None
     assert (patterns._captures(counted, f"{name[:-1]}x") is None) == (fixed == "ab")
     assert tried <= 2 * (255 + len(counted))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "taken"),
+    [
+        ("a*a", "a", None),
+        ("a*a", "aa", ("",)),
+        ("ab*b", "ab", None),
+        ("*a*a", "a", None),
+        ("a*b*c", "abbc", ("b", "")),
+        ("*ab*", "ababx", ("ab", "x")),
+        ("?*?", "x", None),
+        ("?*?", "xy", ("x", "", "y")),
+        ("*?*", "x", ("", "x", "")),
+        ("a", "ab", None),
+        ("*a", "ab", None),
+        # a name may have a line in it
+        ("a?*", "a\nb", ("\n", "b")),
+        ("*?", "\n", ("", "\n")),
+        ("?", "\n", ("\n",)),
+        ("[!b-a]*", "\n", ("\n", "")),
+    ],
+)
+def test_what_each_wildcard_takes(pattern: str, text: str, taken: tuple[str, ...] | None) -> None:
+    assert matched(pattern, text) == taken
+    assert is_match(pattern, text) == (taken is not None)

@@ -63,6 +63,17 @@ def test_a_usb_device_calls_itself_what_it_has(host: FakeSysfs) -> None:
     assert read(host).labels == {places[0]: "manufacturer product", places[1]: "product", places[2]: ""}
 
 
+def test_the_name_that_lasts_longest_is_the_first(host: FakeSysfs) -> None:
+    host.dongle("1-1", 0)
+    links = "/dev/b/by-id/x", "/dev/a/by-path/x"
+    for link in links:
+        host.link(link, "/dev/ttyUSB0")
+    assert {path: facts.links for path, facts in read(host).files.items()} == {
+        "/dev/ttyUSB0": links,
+        "/dev/hidraw0": (),
+    }
+
+
 def test_who_may_open_a_file_is_read_from_the_file(host: FakeSysfs) -> None:
     path = host.node("/devices/virtual/misc/x", "misc", "10:1")
     file = host.root / path[1:]

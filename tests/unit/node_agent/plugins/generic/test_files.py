@@ -95,6 +95,14 @@ def test_as_many_links_are_followed_as_the_kernel_follows(root: Path, count: int
         assert (error.value.errno, error.value.filename) == (errno.ELOOP, f"/dev/link{count - 1}")
 
 
+@pytest.mark.parametrize("target", ["./thing", "..//dev/thing", "../dev/./thing", "../dev/../dev/thing", "/dev//thing"])
+def test_a_link_leads_where_the_kernel_follows_it(root: Path, target: str) -> None:
+    (root / "dev/thing").unlink()
+    (root / "dev/thing").touch()
+    (root / "dev/link").symlink_to(target)
+    assert kernel_path(str(root), "/dev/link") == "/dev/thing"
+
+
 def test_none_where_sysfs_does_not_know_it(root: Path) -> None:
     assert numa_nodes(root) == ()
     (root / "sys/dev/char/1:3").symlink_to("1:3")

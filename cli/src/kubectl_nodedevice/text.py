@@ -18,7 +18,7 @@ def _plain(character: str) -> str:
     if character.isprintable():
         return character
     # a space of another width is shown as one; line feeds and tabs end a word
-    return " " if character.isspace() or unicodedata.category(character)[0] == "Z" else ""
+    return " " if character.isspace() else ""
 
 
 def width(text: str) -> int:
@@ -31,7 +31,7 @@ def width(text: str) -> int:
 def _width(character: str) -> int:
     if unicodedata.combining(character):
         return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
 def moment(text: str) -> datetime | None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kubectl_nodedevice import exec_plugin
+from kubectl_nodedevice.decoding import Undecodable, read_text
 from kubectl_nodedevice.errors import LoginProblem
 from kubectl_nodedevice.kubeconfig import Login
 
@@ -143,10 +144,10 @@ class Connection:
         token = given.token or login.token
         if login.token_file:
             try:
-                token = Path(login.token_file).read_text(encoding="utf-8").strip()
-            except (OSError, ValueError) as exc:
+                token = read_text(Path(login.token_file)).strip()
+            except Undecodable as exc:
                 raise LoginProblem(
-                    f"the token {login.token_file} cannot be read: {_reason(exc)}", "correct the kubeconfig"
+                    f"the token {login.token_file} cannot be read: {exc}", "correct the kubeconfig"
                 ) from exc
         if token:
             if not token.isprintable() or not token.isascii():

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Final, Self
 
 import pytest
-from kubectl_nodedevice.errors import CliError
+from kubectl_nodedevice.errors import CliError, Conflict
 
 from tests.unit.cli.api_server import OURS, Answer, FakeApiServer, Request, status
 from tests.unit.cli.conftest import Clock, Run, Terminal
@@ -186,12 +186,13 @@ def test_who_waits_sees_for_what_and_no_more_of_it_after_that(
     assert person.getvalue() == shown * 4 + CLEAR
 
 
-def test_each_try_comes_a_little_later(run: Run, server: FakeApiServer, clock: Clock) -> None:
+def test_each_try_comes_a_little_later(refused: Callable[..., CliError], server: FakeApiServer, clock: Clock) -> None:
     """As the other one tries again, too."""
     server.fault = lambda request: status(409, "modified") if request.method == "PATCH" else None
-    ran = run(*_CORDON)
+    found = refused(*_CORDON)
+    assert isinstance(found, Conflict)
     problem = "nodedevices node-b.example.com.gpu was changed 20 times while its cordons were"
-    assert (ran.status, ran.err) == (2, f"error: {problem}; try again\n")
+    assert (found.problem, found.remedy, found.status) == (problem, "try again", 409)
     assert clock.slept == pytest.approx([0.05 * number for number in range(20)])
 
 

@@ -15,7 +15,7 @@ _NOW: Final = datetime(2026, 11, 28, 10, 0, 0, tzinfo=UTC)
         ("plain words", "plain words"),
         ("a\x1b[31mb", "a[31mb"),
         ("a\nb\tc", "a b c"),
-        ("a\u3000b\u2028c", "a b c"),
+        ("a\u3000b\u2028c\u2029d", "a b c d"),
         ("a\u202eb\x00c", "abc"),
         ("é\n漢", "é 漢"),
     ],

@@ -150,7 +150,7 @@ def test_a_token_that_cannot_be_read(tmp_path: Path) -> None:
     problem = f"the token {tmp_path / 'none'} cannot be read: No such file or directory"
     assert (error.value.problem, error.value.remedy) == (problem, "correct the kubeconfig")
     (tmp_path / "none").write_bytes(b"\xff")
-    with pytest.raises(LoginProblem, match="cannot be read: 'utf-8' codec can't decode") as error:
+    with pytest.raises(LoginProblem, match="cannot be read: it is no text in UTF-8"):
         authorization(token_file=str(tmp_path / "none"))
 
 

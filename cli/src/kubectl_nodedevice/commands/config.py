@@ -85,7 +85,7 @@ def validate(context: click.Context, names: tuple[str, ...]) -> int:
 
 
 def _schemas() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(files("kubectl_nodedevice").joinpath("schemas.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(files("kubectl_nodedevice").joinpath("schemas.json").read_bytes())
     return found
 
 

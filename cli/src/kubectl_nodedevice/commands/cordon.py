@@ -173,14 +173,11 @@ def _one(work: _Work, found: NodeDevice, device_ids: Sequence[str]) -> list[_Lin
     """Change one NodeDevice, and wait for the effect."""
     before = found
     change, found = _apply(work, found, device_ids)
-    if any(each.code in (cordons.CORDONED, cordons.UNCORDONED) for each in change.done):
-        found, is_in_force = _wait(work, found, before, change)
-    else:
-        is_in_force = True
-    late = "not in force yet: its agent has not reported it; kubectl nodedevice why node " + found.node
+    found = _wait(work, found, before, change)
+    late = f"not in force yet: its agent has not reported it; kubectl nodedevice why node {found.node}"
     lines = []
     for done in change.done:
-        seen = is_in_force or cordons.is_in_force(found, done, before) or not cordons.is_alive(found)
+        seen = cordons.is_in_force(found, done, before) or not cordons.is_alive(found)
         lines.append(_Line(found, done, cordons.effect(found, done, work.reader.now) if seen else late))
     return lines
 
@@ -203,17 +200,16 @@ def _apply(work: _Work, found: NodeDevice, device_ids: Sequence[str]) -> tuple[C
     raise Conflict(problem, "try again", 409)
 
 
-def _wait(work: _Work, found: NodeDevice, before: NodeDevice, change: Change) -> tuple[NodeDevice, bool]:
+def _wait(work: _Work, found: NodeDevice, before: NodeDevice, change: Change) -> NodeDevice:
     """The object once its agent has honoured the change, or as it is when the time is over."""
     give_up_at = time.monotonic() + work.wait_seconds
-    while True:
-        if all(cordons.is_in_force(found, each, before) for each in change.done):
-            return found, True
+    while not all(cordons.is_in_force(found, each, before) for each in change.done):
         if time.monotonic() >= give_up_at or not cordons.is_alive(found):
-            return found, False
+            break
         work.session.screen.progress(f"waiting for the agent of {found.node}")
         time.sleep(_POLL_SECONDS)
         found = work.reader.node_device(found.name)
+    return found
 
 
 def _report(session: Session, lines: Sequence[_Line]) -> int:

@@ -61,6 +61,11 @@ def test_completion_by_kubectl(run: Run) -> None:
     assert run("__complete", "de").out.splitlines()[0].startswith("devices\t")
     assert run("__complete", "devices", "--re").out.splitlines()[0].startswith("--resource\t")
     assert run("__complete", "x").out == ":4\n"
+    # nothing is typed yet
+    names = [line.partition("\t")[0] for line in run("__complete").out.splitlines()]
+    assert (names[0], names[-2:]) == ("devices", ["completion", ":4"])
+    # what has no words of help
+    assert run("__complete", "devices", "-o", "").out == "wide\njson\nyaml\n:4\n"
 
 
 def test_a_shell_asks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

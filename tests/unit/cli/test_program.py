@@ -40,6 +40,7 @@ def test_streams_that_are_closed(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(sys, name, None)
     assert (run("devices").status, run("devices", "--node", "x").status) == (0, 2)
     for stream in (sys.stdout, sys.stderr):
+        assert (stream.name, stream.encoding) == (os.devnull, "utf-8")
         stream.close()
 
 

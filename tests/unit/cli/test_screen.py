@@ -190,8 +190,9 @@ def test_an_object_for_programs() -> None:
         'apiVersion: kubectl.nodedevice.io/v1alpha1\nkind: Kind\nz:\n- "\\xE9"\n- "\\x7F"\na: null\n'
     )
     long = Screen("yaml", io.StringIO(), io.StringIO())
-    long.data("Kind", {"text": "word " * 30})
-    assert max(map(len, shown(long).splitlines())) > 100
+    long.data("Kind", {"text": "a " * 99 + "a"})
+    # broken after the first word beyond 120 characters
+    assert [len(line) for line in shown(long).splitlines()[2:]] == [121, 85]
 
 
 # -- standard error -----------------------------------------------------------------------------------------------------------

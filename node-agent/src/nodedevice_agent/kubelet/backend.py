@@ -296,4 +296,4 @@ def _offer(resource: Resource, before: Advertised | None) -> tuple[Advertised | 
     found = advertised(resource)
     if found == before:
         return None
-    return found, list_to_wire(found.devices).ByteSize() if found is not None else 0
+    return found, list_to_wire(found.devices if found is not None else ()).ByteSize()

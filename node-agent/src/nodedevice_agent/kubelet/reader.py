@@ -142,7 +142,8 @@ class KubeletReader:
             identity, is_known, octets = await self._files.run(partial(_octets, self.directory.checkpoint, known))
             if is_known:
                 return None
-            found = await in_thread_if(len(octets or b"") > MAX_BYTES_IN_LOOP, partial(checkpoint_of, octets))
+            is_long = octets is not None and len(octets) > MAX_BYTES_IN_LOOP
+            found = await in_thread_if(is_long, partial(checkpoint_of, octets))
         except CheckpointCorrupt as exc:
             self._identity = None
             return CheckpointReading(None, str(exc))

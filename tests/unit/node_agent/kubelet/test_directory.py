@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.checkpoint import files
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.backend import endpoint_name
-from nodedevice_agent.kubelet.directory import CHECKPOINT, read_checkpoint
+from nodedevice_agent.kubelet.directory import CHECKPOINT, KubeletDirectory, read_checkpoint
 
 GOOD = (
     '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"nvidia.com/gpu":["GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0"]}},'
@@ -66,3 +67,13 @@ def test_socket_names_are_short_and_unique_to_the_agent() -> None:
     names = [endpoint_name(name) for name in ("example.com/gpu", "example.org/gpu", f"example.com/{'x' * 63}")]
     assert len(set(names)) == 3
     assert all(name.startswith("nodedevice-") and name.endswith(".sock") and len(name) <= 41 for name in names)
+
+
+def test_the_kubelets_plugin_directory_is_never_our_own(plugin_dir: Path) -> None:
+    """Each would remove the other's sockets."""
+    directory, link = KubeletDirectory(plugin_dir.parent), plugin_dir.with_name("link")
+    link.symlink_to(plugin_dir)
+    for own in (plugin_dir, link):
+        with pytest.raises(AgentSettingsError, match=f"--plugin-dir {own} is the kubelet's plugin directory"):
+            directory.refuse_as_own(own)
+    directory.refuse_as_own(plugin_dir.with_name("plugins"))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from nodedevice_agent.devicemanager.resources.connections import PluginOptions
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.kubelet import backend as module
@@ -84,14 +84,19 @@ async def test_a_change_while_a_long_list_is_made_is_advertised_afterwards(monke
 
 
 async def test_changes_that_come_at_once_are_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    node, offers = Node(), list[int]()
+    node, offers, messages = Node(), list[int](), list[int]()
 
     def counted(resource: Resource, before: Advertised | None) -> tuple[Advertised | None, int] | None:
         offers.append(len(resource.devices))
         return offer(resource, before)
 
+    def made(devices: Sequence[PluginDevice]) -> api_pb2.ListAndWatchResponse:
+        messages.append(len(devices))
+        return list_to_wire(devices)
+
     offer = module._offer
     monkeypatch.setattr(module, "_offer", counted)
+    monkeypatch.setattr(module, "list_to_wire", made)
     async with background(node.endpoint.keep_advertised()):
         for count in (1, 2, 3):
             node.lists(count)
@@ -99,7 +104,7 @@ async def test_changes_that_come_at_once_are_one_list(monkeypatch: pytest.Monkey
         node.endpoint.resource_changed()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-    assert offers == [3, 3]
+    assert (offers, messages) == ([3, 3], [3])
     assert node.reported == []
 
 
@@ -220,11 +225,21 @@ class TestRegistration:
         await over
         assert advertised.endpoint.registration == KubeletRegistration(State.NOT_ADVERTISED)
 
-    @pytest.mark.parametrize("is_required", [False, True])
-    async def test_a_plugins_options_are_those_of_the_registration(self, node: Node, is_required: bool) -> None:
-        node.mirror.connected(GPU, 2, PluginOptions(pre_start_required=is_required), 0.0)
+    @pytest.mark.parametrize(
+        ("options", "is_called"),
+        [
+            pytest.param(PluginOptions(), False, id="as it wants"),
+            pytest.param(PluginOptions(pre_start_required=True), True, id="as it wants to be called"),
+            pytest.param(PluginOptions(scope=f"{BUILT_IN}test"), True, id="built-in: its response is checked"),
+        ],
+    )
+    async def test_a_plugins_options_are_those_of_the_registration(
+        self, node: Node, options: PluginOptions, is_called: bool
+    ) -> None:
+        node.mirror.connected(GPU, 2, options, 0.0)
         node.mirror.listed(GPU, 2, accept([Device("a")]), 1.0)
         node.endpoint.resource_changed()
         await node.offered()
-        options = api_pb2.DevicePluginOptions(pre_start_required=is_required, get_preferred_allocation_available=True)
-        assert node.endpoint._options == options
+        assert node.endpoint._options == api_pb2.DevicePluginOptions(
+            pre_start_required=is_called, get_preferred_allocation_available=True
+        )

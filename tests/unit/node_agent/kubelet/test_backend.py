@@ -1,0 +1,287 @@
+"""Each resource has a socket for the kubelet for as long as it is advertised, and the reader is there for all of them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.devicemanager.snapshot import snapshot
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.kubelet import backend as module
+from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint, endpoint_name
+from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.kubelet.proxy_service import ProxyService
+from nodedevice_agent.lib.deviceplugin_server.registered_socket import RegistrationState
+from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.settings import GPU_SCOPE
+from nodedevice_api.names import Reason
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from nodedevice_common import tasks
+
+from tests.fakes.background import background
+from tests.fakes.kubelet_answers import KubeletAnswers, read_at_once
+from tests.fakes.virtual_time import later, virtual_time
+
+GPU, NIC = "example.com/gpu", "example.com/nic"
+
+
+@dataclass
+class Socket:
+    """Registered until it is cancelled, or as `problem` says."""
+
+    resource_name: str
+    endpoint: str
+    plugin_dir: Path
+    watcher: FileWatcher
+    make_service: Callable[[], ProxyService]
+    report: Callable[[RegistrationState, str], None]
+    problem: Exception | None = None
+    is_open: bool = field(default=False, init=False)
+
+    async def run(self) -> None:
+        if self.problem is not None:
+            raise self.problem
+        self.is_open = True
+        try:
+            self.report(RegistrationState.REGISTERED, "")
+            await asyncio.Event().wait()
+        finally:
+            self.is_open = False
+
+
+class Node:
+    """sockets: all that were made, in order. problem: of those that are made from now on. conditions: as they were reported."""
+
+    def __init__(self, kubelet: KubeletAnswers, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.kubelet = kubelet
+        self.mirror = Mirror(0.0)
+        self.host = cast(PluginHost, SimpleNamespace(do=lambda _: None, now=lambda: 0.0))
+        self.conditions: list[str] = []
+        self.sockets: list[Socket] = []
+        self.problem: Exception | None = None
+        self.reader = kubelet.reader(self.mirror.pods)
+        self.backend = KubeletBackend(self.mirror, self.host, self.reader, self.conditions.append, 1.0)
+        monkeypatch.setattr(module, "RegisteredSocket", self._socket)
+
+    def _socket(self, *args: object, **named: object) -> Socket:
+        made = Socket(*args, **named)  # type: ignore[arg-type]
+        made.problem = self.problem
+        self.sockets.append(made)
+        return made
+
+    @property
+    def open(self) -> list[str]:
+        return [socket.resource_name for socket in self.sockets if socket.is_open]
+
+    def plugin(self, name: str = GPU, endpoint: int = 1, options: PluginOptions | None = None) -> None:
+        self.mirror.connected(name, endpoint, options or PluginOptions(), 0.0)
+        self.mirror.listed(name, endpoint, accept([Device("a")]), 0.0)
+        self.mirror.cordoned(name, "object", {}, 0.0)
+
+    def leaves(self, name: str = GPU) -> None:
+        """The plugin, and its grace period has ended."""
+        self.mirror.disconnected(name, 1, 0.0)
+        self.mirror.tick(1e6)
+        self.backend.resource_changed(name)
+
+    def injectable(self, name: str = GPU) -> tuple[str, str, str]:
+        return self.backend.injectable(snapshot(self.mirror, name))
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            await self.backend.start(group)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    read_at_once(monkeypatch)
+    return Node(KubeletAnswers(tmp_path, monkeypatch), monkeypatch)
+
+
+@pytest.fixture
+async def node(stopped: Node) -> AsyncIterator[Node]:
+    """Started, with a plugin of GPUs."""
+    stopped.plugin()
+    async with background(stopped.run()):
+        await later(0.1)
+        stopped.backend.resource_changed(GPU)
+        await later(0.1)
+        yield stopped
+
+
+@virtual_time
+async def test_the_kubelets_state_is_read_once_at_the_start(node: Node) -> None:
+    assert (node.kubelet.calls["List"], node.reader.has_subscribers) == (1, True)
+    assert not node.mirror.is_outdated
+
+
+@virtual_time
+async def test_a_state_that_cannot_be_taken_ends_no_start(stopped: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(stopped.reader, "read", fails)
+    async with background(stopped.run()):
+        await asyncio.sleep(0.1)
+        assert any("kubelet state" in problem for problem in tasks.problems())
+    monkeypatch.undo()
+    await stopped.reader.read()
+
+
+@virtual_time
+async def test_a_resource_is_served_with_what_the_kubelets_calls_need(node: Node) -> None:
+    [socket] = node.sockets
+    assert (socket.resource_name, socket.endpoint) == (GPU, endpoint_name(GPU))
+    assert (socket.plugin_dir, socket.watcher) == (node.kubelet.directory.device_plugins, node.backend.watcher)
+    service = socket.make_service()
+    assert (service.resource_name, service.options) == (
+        GPU,
+        api_pb2.DevicePluginOptions(get_preferred_allocation_available=True),
+    )
+    assert [device.id for device in service.devices.latest] == ["a"]
+    assert service.mirror is node.mirror
+    assert service.host is node.host
+    assert service.host_devices is node.backend.host_devices
+    assert (node.injectable()[:2], node.conditions) == (("True", Reason.KUBELET_REGISTERED), [GPU])
+
+
+@virtual_time
+async def test_each_resource_has_one_socket_however_often_it_changes(node: Node) -> None:
+    node.plugin(NIC)
+    for name in (NIC, GPU, NIC):
+        node.backend.resource_changed(name)
+        await asyncio.sleep(1.0)
+    assert [socket.resource_name for socket in node.sockets] == [GPU, NIC]
+    assert node.open == [GPU, NIC]
+
+
+@virtual_time
+async def test_it_is_open_while_the_resource_is_advertised(node: Node) -> None:
+    node.leaves()
+    await asyncio.sleep(0.1)
+    assert (node.open, node.injectable()[1]) == ([], Reason.NOTHING_FOR_KUBELET)
+    node.plugin(endpoint=2)
+    node.backend.resource_changed(GPU)
+    await asyncio.sleep(0.1)
+    assert (node.open, len(node.sockets), node.injectable()[1]) == ([GPU], 2, Reason.KUBELET_REGISTERED)
+
+
+@virtual_time
+async def test_before_there_is_a_list_nothing_is_served(stopped: Node) -> None:
+    stopped.mirror.connected(GPU, 1, PluginOptions(), 0.0)
+    async with background(stopped.run()):
+        await asyncio.sleep(0.1)
+        stopped.backend.resource_changed(GPU)
+        await asyncio.sleep(100.0)
+        assert stopped.sockets == []
+
+
+@virtual_time
+async def test_other_options_are_sent_with_another_registration(node: Node) -> None:
+    node.plugin(endpoint=2, options=PluginOptions(pre_start_required=True))
+    node.backend.resource_changed(GPU)
+    await asyncio.sleep(0.1)
+    assert node.open == [GPU]
+    assert [socket.make_service().options.pre_start_required for socket in node.sockets] == [False, True]
+
+
+@virtual_time
+async def test_a_resource_that_is_forgotten_is_not_served(node: Node) -> None:
+    node.backend.resource_forgotten(GPU)
+    node.backend.resource_forgotten(NIC)
+    await asyncio.sleep(0.1)
+    assert (node.open, node.injectable()[1]) == ([], Reason.NOTHING_FOR_KUBELET)
+    node.backend.resource_changed(GPU)
+    await asyncio.sleep(0.1)
+    assert node.open == [GPU]
+
+
+@pytest.mark.parametrize("problem", [CannotServe("no room"), OSError("no room")], ids=["no socket", "no directory"])
+@virtual_time
+async def test_what_cannot_be_served_is_tried_again_ever_later(
+    problem: Exception, stopped: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where nothing changes: the endpoint is what is run again after a failure."""
+    stopped.plugin()
+    stopped.problem = problem
+    endpoint = KubeletEndpoint(stopped.backend, GPU)
+    async with background(endpoint.run()):
+        # with pauses of 1, 2, 4, 8, 16, 30 and 30 seconds
+        for seconds, count in ((0.9, 1), (0.2, 2), (2.0, 3), (4.0, 4), (8.0, 5), (16.0, 6), (30.0, 7), (30.0, 8)):
+            await asyncio.sleep(seconds)
+            assert len(stopped.sockets) == count
+        assert (endpoint.registration.state.value[1], endpoint.registration.detail) == (
+            Reason.KUBELET_CANNOT_SERVE,
+            "no room",
+        )
+        found = {(each.levelno, vars(each)["resource_name"], vars(each)["error"]) for each in caplog.records}
+        assert (found, len(caplog.records)) == ({(logging.ERROR, GPU, "no room")}, 8)
+        stopped.problem = None
+        await asyncio.sleep(30.0)
+        assert stopped.open == [GPU]
+        # once it was served the first pause is short again
+        stopped.problem = problem
+        stopped.mirror.connected(GPU, 2, PluginOptions(pre_start_required=True), 0.0)
+        stopped.mirror.listed(GPU, 2, accept([Device("a")]), 0.0)
+        endpoint.resource_changed()
+        await asyncio.sleep(0.5)
+        count = len(stopped.sockets)
+        await asyncio.sleep(1.0)
+        assert len(stopped.sockets) == count + 1
+
+
+@virtual_time
+async def test_a_failure_of_ours_is_none_of_the_sockets(stopped: Node) -> None:
+    stopped.plugin()
+    stopped.problem = ZeroDivisionError()
+    with pytest.raises(ExceptionGroup) as raised:
+        await KubeletEndpoint(stopped.backend, GPU).run()
+    assert isinstance(raised.value.exceptions[0], ZeroDivisionError)
+
+
+@virtual_time
+async def test_a_state_that_became_outdated_is_read_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[str] = []
+    monkeypatch.setattr(node.reader, "wake", lambda: woken.append("reader"))
+    node.backend.resource_changed(GPU)
+    assert woken == []
+    node.mirror.is_outdated = True
+    node.backend.resource_changed(GPU)
+    assert woken == ["reader"]
+
+
+@virtual_time
+async def test_a_checkpoint_that_cannot_be_used_is_a_note_of_each_resource(node: Node) -> None:
+    node.plugin(NIC)
+    node.conditions.clear()
+    assert node.backend.notes == ""
+    node.kubelet.write_text("{")
+    await node.reader.read()
+    path = str(node.kubelet.directory.checkpoint)
+    assert node.backend.notes.startswith(f"the kubelet's checkpoint {path} cannot be used (")
+    assert node.backend.notes.endswith("); allocations are read from its pod resources alone, without init containers")
+    assert sorted(node.conditions) == [GPU, NIC]
+    node.kubelet.write()
+    await node.reader.read()
+    assert (node.backend.notes, sorted(node.conditions)) == ("", [GPU, GPU, NIC, NIC])
+
+
+@pytest.mark.parametrize(("scope", "is_noted"), [("", False), (f"{BUILT_IN}generic", False), (GPU_SCOPE, True)])
+@virtual_time
+async def test_of_gpus_it_is_said_that_containers_may_change_them(node: Node, scope: str, is_noted: bool) -> None:
+    node.plugin(endpoint=2, options=PluginOptions(scope=scope))
+    assert ("NVIDIA_VISIBLE_DEVICES" in node.injectable()[2]) is is_noted
+    now = snapshot(node.mirror, GPU)
+    del node.mirror.resources[GPU]
+    assert "NVIDIA_VISIBLE_DEVICES" not in node.backend.injectable(now)[2]
+
+
+def test_nothing_is_said_of_single_containers(stopped: Node) -> None:
+    assert stopped.backend.not_injected("uid", "main", GPU) is False

@@ -74,6 +74,7 @@ def test_a_pod_that_is_listed_twice_has_the_devices_of_both() -> None:
         pytest.param([("a",), ("b", "x=b")], [("a",), ("b", "x=b")], id="only the second has a name"),
         pytest.param([("a", "x=a"), ("b", "x=a")], [("a", "x=a"), ("b",)], id="only the first has a name"),
         pytest.param([("a", "", "y" * 257), ("b", "", "y" * 257, "x=b")], [("a",), ("b", "x=b")], id="no names"),
+        pytest.param([("a", "x", "y" * 256)], [("a", "x", "y" * 256)], id="the shortest and the longest"),
     ],
 )
 def test_a_device_has_its_own_cdi_names(shown: list[tuple[str, ...]], own: list[tuple[str, ...]]) -> None:
@@ -106,9 +107,14 @@ def test_what_no_device_can_have_is_left_out(odd: Device) -> None:
     assert decoded(container(claim(odd, device("b")))).claim_rows == (row("b"),)
 
 
-def test_what_the_api_allows_is_kept() -> None:
-    found = decoded(container(claim(device("a" * 63, pool="a.b-c/0" + "d" * 246, driver="GPU.Example.com"))))
-    assert (found.claim_rows[0].driver, len(found.claim_rows[0].pool)) == ("GPU.Example.com", 253)
+@pytest.mark.parametrize("name", ["c", "c" * 253])
+def test_what_the_api_allows_is_kept(name: str) -> None:
+    longest = device("a" * 63, pool="a.b-c/0" + "d" * 246, driver="d" * 63)
+    found = decoded(container(claim(longest, device("b", driver="GPU.Example.com"), name=name)))
+    assert [(each.claim, each.driver, len(each.pool), len(each.device)) for each in found.claim_rows] == [
+        (name, "d" * 63, 253, 63),
+        (name, "GPU.Example.com", 6, 1),
+    ]
 
 
 @pytest.mark.parametrize(

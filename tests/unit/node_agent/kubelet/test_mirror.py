@@ -197,6 +197,17 @@ class TestStaticPods:
         assert found.pod(HASH) is None
 
 
+def test_a_pod_that_the_api_does_not_have_yet_holds_on() -> None:
+    found = mirror()
+    for _ in range(2):
+        found.pods_synced([], 0.0)
+        rows = (PodResourcesRow("default", "early", "main", GPU, ("d0",)),)
+        message(found, held_by("early", "d0"), rows=rows)
+        assert held(found) == {"early": ("d0",)}
+    found.pods_synced([], 0.0)
+    assert held(found) == {"early": ("d0",)}
+
+
 def test_a_device_passes_from_one_pod_to_another() -> None:
     found = mirror(1)
     found.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)

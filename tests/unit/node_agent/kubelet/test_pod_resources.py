@@ -1,14 +1,15 @@
 """What the kubelet is asked, and what becomes of an answer: each call with its path, its request and its deadline."""
 
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import grpc
 import grpc.aio
 import pytest
-from nodedevice_agent.kubelet import pod_resources
+from nodedevice_agent.kubelet import codec, pod_resources
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused, PodResourcesUnavailable
-from nodedevice_agent.kubelet.readings import HeldByPod, PodResourcesRow
+from nodedevice_agent.kubelet.readings import HeldByPod, PodResourcesRow, RowsByPod
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
 HELD = api_pb2.PodResources(
@@ -92,3 +93,18 @@ async def test_what_is_no_message_is_no_answer() -> None:
     with pytest.raises(PodResourcesUnavailable) as raised:
         await asked("list_pods", answer=b"\xff")
     assert str(raised.value) == "the response is not a message of the pod resources API"
+
+
+@pytest.mark.parametrize("less", [0, 1])
+async def test_an_answer_is_long_from_a_bound_on(less: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode, seen = codec.all_rows, list[bool]()
+
+    def noted(octets: bytes) -> RowsByPod:
+        seen.append(threading.current_thread() is threading.main_thread())
+        return decode(octets)
+
+    answer = api_pb2.ListPodResourcesResponse(pod_resources=[HELD]).SerializeToString()
+    monkeypatch.setattr(pod_resources, "MAX_BYTES_IN_LOOP", len(answer) - less)
+    monkeypatch.setattr(codec, "all_rows", noted)
+    assert (await asked("list_pods", answer=answer))[0] == {("ns", "p"): ROWS}
+    assert seen == [not less]

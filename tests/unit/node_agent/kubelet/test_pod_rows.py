@@ -6,10 +6,11 @@ from typing import cast
 
 import pytest
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, PodClaims
-from nodedevice_agent.kubelet.pod_resources import PodResources
+from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused
 from nodedevice_agent.kubelet.pod_rows import PodRows
-from nodedevice_agent.kubelet.readings import ClaimRow
+from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod
 from nodedevice_agent.lib.file_reads import FileReads
+from nodedevice_common import threads
 
 from tests.fakes.kubelet_answers import KubeletAnswers
 from tests.unit.node_agent.devicemanager.scenario import pod
@@ -71,3 +72,55 @@ async def test_an_ended_pod_that_the_kubelet_has_forgotten_hides_no_other(bench:
     bench.kubelet.asked.clear()
     assert await bench.read() == {"Get": 2}
     assert (bench.kubelet.asked, bench.rows.claim_rows) == (["a", "b"], (row("b"),))
+
+
+async def test_the_end_of_a_mirror_pod_shows_in_a_list(bench: Bench) -> None:
+    """It is not that of its static pod."""
+    bench.pods = {"mirror": replace(pod("mirror"), config_hash="0123456789abcdef0123456789abcdef")}
+    assert await bench.read() == {}
+    bench.pods = {}
+    assert await bench.read() == {"List": 1}
+
+
+class TestWithoutGet:
+    """A kubelet that does not answer for single pods."""
+
+    @pytest.fixture
+    async def old(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+        async def refuses(namespace: str, name: str) -> HeldByPod:
+            bench.kubelet.calls["Get"] += 1
+            raise PodResourcesRefused("UNIMPLEMENTED: no such method")
+
+        monkeypatch.setattr(bench.kubelet, "get_pod", refuses)
+        self.serves(bench)
+        assert await self.comes(bench, "a") == {"Get": 1, "List": 1}
+        return bench
+
+    def serves(self, bench: Bench) -> None:
+        """As another process."""
+        socket = bench.kubelet.directory.pod_resources
+        socket.parent.mkdir(exist_ok=True)
+        new = socket.with_suffix(".new")
+        new.touch()
+        new.rename(socket)
+
+    async def comes(self, bench: Bench, name: str) -> dict[str, int]:
+        bench.pods = {**bench.pods, name: claiming(name)}
+        bench.kubelet.claim_rows += (row(name),)
+        return await bench.read()
+
+    async def test_it_lists_at_each_change_until_it_is_another(self, old: Bench) -> None:
+        assert await self.comes(old, "b") == {"List": 1}
+        assert await old.read() == {}, "nothing has changed"
+        self.serves(old)
+        assert await self.comes(old, "c") == {"Get": 1, "List": 1}
+        assert await self.comes(old, "d") == {"List": 1}
+
+    async def test_where_no_thread_looks_whether_it_is_another_it_lists(
+        self, old: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def none(run: object, name: str) -> None:
+            raise OSError(11, threads.NO_THREAD)
+
+        monkeypatch.setattr(threads, "start", none)
+        assert await self.comes(old, "b") == {"List": 1}

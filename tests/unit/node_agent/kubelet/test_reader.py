@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.checkpoint.files import read_regular
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.kubelet import codec, pod_resources, reader
+from nodedevice_agent.kubelet.directory import checkpoint_of
 from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading, PodResourcesRow
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 from nodedevice_common import threads
@@ -17,7 +18,7 @@ from tests.fakes.kubelet_answers import KubeletAnswers
 from tests.fakes.pod_resources import AssignedDevices, PodResources
 from tests.fakes.polling import until
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
-from tests.unit.node_agent.kubelet.reader_node import Node, Recorder
+from tests.unit.node_agent.kubelet.reader_node import Node, Recorder, has_a_torn_file, is_away
 
 
 async def test_a_write_while_the_file_is_read_is_read_next(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,3 +164,63 @@ async def test_the_end_of_a_pod_that_the_api_does_not_have_shows_in_a_list(node:
     node.recorded.is_outdated = True
     await node.reader.read()
     assert [row.name for row in node.recorded.pods[-1].rows or ()] == ["one"]
+
+
+async def test_a_problem_that_lasts_is_given_once(node: Node) -> None:
+    has_a_torn_file(node)
+    for _ in range(3):
+        await node.reader.read_checkpoint()
+    assert len(node.recorded.checkpoints) == 1
+
+
+async def test_after_a_failure_of_ours_pods_are_asked_for_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(node.kubelet, "list_pods", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await node.reader.read()
+    assert (node.recorded.pods, node.recorded.is_outdated) == ([], False)
+    await node.reader.read()
+    assert len(node.recorded.pods) == 1
+
+
+async def test_a_kubelet_that_went_away_is_noticed_though_no_pod_has_changed(node: Node) -> None:
+    await node.reader.read()
+    is_away(node)
+    node.recorded.is_outdated = True
+    await node.reader.read()
+    assert (node.recorded.pods[-1].rows, node.recorded.pods[-1].problem) == (None, "UNAVAILABLE: no route")
+    # it may be another one that comes back
+    node.kubelet.problem = ""
+    node.kubelet.calls.clear()
+    await node.reader.read()
+    assert (node.recorded.pods[-1].problem, node.kubelet.calls["List"]) == ("", 1)
+
+
+async def test_a_reading_says_whether_all_pods_were_listed_for_it(node: Node) -> None:
+    node.pods["one"] = pod("one", gpu=1)
+    for _ in range(2):
+        node.recorded.is_outdated = True
+        await node.reader.read()
+    assert [each.is_listed for each in node.recorded.pods] == [True, False]
+
+
+async def test_who_wants_all_pods_listed_gets_them_at_the_start(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.recorded.pace, node.recorded.is_outdated = Pace(list_seconds=30.0), False
+    monkeypatch.setattr(node.recorded, "checkpoint_read", lambda _: None)
+    await node.reader.read()
+    assert [each.is_listed for each in node.recorded.pods] == [True]
+
+
+@pytest.mark.parametrize("less", [0, 1])
+async def test_a_checkpoint_is_long_from_a_bound_on(node: Node, monkeypatch: pytest.MonkeyPatch, less: int) -> None:
+    seen: list[bool] = []
+
+    def noted(octets: bytes | None) -> Checkpoint:
+        seen.append(threading.current_thread() is threading.main_thread())
+        return checkpoint_of(octets)
+
+    size = node.kubelet.directory.checkpoint.stat().st_size
+    monkeypatch.setattr(reader, "MAX_BYTES_IN_LOOP", size - less)
+    monkeypatch.setattr(reader, "checkpoint_of", noted)
+    await node.reader.read_checkpoint()
+    assert seen == [not less]

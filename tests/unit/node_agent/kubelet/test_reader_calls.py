@@ -9,8 +9,10 @@ from typing import Final
 import pytest
 from nodedevice_agent.checkpoint.files import read_regular
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.kubelet import reader
 from nodedevice_agent.kubelet.observer import LIST_SECONDS
 from nodedevice_agent.kubelet.readings import PodResourcesRow
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS
 
 from tests.fakes.background import background
@@ -91,7 +93,7 @@ async def test_a_kubelet_that_is_away_is_asked_ever_later(node: Node, monkeypatc
             times.clear()
             node.kubelet.calls.clear()
             await asyncio.sleep(120)
-            pauses = [round(later - earlier) for earlier, later in pairwise(times)]
+            pauses = [round(later - earlier, 3) for earlier, later in pairwise(times)]
             assert pauses[:6] == [1, 2, 4, 8, 16, 30]
             assert node.kubelet.calls.keys() == {"connections", "List"}, (
                 "of one that does not answer nothing else is asked"
@@ -108,12 +110,20 @@ async def test_events_of_others_in_its_directory_are_not_a_reason_to_read(
 ) -> None:
     read_at_once(monkeypatch)
     node.subscribe("Observer")
+    looks: list[Path] = []
+
+    def looked(path: Path) -> FileIdentity | None:
+        looks.append(path)
+        return file_identity(path)
+
+    monkeypatch.setattr(reader, "file_identity", looked)
     async with background(node.reader.run()):
         await asyncio.sleep(1)
         for number in range(5):
             (node.kubelet.directory.device_plugins / f"plugin-{number}.sock").touch()
             await asyncio.sleep(1)
     assert node.kubelet.calls["connections"] == 1
+    assert looks == [node.kubelet.directory.checkpoint]
 
 
 @virtual_time

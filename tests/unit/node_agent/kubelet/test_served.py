@@ -18,7 +18,7 @@ from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet, dev
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import DeviceStatus
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod, published
 
 
 def devices(*ids: str, name: str = GPU) -> KubeletDevices:
@@ -84,6 +84,7 @@ def many(count: int) -> dict[str, dict[str, tuple[int, ...]]]:
 
 def test_names_get_places_that_nobody_has() -> None:
     found = ServedByKubelet(0.0)
+    assert found.without_place == 0
     found.pods_synced([], 0.0)
     # one of the agent's own is the kubelet's as well, and counts once
     found.places.others = lambda: dict.fromkeys(["example.com/own", "example.com/r000"], False)
@@ -213,6 +214,17 @@ def test_a_pod_that_ends_holds_nothing_whatever_the_kubelet_has() -> None:
     assert (found.snapshot(GPU).allocated, found.is_outdated) == (0, True)
 
 
+def test_resources_that_come_and_go_at_once_are_all_published() -> None:
+    found = ServedByKubelet(0.0)
+    names: dict[str, DevicesByID] = {name: {"a": (0,)} for name in (GPU, NIC)}
+    assert published(read(found, KubeletDevices(names))) == {GPU, NIC}
+    assert published(read(found, KubeletDevices({}))) == {GPU, NIC}
+
+
+def test_what_is_not_known_is_forgotten() -> None:
+    assert ServedByKubelet(0.0).forget(GPU)
+
+
 def messages(seen: Snapshot) -> dict[str, str]:
     return {device.id: device.message for device in seen.devices if not device.healthy}
 
@@ -235,6 +247,9 @@ def test_a_device_in_the_status_of_a_pod_alone_is_shown() -> None:
     """As of an init container, where the kubelet's checkpoint cannot be read."""
     found = ServedByKubelet(0.0)
     read(found, devices("a"))
+    over = replace(pod("two", gpu=1, has_ended=True), unhealthy=frozenset({(GPU, "y")}))
+    found.pods_synced([over], 0.0)
+    assert shown(found.snapshot(GPU)) == {"a": "Healthy"}
     found.pods_synced([replace(pod("one", gpu=1), unhealthy=frozenset({(GPU, "z")}))], 0.0)
     assert shown(found.snapshot(GPU)) == {"a": "Healthy", "z": Reason.NOT_ALLOCATABLE}
     found.capacity_is({GPU: 1}, 0.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.kubelet.readings import CheckpointReading, Pace
+from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
 from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS, KubeletTakeover
 
 from tests.fakes.background import background
@@ -96,3 +96,12 @@ async def test_it_is_asked_now_and_then(kubelet: Kubelet) -> None:
         kubelet.allocates()
         await asyncio.sleep(CHECK_SECONDS * 3)
         assert kubelet.calls["List"] <= 4
+
+
+def test_an_answer_for_single_pods_frees_nothing(kubelet: Kubelet, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    takeover = KubeletTakeover(kubelet.scenario.manager, kubelet.directory.pod_resources)
+    takeover.checkpoint_read(CheckpointReading(Checkpoint((Allocation("p", "main", GPU, {-1: ("a",)}, b""),))))
+    for is_listed, count in ((False, 0), (True, 1), (False, 1)):
+        takeover.pods_read(PodReading(Checkpoint(), (), is_listed=is_listed))
+        assert len(caplog.records) == count

@@ -124,7 +124,12 @@ async def test_a_reader_knows_the_files_that_it_has_followed(tmp_path: Path, mon
     first = await reader.read(["/dev/x"], ())
     assert first.nodes["/dev/x"].number == "c1:3"
     realpath = os.path.realpath
-    monkeypatch.setattr(os.path, "realpath", lambda path: followed.append(path) or realpath(path))
+
+    def counted(path: str) -> str:
+        followed.append(path)
+        return realpath(path)
+
+    monkeypatch.setattr(os.path, "realpath", counted)
     assert await reader.read(["/dev/x"], ()) == first
     assert not followed
 

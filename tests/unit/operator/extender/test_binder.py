@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from nodedevice_common.tasks import problems
 from nodedevice_operator.errors import (
     ApiError,
     Conflict,
@@ -152,6 +153,26 @@ async def test_one_that_is_being_bound_again_keeps_no_other_waiting(bench: Bench
     bench.binder._under_way.add("uid")
     await bench.resolve()
     assert bench.fleet.states == {"uid": "confirmed", "other": "gone"}
+
+
+async def test_one_that_cannot_be_decided_keeps_no_other_waiting_and_is_named(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = BindRequest("other", "default", "other", "node")
+    bench.binder.remember("other", NEEDS)
+    for pod in (POD, other):
+        assert await bench.binder.bind(pod) == ""
+
+    async def read(pod: BindRequest) -> tuple[str, str]:
+        if pod is POD:
+            raise ValueError("odd")
+        raise NotFound("GET", "pods", "not found", 404)
+
+    monkeypatch.setattr(bench.api, "read", read)
+    bench.clock.now += UNSEEN_SECONDS
+    await bench.resolve()
+    assert bench.fleet.states == {"uid": "confirmed", "other": "gone"}
+    assert problems() == (f"binds of unknown outcome {POD.key} fails and is tried again: odd",)
 
 
 class SlowReads(Api):

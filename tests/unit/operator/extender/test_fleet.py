@@ -91,6 +91,21 @@ def test_assignments_that_exceed_a_gpu_together_may_all_go_elsewhere(sm_percent:
     assert reason(known, needs(21)).endswith("the most is 20")
 
 
+def test_who_is_assigned_all_of_a_gpu_leaves_the_other_ones() -> None:
+    known = fleet(node("a", 80, 80))
+    bind(known, "p", needs(80))
+    assert reason(known, needs(80)) == ""
+    known = fleet(node("a", 80, 80, sm_percent=1))
+    known.pod_changed(pod("p", needs(10, sm_percent=100), assigned=given("g0", 10)), 0)
+    assert reason(known, needs(10, sm_percent=100)) == ""
+
+
+def test_a_single_part_of_a_gpu_that_is_gone_may_come_from_any_other() -> None:
+    known = fleet(node("a", 80, 70))
+    known.pod_changed(pod("p", needs(1), assigned=given("gone", 1)), 0)
+    assert reason(known, needs(80)).endswith("the most is 79")
+
+
 def test_a_pod_that_is_refused_for_ever_counts_for_nothing() -> None:
     known = fleet(node("a", 80, refused=("p",)))
     known.pod_changed(pod("p", needs(50)), 0)

@@ -1,12 +1,16 @@
 """How the extender is put together: each part is there, is the same for all who share it, and has its settings."""
 
+import asyncio
 import inspect
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nodedevice_common.http_server import Protection
+from nodedevice_common.tasks import problems
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.extender import settings
 from nodedevice_operator.extender.activity import Activity
@@ -20,7 +24,7 @@ from nodedevice_operator.extender.stores import KINDS, FleetStores
 from nodedevice_operator.extender.verbs import Verbs
 from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.kube.lists import Cluster
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import LEASE_REQUESTS, Election, LeaderLeases
@@ -81,6 +85,7 @@ async def test_settings_reach_those_who_work_by_them(tmp_path: Path) -> None:
         assert one_of(extender, PodsApi)._query == {"timeout": "10s"}
         assert one_of(extender, Election).timing.lease_seconds == 40
         assert one_of(extender, Watchdog).interval_seconds == 7.0
+        assert one_of(extender, Watchdog).kinds == KINDS
         assert one_of(extender, Verbs)._policy == "spread"
         assert extender._server._address == ("127.0.0.1", 1234)
         assert extender._api_health.role == "nodedevice-extender"
@@ -154,3 +159,46 @@ async def test_certificates_that_cannot_be_read_name_the_setting(tmp_path: Path)
         pytest.raises(OperatorSettingsError, match=r"metricsAuthentication"),
     ):
         extender._protection()
+
+
+async def test_it_serves_as_the_settings_say_and_its_end_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[tuple[Any, ...]] = []
+    closed: list[Client] = []
+    protection = Protection()
+    close = Client.close
+
+    async def closing(self: Client) -> None:
+        closed.append(self)
+        await close(self)
+
+    with made(tmp_path, **ALONE, address="127.0.0.1:0") as extender:
+
+        def serve(_: Health, *given: Any) -> tuple[str, int]:
+            served.append(given)
+            extender._stop.set()
+            context = {"message": "Exception in callback watch()", "exception": OSError("Too many open files")}
+            asyncio.get_running_loop().call_exception_handler(context)
+            return "127.0.0.1", 1
+
+        monkeypatch.setattr(Health, "serve", serve)
+        monkeypatch.setattr(extender, "_protection", lambda: protection)
+        monkeypatch.setattr(Client, "close", closing)
+        await extender.run()
+    assert served == [(("127.0.0.1", 0), extender._metrics.registry, protection)]
+    assert closed == extender._clients
+    listening = extender._server._socket
+    assert listening is not None
+    assert listening.fileno() == -1, "closed"
+    assert problems() == ("callback watch fails and is tried again: Too many open files",)
+
+
+async def test_what_cannot_be_served_ends_it_before_anything_works(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with made(tmp_path, **ALONE, address=address) as extender:
+            with pytest.raises(OperatorSettingsError, match=address):
+                await extender.run()
+            states = {inspect.getcoroutinestate(work) for work in extender._work.values()}
+            assert states == {inspect.CORO_CLOSED}

@@ -15,22 +15,27 @@ from tests.unit.operator.extender.fleets import finished
 
 
 class Shown(Fleet):
-    """Keeps what it is shown."""
+    """Keeps what it is shown, and since when that is so."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, str]] = []
+        self.times: list[float] = []
 
     def pod_changed(self, pod: BoundPod, now: float) -> None:
         self.changes.append(("changed", pod.uid))
+        self.times.append(now)
 
     def pod_gone(self, uid: str, now: float) -> None:
         self.changes.append(("gone", uid))
+        self.times.append(now)
 
     def node_changed(self, record: NodeParts, now: float) -> None:
         self.changes.append(("changed", record.name))
+        self.times.append(now)
 
     def node_gone(self, key: str, now: float) -> None:
         self.changes.append(("gone", key))
+        self.times.append(now)
 
 
 def pod(uid: str, version: int, **more: Any) -> BoundPod:
@@ -54,6 +59,7 @@ def test_each_change_is_shown_once_whichever_way_it_comes() -> None:
     store.delete(("default", "pod"), "b", "node")
     assert len(fleet.changes) == 4
     assert seen == ["a", "a", "b", "b"]
+    assert fleet.times == sorted(fleet.times)
 
 
 def test_nodes_are_shown_by_name() -> None:
@@ -61,6 +67,7 @@ def test_nodes_are_shown_by_name() -> None:
     store = FleetStores(fleet, lambda _: None).stores[NODE_PARTS.name]
     store.update(NodeParts("n.gpu", "uid", 1, "n", "example.com/gpu"))
     store.delete("n.gpu", "uid", "n")
+    assert fleet.times == sorted(fleet.times)
     assert fleet.changes == [("changed", "n.gpu"), ("gone", "n.gpu")]
 
 

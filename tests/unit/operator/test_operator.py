@@ -5,6 +5,7 @@ import inspect
 import itertools
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from types import MethodType
 from typing import Any, cast
@@ -25,6 +26,7 @@ from nodedevice_operator.leases.elector import LEASE_REQUESTS, Election
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.operator import Operator, _raise_failure
+from nodedevice_operator.reconcile.node import NodeReconciler
 from nodedevice_operator.remediation.eviction_controller import EvictionController
 from nodedevice_operator.remediation.node_label_controller import NodeLabelController
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator
@@ -116,9 +118,13 @@ def test_each_part_begins_as_it_is_declared(leader_elect: bool, tmp_path: Path) 
 
 async def test_each_task_has_its_own_name(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path, "http://127.0.0.1:1")
-    tasks = Operator(settings.load(None, {"kubeconfig": file}))._tasks()
+    made = Operator(settings.load(None, {"kubeconfig": file}))
+    tasks = made._tasks()
     for name, work in tasks.items():
         named = inspect.getcoroutinelocals(work)
+        if isinstance(named["run"], partial):
+            of_nodes = name.startswith("reconcile-")
+            assert named["run"].args == ((made._nodes.reconcile,) if of_nodes else (named["about"]["kind"],))
         kind = named.get("about", {}).get("kind")
         assert name in {named["task"], f"watch-{kind}"} or name.removeprefix("reconcile-").isdigit(), name
         work.close()
@@ -198,6 +204,7 @@ def test_features_get_each_change_of_a_nodedevice(operator: Operator) -> None:
 
 
 def test_each_change_reconciles_its_node(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert operator._cache.on_list == operator._nodes.changed
     changed: list[str] = []
     monkeypatch.setattr(type(operator._nodes), "changed", lambda _, node: changed.append(node))
     for store in (operator._cache.nodes, operator._cache.node_devices, operator._cache.pod_devices):
@@ -231,7 +238,9 @@ def test_a_new_lead_forgets_what_another_may_have_changed(operator: Operator, mo
 async def test_certificates_that_cannot_be_read_name_the_setting(tmp_path: Path) -> None:
     chain = {"tls_certificate": str(tmp_path / "none"), "tls_key": str(tmp_path / "none")}
     file = kubeconfig(tmp_path, "http://127.0.0.1:1")
-    with pytest.raises(OperatorSettingsError, match=r"metricsAuthentication"):
+    with pytest.raises(
+        OperatorSettingsError, match=r"^metricsAuthentication: tlsCertificate .*none and tlsKey .*none cannot be"
+    ):
         Operator(settings.load(None, {"kubeconfig": file, **chain}))._protection()
 
 
@@ -251,3 +260,30 @@ def test_metrics_are_those_of_its_cache_and_its_lead(operator: Operator) -> None
 
 def test_what_waits_is_tried_when_the_api_is_back(operator: Operator) -> None:
     assert operator._api_health.on_recovery == operator._queue.retry_now
+
+
+def test_what_one_part_finds_another_gets(operator: Operator) -> None:
+    assert operator._agents.on_poll == operator._configs.leases_are
+    assert operator._informers["refusals"]._cache.on_list == operator._configs.refusals_changed
+    assert one_of(operator, NodeReconciler).on_done == operator._gone.reconciled
+
+
+def test_a_node_of_many_objects_rests_and_nothing_is_done_without_the_lead(operator: Operator) -> None:
+    for number in range(3):
+        operator._cache.node_devices.put(node_device(f"example.com/r{number}"))
+    assert operator._queue._weight("node-a") == 3
+    assert operator._queue._fence is operator._fence
+
+
+def test_what_each_part_counts_is_scraped(operator: Operator) -> None:
+    found = {family.name.removeprefix("nodedevice_operator_") for family in operator._metrics.registry.collect()}
+    assert {"configs", "shared_slices", "devices", "task_failures"} <= found
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_slices_of_drivers_are_counted_unless_that_is_off(is_on: bool, tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    tasks = Operator(settings.load(None, {"kubeconfig": file, "observe_dra": is_on}))._tasks()
+    for work in tasks.values():
+        work.close()
+    assert ("shared-slices" in tasks) is is_on

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_operator.errors import Conflict, NotFound, Unavailable
+from nodedevice_operator.errors import ApiError, Conflict, NotFound, Unavailable, Unreachable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, node_device_record
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
@@ -17,7 +17,7 @@ from nodedevice_operator.reconcile.cordon_reconciler import (
     CordonsSchema,
     to_restore,
 )
-from nodedevice_operator.reconcile.turn import Budget, Turn
+from nodedevice_operator.reconcile.turn import REQUESTS_AT_ONCE, Budget, Turn
 
 from tests.fakes.operator.collaborators import RecordingRecorder
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
@@ -159,3 +159,38 @@ async def test_a_failure_of_one_object_delays_no_other() -> None:
     bench.cache.node_devices.put(node_device(NIC, lost_cordons=frozenset("a")))
     bench.api.failure = Conflict("PATCH", "nodedevices", "no")
     assert await bench.reconcile() == [Conflict, Conflict]
+
+
+async def test_one_that_lacks_nothing_delays_no_other() -> None:
+    bench = Bench()
+    bench.api.remembered = ["a"]
+    bench.cache.node_devices.put(node_device(NIC, lost_cordons=frozenset("a")))
+    assert await bench.reconcile() == []
+    assert bench.api.applied == [["a"]]
+
+
+@pytest.mark.parametrize(("failure", "asked"), [(NotFound, [GPU, NIC]), (Unreachable, [GPU])])
+async def test_an_api_server_that_is_away_is_asked_no_more(
+    failure: type[ApiError], asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, found = Bench("a"), list[str]()
+    bench.cache.node_devices.put(node_device(NIC, lost_cordons=frozenset("a")))
+
+    async def apply(record: NodeDeviceRecord, *_: object) -> None:
+        found.append(record.resource)
+        raise failure("PATCH", "nodedevices", "no")
+
+    monkeypatch.setattr(bench.api, "apply_cordons", apply)
+    await bench.reconcile()
+    assert found == asked
+
+
+async def test_no_more_are_set_at_once_than_the_budget_of_its_node_allows() -> None:
+    bench = Bench("a")
+    bench.cache.node_devices.put(node_device(NIC, lost_cordons=frozenset("a")))
+    bench.budget = Budget(lambda: 100.0)
+    for _ in range(REQUESTS_AT_ONCE - 1):
+        bench.budget.spend()
+    assert await bench.reconcile() == []
+    assert bench.api.applied == [["a"]]
+    assert bench.memory.restored == {node_device().uid: {"a"}}

@@ -1,17 +1,13 @@
 """One reconcile at a node: what is written when everything is known, and nothing when it is not."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from nodedevice_api.names import Condition, Reason
-from nodedevice_operator.capacity.reconciler import CapacityOutcome, CapacityReconciler
 from nodedevice_operator.errors import Conflict, Invalid, NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.leases.agent_liveness import LeaseTable
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
-from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.objects.unwatched import LeaseRecord
 from nodedevice_operator.observability.events import EventReason
 from nodedevice_operator.observability.metrics import Metrics
@@ -28,6 +24,8 @@ async def test_capacity_then_conditions_and_then_silence(bench: Bench) -> None:
     record = node_device(available=4)
     await bench.see(record)
     assert await bench.reconcile() == [f"apply {{'{GPU}': 4}}", f"conditions {record.name}"]
+    # the answers to its own writes are no news
+    assert bench.updated == []
     assert bench.cluster.node_devices[record.name].conditions[Condition.READY].status == "True"
     assert await bench.reconcile() == []
     await bench.see()
@@ -60,70 +58,9 @@ async def test_in_a_crowd_capacity_comes_first_for_everybody(bench: Bench) -> No
     assert await bench.reconciler.reconcile("node-a") == 0
     assert bench.cluster.writes == [f"apply {{'{GPU}': 4}}"]
     assert await bench.reconcile() == [f"conditions {record.name}"]
-
-
-async def test_what_follows_the_capacity_is_interrupted_by_a_change(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    records = [node_device(f"example.com/r{number}", available=1) for number in range(5)]
-    apply = bench.cluster.apply_conditions
-
-    async def slowly(*args: Any) -> NodeDeviceRecord:
-        bench.now[0] += 0.15
-        return await apply(*args)
-
-    monkeypatch.setattr(bench.cluster, "apply_conditions", slowly)
-    await bench.see(*records)
-    bench.queue.changed = True
-    written = [await bench.reconcile() for _ in range(3)]
-    assert [[line.partition(" ")[0] for line in lines] for lines in written] == [
-        ["apply", "conditions", "conditions"],
-        ["conditions", "conditions"],
-        ["conditions"],
-    ]
-    # without a change, nothing interrupts it
-    bench.queue.changed = False
-    await bench.see(*(node_device(f"example.com/n{number}", available=1) for number in range(5)))
-    assert len(await bench.reconcile()) == 1 + 5
-
-
-async def test_it_is_interrupted_when_the_capacity_is_due(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the Node's budget of writes is used up: the rest must not hold up what has still to be written."""
-    apply, decide = bench.cluster.apply_conditions, bench.reconciler.capacity.reconcile
-
-    async def slowly(*args: Any) -> NodeDeviceRecord:
-        bench.now[0] += 0.15
-        return await apply(*args)
-
-    async def late(_: CapacityReconciler, *args: Any) -> CapacityOutcome:
-        return replace(await decide(*args), due_at=bench.now[0] + 0.1, is_late=True)
-
-    monkeypatch.setattr(bench.cluster, "apply_conditions", slowly)
-    monkeypatch.setattr(CapacityReconciler, "reconcile", late)
-    await bench.see(*(node_device(f"example.com/r{number}", available=1) for number in range(5)))
-    written = [len([line for line in await bench.reconcile() if line.startswith("conditions")]) for _ in range(3)]
-    assert written == [2, 2, 1]
-
-
-async def test_pods_are_interrupted_too_and_none_is_forgotten(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    allocations = tuple(held(f"gpu-{n}", uid=f"uid-{n}", name=f"pod-{n}") for n in range(3))
-    for number in range(3):
-        with_pod(bench, f"uid-{number}", name=f"pod-{number}")
-    apply = bench.cluster.apply_pod_device
-
-    async def slowly(*args: Any) -> PodDeviceRecord:
-        bench.now[0] += 0.15
-        return await apply(*args)
-
-    monkeypatch.setattr(bench.cluster, "apply_pod_device", slowly)
-    await bench.see(node_device(total=3, healthy=3, allocated=3, allocations=allocations))
-    bench.queue.changed = True
-    await bench.reconcile()
-    assert len(bench.cluster.pod_devices) == 2
-    await bench.see()
-    await bench.reconcile()
-    assert len(bench.cluster.pod_devices) == 3
-    assert bench.recorder.reasons().count("DevicesAllocated") == 3
+    # where it is known and has changed, as well as where it is new
+    await bench.see(node_device(available=3))
+    assert await bench.reconciler.reconcile("node-a") == 0
 
 
 @pytest.mark.parametrize("missing", ["nodes", "node_devices", "pod_devices"])

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from nodedevice_operator.errors import Conflict, Forbidden, NotFound
+from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.objects.unwatched import PodRecord
 
@@ -80,6 +80,35 @@ class TestPodDevices:
         assert bench.cluster.pod_devices == {}
         assert bench.recorder.reasons() == []
 
+    @pytest.mark.parametrize(
+        ("pod", "failures"),
+        [
+            pytest.param(None, [], id="there is none"),
+            pytest.param(PodRecord("another-uid", "node-a"), [], id="another has its name"),
+            pytest.param(PodRecord(POD_UID, "node-b"), [], id="it runs elsewhere"),
+            pytest.param(
+                PodRecord(POD_UID, "node-a"), [NotFound("patch", "poddevices", "terminating", 403)], id="it is ending"
+            ),
+        ],
+    )
+    async def test_what_gets_no_object_is_asked_for_once(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, pod: PodRecord | None, failures: list[ApiError]
+    ) -> None:
+        asked: list[str] = []
+        read = bench.cluster.read_pod
+
+        async def reading(namespace: str, name: str) -> PodRecord:
+            asked.append(name)
+            return await read(namespace, name)
+
+        monkeypatch.setattr(bench.cluster, "read_pod", reading)
+        if pod is not None:
+            bench.cluster.pods["default", "pod-a"] = pod
+        bench.cluster.failures["apply_pod_device"] = list(failures)
+        for healthy in range(3):
+            await bench.settle(node_device(healthy=healthy, allocated=1, allocations=(held("gpu-0"),)))
+        assert (asked, bench.cluster.pod_devices) == (["pod-a"], {})
+
     async def test_the_next_pod_of_that_name_replaces_the_object(self, bench: Bench) -> None:
         with_pod(bench)
         await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
@@ -128,3 +157,13 @@ class TestPodDevices:
         with pytest.raises(Forbidden):
             await bench.reconcile()
         assert f"conditions {record.name}" in bench.cluster.writes
+
+    async def test_a_refused_poddevice_does_not_hold_up_those_of_other_pods(self, bench: Bench) -> None:
+        for name in ("pod-a", "pod-b"):
+            with_pod(bench, uid=f"uid-of-{name}", name=name)
+        bench.cluster.failures["apply_pod_device"] = [Forbidden("patch", "poddevices", "no", 403)]
+        allocations = (held("gpu-0", uid="uid-of-pod-a"), held("gpu-1", uid="uid-of-pod-b", name="pod-b"))
+        await bench.see(node_device(allocated=2, allocations=allocations))
+        with pytest.raises(Forbidden):
+            await bench.reconcile()
+        assert list(bench.cluster.pod_devices) == [("default", "pod-b")]

@@ -2,65 +2,22 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from nodedevice_api.names import Condition, Reason
 from nodedevice_operator.errors import Unavailable, Unreachable
-from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.leases.agent_liveness import ALIVE, MISSING, AgentState
-from nodedevice_operator.leases.agent_monitor import INTERVAL_SECONDS, AgentMonitor
+from nodedevice_operator.leases.agent_monitor import INTERVAL_SECONDS
 from nodedevice_operator.objects import nodedevice as records
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.unwatched import LeaseRecord
-from nodedevice_operator.observability.events import Event
-from nodedevice_operator.observability.metrics import Metrics
 
-from tests.fakes.operator.cluster_model import ClusterModel
-from tests.fakes.operator.collaborators import RecordingQueue, RecordingRecorder, running
+from tests.fakes.operator.collaborators import running
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 from tests.fakes.virtual_time import virtual_time
-
-
-@dataclass
-class Watched:
-    """A AgentMonitor around a ClusterModel, in a cache that is whole, with a NodeDevice on each node."""
-
-    cluster: ClusterModel
-    cache: Cache
-    queue: RecordingQueue
-    metrics: Metrics
-    posted: list[Event]
-    monitor: AgentMonitor
-
-    def agents(self, state: str) -> float:
-        value = self.metrics.registry.get_sample_value("nodedevice_operator_agents", {"state": state})
-        assert value is not None
-        return value
-
-
-@pytest.fixture
-def watched(time: list[float]) -> Callable[..., Watched]:
-    """Makes one, for these nodes."""
-
-    def make(*nodes: str, reported: dict[str, records.StoredCondition] | None = None) -> Watched:
-        cluster, cache, queue, metrics = ClusterModel(), Cache(), RecordingQueue(), Metrics()
-        recorder = RecordingRecorder()
-        for name in nodes:
-            record = node_device(node=name, uid=f"uid-of-{name}")
-            cache.node_devices.put(replace(record, conditions={**record.conditions, **(reported or {})}))
-        cache.synced.set()
-        monitor = AgentMonitor(cluster, cache, queue, metrics, recorder, clock=lambda: time[0])
-        return Watched(cluster, cache, queue, metrics, recorder.posted, monitor)
-
-    return make
-
-
-@pytest.fixture
-def time() -> list[float]:
-    """The watch's clock, to be set."""
-    return [1000.0]
+from tests.unit.operator.leases.watched import Watched
 
 
 async def test_a_node_whose_agent_comes_or_goes_is_enqueued(watched: Callable[..., Watched]) -> None:
@@ -253,38 +210,6 @@ async def test_a_silent_agent_that_reports_is_polled_soon(watched: Callable[...,
         async with asyncio.timeout(1):
             assert await made.queue.next() == "node-a"
         assert made.monitor.state("node-a") is ALIVE
-
-
-@virtual_time
-async def test_who_is_silent_and_reports_without_end_has_few_polls_brought_forward(
-    watched: Callable[..., Watched],
-) -> None:
-    """Its token is enough for that, and each poll lists the Leases of all nodes."""
-    made = watched("node-a", "node-b")
-    made.monitor.clock = asyncio.get_running_loop().time
-    made.cluster.leases = {"node-a": LeaseRecord("1", 5), "node-b": LeaseRecord("1", 5)}
-    polls = 0
-    list_leases = made.cluster.list_leases
-
-    async def counted(**options: bool) -> dict[str, LeaseRecord]:
-        nonlocal polls
-        polls += 1
-        return await list_leases(**options)
-
-    made.monitor.api.list_leases = counted  # type: ignore[method-assign]
-    [one, other] = made.cache.node_devices.values()
-    async with running(made.monitor.work()):
-        await asyncio.sleep(60)
-        before = polls
-        for _ in range(600):
-            made.monitor.on_update(one.node, None, one)
-            await asyncio.sleep(0.1)
-        assert polls - before <= 2 * 60 / INTERVAL_SECONDS + 2
-        # another node is not kept waiting by it
-        made.cluster.leases[other.node] = LeaseRecord("2", 60)
-        made.monitor.on_update(other.node, None, other)
-        await asyncio.sleep(2.5)
-        assert made.monitor.state(other.node) is ALIVE
 
 
 def at(version: int, renewed: str | None = None) -> dict[str, LeaseRecord]:

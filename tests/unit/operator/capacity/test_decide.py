@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nodedevice_api.extended_resources import count
-from nodedevice_api.names import Condition, Reason, node_device_name
+from nodedevice_api.names import SERVED_BY_DRA, Condition, Reason, node_device_name
 from nodedevice_operator.capacity.decide import decide
 from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.node import ExtendedResource, NodeRecord
@@ -281,6 +281,7 @@ def test_what_is_on_the_node_stays_and_follows_its_devices() -> None:
         pytest.param("", {}, Reason.ADVERTISED, id="ours"),
         pytest.param("kubelet", {}, Reason.FOREIGN_OWNER, id="another's"),
         pytest.param("kubelet", {"runtime": "kubelet"}, Reason.BY_KUBELET, id="the kubelet's"),
+        pytest.param("", {"served_by": SERVED_BY_DRA}, Reason.SERVED_BY_DRA, id="a DRA driver's"),
     ],
 )
 def test_nothing_is_so_for_longer_than_its_node(writer: str, fields: dict[str, Any], reason: str) -> None:

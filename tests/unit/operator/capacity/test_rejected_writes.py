@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from nodedevice_api import names
 from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
 from nodedevice_operator.capacity.decide import ResourceStatus, as_before_rejection, decide, statuses_when_rejected
@@ -68,6 +69,21 @@ def test_a_conflict_is_reported_all_the_same(model: OperatorModel) -> None:
     model.node.update("kubelet", NIC, 9)
     found = refused(model, node_device(available=3), node_device(NIC, available=3))
     assert reasons(found) == {GPU: Reason.UPDATE_REFUSED, NIC: Reason.FOREIGN_OWNER}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"runtime": names.RUNTIME_KUBELET}, Reason.BY_KUBELET),
+        ({"served_by": names.SERVED_BY_KUBELET}, Reason.SERVED_BY_KUBELET),
+        ({"served_by": names.SERVED_BY_DRA}, Reason.SERVED_BY_DRA),
+    ],
+)
+def test_what_others_count_was_not_to_be_written(model: OperatorModel, fields: dict[str, str], reason: str) -> None:
+    model.node.update("kubelet", NIC, 3)
+    found = refused(model, node_device(available=3), node_device(NIC, available=3, **fields))
+    assert found[NIC] == ResourceStatus(True, reason, not_before=model.node.made)
+    assert reasons(found)[GPU] == Reason.UPDATE_REFUSED
 
 
 def test_of_what_was_decided_in_vain_only_conflicts_stand() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 import msgspec
 import pytest
@@ -12,6 +12,7 @@ from aiohttp import web
 from nodedevice_api import names
 from nodedevice_operator import shared_slices
 from nodedevice_operator.errors import ApiError, Forbidden, NotFound, Unauthorized, Unavailable
+from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.kube.write_fence import WriteFence
@@ -26,7 +27,7 @@ from nodedevice_operator.objects.shared_slice import (
 )
 from nodedevice_operator.shared_slices import SharedSlices, SlicesApi, SliceStore
 
-from tests.fakes.operator.collaborators import running
+from tests.fakes.operator.collaborators import open_fence, running
 from tests.unit.operator.kube.api_server import client_of
 from tests.unit.operator.objects.bodies import of_json
 
@@ -146,6 +147,7 @@ async def test_they_are_counted_by_driver_and_followed(tmp_path: Path) -> None:
         await at.until(lambda: at.counted() == {"gpu.example.com": (2, 5)})
     # never those of nodes
     assert {query["fieldSelector"] for query in server.queries} == {"spec.nodeName="}
+    assert "watch-shared-slices" not in {task.get_name() for task in asyncio.all_tasks()}
 
 
 @pytest.mark.parametrize("kinds", [None, [], ["deviceclasses", "resourceclaims"]])
@@ -208,6 +210,10 @@ async def test_the_kind_may_come_and_go(tmp_path: Path, monkeypatch: pytest.Monk
         await at.asked("discovery", 2)
         server.kinds = ["resourceslices"]
         await at.until(lambda: at.counted() == {"net.example.com": (1, 2)})
+        await at.asked("watch")
+        # which goes on while the API server is asked again
+        await at.asked("discovery", server.asked.count("discovery") + 3)
+        assert server.asked.count("watch") == 1
         server.kinds = None
         await at.until(lambda: at.counted() == {})
 
@@ -272,6 +278,17 @@ async def test_what_may_be_another_answer_soon_is_an_error(answers: list[bytes |
     with pytest.raises(ApiError) as raised:
         await SlicesApi(cast(Client, Answering(*answers))).is_served()
     assert str(raised.value) == error
+
+
+async def test_a_watch_that_fails_is_the_failure_of_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(_: Informer) -> NoReturn:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(Informer, "work", fails)
+    work = SharedSlices(cast(Client, Answering(SERVED, b"{}")), open_fence())
+    with pytest.raises(RuntimeError, match=r"^broken$"):
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            await work.work()
 
 
 def slice_of(number: int, driver: str = "net.example.com") -> SharedSlice:

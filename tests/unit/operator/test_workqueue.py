@@ -269,11 +269,15 @@ class TestHeavyNodes:
         assert most * 0.9 - 1 <= count <= most
         assert reconciles.seen.count("other") == 1000
 
-    async def test_its_last_state_arrives(self, reconciles: Reconciles, heavy: WorkQueue) -> None:
+    @pytest.mark.parametrize(("weight", "seconds"), [(2000, 2.0), (20_000, 10.0)], ids=["its rest", "the longest"])
+    async def test_its_last_state_arrives(
+        self, reconciles: Reconciles, heavy: WorkQueue, weights: dict[str, int], weight: int, seconds: float
+    ) -> None:
+        weights["mad"] = weight
         heavy.enqueue("mad")
         await reconciles.until(1)
         heavy.enqueue("mad")
-        await asyncio.sleep(1.9)
+        await asyncio.sleep(seconds - 0.1)
         assert reconciles.seen == ["mad"]
         await asyncio.sleep(0.2)
         assert reconciles.seen == ["mad", "mad"]

@@ -102,12 +102,13 @@ class TestWithoutTheLead:
         self, queue: WorkQueue, fence: WriteFence, metrics: Metrics
     ) -> None:
         name = "nodedevice_operator_waiting_nodes"
+        queue.restart("wxyz", 0.0)
         queue.enqueue("a")
         assert metrics.registry.get_sample_value(name) == 0
         queue._defer("b")
         queue._defer("c")
         fence.open_for_good()
-        assert metrics.registry.get_sample_value(name) == 3
+        assert metrics.registry.get_sample_value(name) == 7
 
     async def test_what_is_discarded_is_in_no_queue(
         self, reconciles: Reconciles, queue: WorkQueue, fence: WriteFence

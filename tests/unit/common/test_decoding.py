@@ -374,7 +374,8 @@ for number in range(60):
 
     def work():
         together.wait()
-        decoding.decode(b'{"k0": {"k1": {"k2": {"f1": 2}}}}', new)
+        if number % 2:
+            decoding.decode(b'{"k0": {"k1": {"k2": {"f1": 2}}}}', new)
         decoding.convert({"k0": {"k1": {}}}, new)
 
     threads = [threading.Thread(target=work) for _ in range(4)]

@@ -2,12 +2,13 @@
 
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from nodedevice_operator.errors import InvalidResponse
-from nodedevice_operator.informers import informer as informer_module
-from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Kind
+from nodedevice_operator.kube.lists import NODES, POD_DEVICES
+from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 
 from tests.unit.operator.informers.watched import LAST, Watched, a_line, event, informer_of
 
@@ -105,20 +106,19 @@ async def test_a_node_without_a_name_is_an_invalid_event(watched: Watched, metad
         await informer_of(watched, NODES)._take(a_line("ADDED", {"metadata": metadata}))
 
 
-async def test_a_long_object_is_decoded_in_a_thread(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_object_is_decoded_in_a_thread(watched: Watched) -> None:
     """A leader must renew its Lease meanwhile; and whatever comes after it in the watch waits for it."""
-    threads: set[bool] = set()
-    read = informer_module._read
+    made: list[bool] = []
 
-    def noted(line: bytes, kind: Kind[Any]) -> tuple[Any, Any]:
-        threads.add(threading.current_thread() is threading.main_thread())
-        return read(line, kind)
+    def noted(obj: NodeSchema) -> NodeRecord:
+        made.append(threading.current_thread() is threading.main_thread())
+        return node_record(obj)
 
-    monkeypatch.setattr(informer_module, "_read", noted)
-    informer, capacity = informer_of(watched, NODES), {f"example.com/r{number}": "1" for number in range(4000)}
+    informer = informer_of(watched, replace(NODES, record=noted))
+    capacity = {f"example.com/r{number}": "1" for number in range(4000)}
     metadata = {"name": "node-a", "uid": "u", "resourceVersion": "1"}
     await informer._take(a_line("ADDED", {"metadata": metadata, "status": {"capacity": capacity}}))
-    assert threads == {False}
+    assert made == [False]
     assert watched.cache.nodes.by_key["node-a"].resource_version == 1
     await informer._take(a_line("MODIFIED", {"metadata": {**metadata, "resourceVersion": "2"}, "status": {}}))
-    assert threads == {False, True}, "a short one takes less than the start of a thread"
+    assert made == [False, True], "a short one takes less than the start of a thread"

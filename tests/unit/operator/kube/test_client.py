@@ -5,6 +5,7 @@ import contextlib
 import json
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -13,10 +14,12 @@ from nodedevice_operator.errors import (
     ApiError,
     Forbidden,
     Invalid,
+    NoAnswer,
     NotFound,
     Unreachable,
     WatchInterrupted,
 )
+from nodedevice_operator.kube import client as client_module
 from nodedevice_operator.kube.client import APPLY, Client
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.observability.metrics import Metrics
@@ -102,7 +105,7 @@ async def test_a_host_name_for_which_no_thread_can_be_started_is_no_response(
 
 
 @pytest.mark.parametrize(
-    ("status", "outcome"), [(200, "ok"), (409, "Conflict"), (403, "Forbidden"), (503, "Unavailable")]
+    ("status", "outcome"), [(200, "ok"), (201, "ok"), (409, "Conflict"), (403, "Forbidden"), (503, "Unavailable")]
 )
 async def test_writes_are_counted_by_how_they_ended_and_reads_are_not(
     server: Server, health: ApiHealth, tmp_path: Path, status: int, outcome: str
@@ -180,6 +183,23 @@ async def test_how_long_an_answer_is_waited_for(
     async with client_of(tmp_path, server.url, read_seconds=read_seconds) as made:
         await made.request("PUT" if "body" in options else "GET", "nodes", "/x", **options)
     assert [(each.total, each.sock_connect, each.sock_read) for each in used] == [(total, connect, read_seconds)]
+
+
+async def test_an_answer_that_does_not_come_in_time_is_an_error_which_knows_how_long_that_was(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may have been answered meanwhile: then the API server is slow, and not away."""
+    times = iter([100.0, 103.04])
+    monkeypatch.setattr(client_module, "time", SimpleNamespace(monotonic=lambda: next(times)))
+
+    def too_late(*_: object, **__: object) -> Any:
+        raise TimeoutError
+
+    monkeypatch.setattr(aiohttp.ClientSession, "request", too_late)
+    with pytest.raises(NoAnswer) as failed:
+        await client.request("PUT", "leases", "/x", body={})
+    assert str(failed.value) == "PUT leases: no response within 3.0 s"
+    assert failed.value.seconds == pytest.approx(3.04)
 
 
 async def test_a_watch_may_be_silent_for_as_long_as_between_two_bookmarks(

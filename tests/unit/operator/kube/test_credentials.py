@@ -80,6 +80,9 @@ def test_says_which_cluster_it_is_and_where_that_is_written(tmp_path: Path) -> N
     assert credentials.load(str(second)).cluster == f"https://127.0.0.1:1 (context here of kubeconfig {second})"
     both = f"{first}:{second}"
     assert credentials.load(both).cluster == f"https://127.0.0.1:1 (context here of kubeconfig {both})"
+    # of two that choose one, the first does
+    first.write_text(kubeconfig({}, {}))
+    assert credentials.load(both).cluster == f"https://127.0.0.1:1 (context here of kubeconfig {both})"
 
 
 def test_of_several_those_that_are_missing_count_for_nothing(tmp_path: Path) -> None:

@@ -341,13 +341,6 @@ def test_of_many_cordons_only_the_number_is_known() -> None:
     assert (many.cordons, len(many.cordoned_ids), many.knows_cordons) == (257, 0, False)
 
 
-def test_of_many_lost_cordons_the_first_are_set_again() -> None:
-    body = node_device_body(rememberedCordons=[{"id": f"d{number:03}"} for number in reversed(range(300))])
-    body["spec"]["cordonedDevices"] = [{"id": "d000"}]
-    lost = node_device_record(of_json(body, NodeDeviceSchema)).lost_cordons
-    assert lost == {f"d{number:03}" for number in range(1, 257)}
-
-
 def test_what_a_record_weighs() -> None:
     taint = {"key": "k", "value": "vv", "effect": "eee", "since": "tttt"}
     shares = [{"id": "x", "shareID": "sssss"}, {"id": "x", "extendedResource": "rrrrrr"}]

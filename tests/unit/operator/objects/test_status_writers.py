@@ -22,6 +22,11 @@ from tests.unit.operator.objects.bodies import node_device_body, wrote
         pytest.param({"manager": "kubectl", "fieldsV1": {"f:spec": {"f:cordonedDevices": {}}}}, set(), id="a cordon"),
         pytest.param({"manager": "x", "subresource": "status"}, set(), id="nothing"),
         pytest.param({"manager": "x", "subresource": "status", "fieldsV1": {"f:status": 7}}, set(), id="no such form"),
+        pytest.param(
+            {"manager": "x", "subresource": "status", "fieldsV1": {"f:status": {"f:conditions": 7}}},
+            set(),
+            id="conditions of no such form",
+        ),
     ],
 )
 def test_who_edited_a_status(entry: dict[str, Any], editors: set[str]) -> None:
@@ -29,6 +34,13 @@ def test_who_edited_a_status(entry: dict[str, Any], editors: set[str]) -> None:
     body["metadata"]["managedFields"] = [entry]
     listed = msgspec.json.decode(msgspec.json.encode(body), type=NodeDeviceSchema)
     assert node_device_record(listed).edited_by == editors
+
+
+def test_of_very_many_editors_the_first_are_named() -> None:
+    body = node_device_body(total=1)
+    body["metadata"]["managedFields"] = [wrote(f"editor-{number}", "status", "total") for number in range(20)]
+    listed = msgspec.json.decode(msgspec.json.encode(body), type=NodeDeviceSchema)
+    assert node_device_record(listed).edited_by == {f"editor-{number}" for number in range(8)}
 
 
 @pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Ready", "status": "False"}]}])

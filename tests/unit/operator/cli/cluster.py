@@ -98,12 +98,8 @@ class Stored:
         self.bodies: dict[str, Any] = {}
         self.holders: list[str] = []
         self.settled: list[tuple[str, float]] = []
-        self._gone_at: dict[str, float] = {}
 
     def read(self, what: str, path: str) -> Any:
-        now = asyncio.get_running_loop().time()
-        for each in [each for each, at in self._gone_at.items() if at <= now]:
-            self.objects.pop(each, None)
         if path in self.kinds:
             items = [
                 each for at, each in self.objects.items() if path in (_folder(at), _folder(_of_all_namespaces(at)))
@@ -130,12 +126,14 @@ class Stored:
             raise self.refused[path]
         if path not in self.objects:
             raise NotFound(verb, what, "not found", 404)
-        self.stays(path, self.ending.get(path, 0.0))
+        if path not in self.ending:
+            return self.objects.pop(path)
+        self.stays(path, self.ending[path])
         return self.objects[path]
 
     def stays(self, path: str, seconds: float) -> None:
         """So long from now on, and then it is gone."""
-        self._gone_at[path] = asyncio.get_running_loop().time() + seconds
+        asyncio.get_running_loop().call_later(seconds, self.objects.pop, path, None)
 
 
 def _folder(path: str) -> str:

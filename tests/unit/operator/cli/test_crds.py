@@ -55,7 +55,7 @@ def crd(name: str, of: str = __version__, generation: int = 1, **conditions: str
     return 200, found
 
 
-ABSENT = (404, {})
+ABSENT: tuple[int, dict[str, Any]] = (404, {})
 SERVED = [crd(name, Established="True") for name in NAMES]
 
 

@@ -38,7 +38,7 @@ class Bench:
         self.accepted_at: list[float] = []
         self.taken: list[dict[str, Any]] = []
         self.connected: list[Connected] = []
-        self.busy: list[Connected] = []
+        self.busy: list[object] = []
         self.context: ssl.SSLContext | None = None
         self.listening = socket.socket()
         self._come: asyncio.Queue[socket.socket] = asyncio.Queue()
@@ -107,7 +107,7 @@ async def test_then_those_that_have_no_request(bench: Bench) -> None:
 
 async def test_where_each_has_a_request_the_new_one_is_closed(bench: Bench) -> None:
     bench.connected += [Connected(), Connected()]
-    bench.busy = bench.connected
+    bench.busy = [*bench.connected]
     async with running(bench.connections.work()):
         assert await ended(await bench.client())
     assert bench.taken == []

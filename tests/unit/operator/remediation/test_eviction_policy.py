@@ -39,10 +39,10 @@ def test_a_pod_with_a_device_of_the_kubelets_stays() -> None:
     assert candidates([kubelets, held()], EVICT).keys() == {"uid-a"}
 
 
-@pytest.mark.parametrize("lacks", ["namespace", "name"])
-def test_one_that_an_agent_names_by_its_uid_alone_cannot_be_evicted(lacks: str) -> None:
+@pytest.mark.parametrize("lacking", [{"namespace": ""}, {"name": ""}], ids=["no namespace", "no name"])
+def test_one_that_an_agent_names_by_its_uid_alone_cannot_be_evicted(lacking: dict[str, Any]) -> None:
     record = held()
-    nameless = replace(record.allocations[0], **{lacks: ""})
+    nameless = replace(record.allocations[0], **lacking)
     assert not candidates([replace(record, allocations=(nameless,))], EVICT)
 
 

@@ -135,13 +135,13 @@ class BoundedServer(ThreadingHTTPServer):
     block_on_close = False
     # not five: beyond it the kernel drops a client's first packet, which it repeats after a second
     request_queue_size = 2 * MAX_CONNECTIONS
+    # why none can be accepted, as it was logged; empty once one is
+    _problem = ""
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         # when each was accepted, oldest first
         self._accepted_at: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
-        # why none can be accepted, as it was logged; empty once one is
-        self._problem = ""
         self.certificate: ServerCertificate | None = None
         super().__init__(address, handler)
 

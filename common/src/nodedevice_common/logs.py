@@ -43,7 +43,9 @@ class _Handler(logging.StreamHandler[TextIO]):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._failed, self._error = 0, ""
+        self._failed = 0
+        # why the last of them could not be written
+        self._error: str
 
     def emit(self, record: logging.LogRecord) -> None:
         failed = self._failed

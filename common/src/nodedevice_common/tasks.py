@@ -134,7 +134,7 @@ class _Failures:
 
     def failed(self, cause: BaseException, more: dict[str, float], event: str = "task failed; retrying it") -> None:
         error, now = shown(str(cause) or type(cause).__name__), time.monotonic()
-        before, at = _failing.get(self._key, ("", now))
+        before, at = _failing.get(self._key, (None, now))
         # problems of the node need no traceback; anything else is a bug
         is_known, is_news = isinstance(cause, self._known), before != error or now - at > _CURRENT_SECONDS
         log.log(

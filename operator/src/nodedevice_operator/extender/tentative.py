@@ -61,9 +61,9 @@ class Tentatives:
         found = []
         while self._due and self._due[0][0] <= now:
             uid = self._due.popleft()[1]
-            tentative, due = self._by_uid.get(uid, (None, 0.0))
+            known = self._by_uid.get(uid)
             # put again since: it has another due time
-            if tentative is not None and due <= now:
-                found.append(tentative)
+            if known is not None and known[1] <= now:
+                found.append(known[0])
                 self.remove(uid)
         return found

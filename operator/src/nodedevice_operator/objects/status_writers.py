@@ -27,8 +27,6 @@ _MOST_EDITORS: Final = 8
 def editors(entries: Sequence[StatusWriter]) -> frozenset[str]:
     """Other managers that have written fields of the agent or the operator. A condition of another type belongs to its writer."""
     others = [entry for entry in entries if entry.subresource == STATUS and entry.manager not in _WRITERS]
-    if not others:
-        return frozenset()
     return frozenset(intern(entry.manager) for entry in others[:_MOST_EDITORS] if _is_edit(entry.fields))
 
 

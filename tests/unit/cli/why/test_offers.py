@@ -76,6 +76,7 @@ def test_a_class_that_is_missing(asked: str, hint: str) -> None:
     expected = Obstacle("DeviceClassMissing", fields=fields)
     assert of_pod(facts) == [expected]
     assert of_node(facts) == []
+    assert of_node(claiming(facts, Request((asked,)))) == []
     assert of_pod(unread(facts, CLASSES)) == []
     assert of_pod(claiming(facts, Request((asked,)), is_allocated=True)) == []
     nothing = {"device_class": "", "hint": "", "claim": "The claim train-port"}

@@ -85,7 +85,7 @@ def on_node(facts: Facts, pod: Pod, node: Node) -> Iterator[Obstacle]:
                 yield Obstacle("ClaimElsewhere", node.meta.name, detail=f"claim {claim.meta.name}")
             continue
         is_tolerant = any(each.is_tolerant for each in claim.requests)
-        for name in sorted({each for request in claim.requests for each in request.classes} & known.keys()):
+        for name in sorted(known):
             count = offers.wanted_of(claim, name)
             wanted = Wanted(f"DeviceClass {name}", count, count)
             if count and offers.is_offered(facts, known[name]):

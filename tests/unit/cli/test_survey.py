@@ -174,10 +174,17 @@ def test_whoever_may_not_see_nodedevices_is_shown_the_pods_of_their_namespace() 
     assert survey(Api({}, forbidden=f"{_OURS}/nodedevices {_OURS}/namespaces/team/poddevices").reader, "team").own == []
 
 
-@pytest.mark.parametrize(("result", "words"), [("node-a refuses it", "node-a refuses it"), (None, "1 node refuses it")])
-def test_a_configuration_that_is_refused(result: str | None, words: str) -> None:
-    cells = {"name": "c", "refused": 1, "conflict": None, "result": result}
-    config = Rows({column: at for at, column in enumerate(cells)}, list(cells.values()))
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ({"refused": 1, "result": "node-a refuses it"}, "node-a refuses it"),
+        ({"refused": 1, "result": None}, "1 node refuses it"),
+        ({"conflict": "True"}, "another one has a resource of it"),
+    ],
+)
+def test_a_configuration_that_needs_somebody(cells: dict[str, Any], words: str) -> None:
+    found = {"name": "c", "refused": 0, "conflict": None, **cells}
+    config = Rows({column: at for at, column in enumerate(found)}, list(found.values()))
     [need] = of(configs=[config])[0].needs
     assert need.text == f"NodeDeviceConfig c: {words}"
 

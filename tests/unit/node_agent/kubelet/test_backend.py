@@ -20,6 +20,7 @@ from nodedevice_agent.kubelet.proxy_service import ProxyService
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import RegistrationState
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.plugins.settings import GPU_SCOPE
 from nodedevice_api.names import Reason
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -148,7 +149,7 @@ async def test_a_resource_is_served_with_what_the_kubelets_calls_need(node: Node
     assert [device.id for device in service.devices.latest] == ["a"]
     assert service.mirror is node.mirror
     assert service.host is node.host
-    assert service.host_devices is node.backend.host_devices
+    assert isinstance(service.host_devices, HostDeviceStat)
     assert (node.injectable()[:2], node.conditions) == (("True", Reason.KUBELET_REGISTERED), [GPU])
 
 
@@ -171,6 +172,15 @@ async def test_it_is_open_while_the_resource_is_advertised(node: Node) -> None:
     node.backend.resource_changed(GPU)
     await asyncio.sleep(0.1)
     assert (node.open, len(node.sockets), node.injectable()[1]) == ([GPU], 2, Reason.KUBELET_REGISTERED)
+
+
+@virtual_time
+async def test_a_kubelet_that_is_away_counts_after_the_grace_period(node: Node) -> None:
+    node.sockets[0].report(RegistrationState.NO_MANAGER, "there is no kubelet.sock")
+    await asyncio.sleep(0.9)
+    assert node.injectable()[1] == Reason.KUBELET_REGISTERED
+    await asyncio.sleep(0.2)
+    assert node.injectable()[1] == Reason.KUBELET_UNREACHABLE
 
 
 @virtual_time

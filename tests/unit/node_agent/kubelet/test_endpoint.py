@@ -75,11 +75,11 @@ async def test_a_change_while_a_long_list_is_made_is_advertised_afterwards(monke
     async with background(node.endpoint.keep_advertised()):
         node.lists(module._MOST_IN_LOOP + 1)
         await is_made.wait()
-        node.lists(2, healthy=False)
+        node.lists(module._MOST_IN_LOOP, healthy=False)
         assert node.endpoint.devices.latest == ()
         may_go_on.set()
-        assert await node.offered() == (2, False)
-    assert counts == [module._MOST_IN_LOOP + 1, 2]
+        assert await node.offered() == (module._MOST_IN_LOOP, False)
+    assert counts == [module._MOST_IN_LOOP + 1, module._MOST_IN_LOOP]
     assert lengths == [True, False]
 
 

@@ -194,6 +194,20 @@ def test_is_recovered_with_a_lost_checkpoint() -> None:
     assert mirror.cordons == {GPU: SET}
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_cordons_that_may_have_changed_are_waited_for(waits: bool) -> None:
+    scenario = Scenario.with_plugin(2, waits_for_cordons=waits)
+    scenario.cordon(GPU, ["d0"])
+    scenario.manager.cordons_outdated(GPU)
+    scenario.manager.cordons_outdated("example.com/unknown")
+    asked = calls(scenario.see(pod("p", gpu=1)))
+    if waits:
+        assert (asked, scenario.reasons()) == ([], {"p": "CordonsNotSynced"})
+        # the same ones again
+        asked = calls(scenario.cordon(GPU, ["d0"]))
+    assert [call.device_ids for call in asked] == [("d1",)]
+
+
 def test_equal_cordons_of_a_new_object_are_saved_and_change_nothing_else() -> None:
     scenario = cordoned()
     assert scenario.cordon(GPU, ["d0"], "u1") == []

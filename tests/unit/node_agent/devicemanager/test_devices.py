@@ -144,6 +144,8 @@ def test_of_a_plugin_that_is_gone_a_list_of_the_bound_is_kept_and_of_a_longer_on
     monkeypatch.setattr(devices, "MAX_KEPT_OF_GONE", 2)
     plain = accept([Device("a"), Device("b")])
     assert plain.of_gone(()) is plain
+    claimed = accept(map(Device, "abc"))
+    assert claimed.of_gone("abc") is claimed
     rules = PartRules(Placement.SAME_PARENT)
     listed = accept([Device(f"p{n}-0", parent=f"p{n}") for n in range(3)], part_rules=rules)
     assert (listed.of_gone({"p0-0"}).ids, listed.of_gone({"p0-0"}).part_rules) == (("p0-0",), rules)
@@ -186,8 +188,19 @@ def test_sizes() -> None:
     few, many = (accept([Device("d", numa_nodes=tuple(range(count)))]) for count in (1, 9))
     assert few.size.octets < many.size.octets
     assert Size(10, 1000).of(5) == Size(5, 500)
+    assert Size(3, 100).of(2) == Size(2, 66)
+    assert accept(map(Device, "abc")).size.octets == 3 * accept([Device("a")]).size.octets
     assert Size().of(5) == Size()
     refused = no_list(Size(7, 700), "too many")
     unread = devices.unheld(refused)
     assert (unread.size.octets, unread.size.devices > MAX_DEVICES, unread.is_refused) == (700, True, True)
     assert unread.id_error == "too many, and restart it then"
+
+
+def test_a_list_that_is_refused_again_is_refused_for_the_latest_reason() -> None:
+    known = accept([Device("a")])
+    refused = known.refused("too long")
+    assert refused.refused("too long") is refused
+    again = refused.refused("too much text")
+    assert (again.id_error, again.is_refused, again.devices) == ("too much text", True, known.devices)
+    assert (known.id_error, known.is_refused) == ("", False)

@@ -1,15 +1,18 @@
 """Refused lists are read again once there is room: what makes room, who has it, and what is kept of a plugin that is gone."""
 
 from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
 from msgspec import structs
 from nodedevice_agent.devicemanager.effects import Effect, TakeList
 from nodedevice_agent.devicemanager.resources import devices as devices_module
-from nodedevice_agent.devicemanager.resources.devices import Device, Size
+from nodedevice_agent.devicemanager.resources import list_limit
+from nodedevice_agent.devicemanager.resources.devices import Device, Size, accept
 from nodedevice_agent.devicemanager.resources.list_limit import ListLimit
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
+from tests.unit.node_agent.devicemanager.identity_scenario import own
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, device_ids, pod
 from tests.unit.node_agent.devicemanager.small_limit import MOST, is_refused, taken, totals
 from tests.unit.node_agent.devicemanager.small_limit import small_limit as small_limit
@@ -191,3 +194,46 @@ def test_of_domains_that_are_gone_nothing_is_kept() -> None:
         scenario.passes(300)
         assert scenario.manager.forget(name)
     assert ({*limit._sums}, {*limit._sizes}) == before
+
+
+def test_as_many_devices_that_say_less_make_room() -> None:
+    devices = [Device(name, attributes=(("a", "v" * 9000),)) for name in device_ids(20)]
+    most = accept(devices).size.octets + 1000
+    with patch.multiple(list_limit, MAX_OCTETS=most, _SMALL_OCTETS=100):
+        scenario = Scenario.with_plugin(devices)
+        scenario.plugin(20, NIC, 2)
+        assert is_refused(scenario, NIC)
+        assert taken(scenario.lists(20)) == [TakeList(NIC, 2)]
+        # and those that say more again need it
+        scenario.lists(device_ids(20), NIC, 2)
+        scenario.lists(devices)
+        assert (is_refused(scenario, NIC), is_refused(scenario, GPU)) == (False, True)
+
+
+def test_the_end_of_an_older_connection_makes_room_though_nothing_else_changes() -> None:
+    scenario = Scenario.with_plugin(60)
+    scenario.plugin(30, endpoint=2)
+    scenario.plugin(50, NIC, 3)
+    assert is_refused(scenario, NIC)
+    assert scenario.disconnect(endpoint=1) == [TakeList(NIC, 3)]
+
+
+@pytest.mark.parametrize(
+    "forgets",
+    [
+        pytest.param(lambda scenario: scenario.passes(300), id="its grace period ends"),
+        pytest.param(
+            lambda scenario: scenario.happens("configured", lambda name, scope: False), id="it is not configured"
+        ),
+    ],
+)
+def test_claimed_devices_of_a_plugin_that_is_gone_make_room_when_they_are_forgotten(
+    forgets: Callable[[Scenario], list[Effect]],
+) -> None:
+    scenario = Scenario()
+    scenario.plugin(60, options=own("GPUs"))
+    scenario.run(pod("p", gpu=30))
+    scenario.disconnect()
+    scenario.plugin(80, NIC, 2)
+    assert is_refused(scenario, NIC)
+    assert taken(forgets(scenario)) == [TakeList(NIC, 2)]

@@ -248,6 +248,20 @@ def test_an_instance_that_is_destroyed_while_a_pod_holds_it_still_has_its_gpu() 
     assert scenario.snapshot(UNITS).available == 4
 
 
+def test_each_vendors_devices_have_uses_of_their_own() -> None:
+    scenario = Scenario()
+    for number, domain in enumerate(("a.example", "b.example")):
+        scenario.plugin([A], f"{domain}/whole", 10 * number + 1)
+        scenario.plugin([Device("i", parent="a")], f"{domain}/instances", 10 * number + 2)
+    available = {name: snapshot(scenario.manager, name).available for name in scenario.manager.resources}
+    assert available == {
+        "a.example/whole": 1,
+        "a.example/instances": 0,
+        "b.example/whole": 1,
+        "b.example/instances": 0,
+    }
+
+
 def test_of_a_scope_that_is_gone_nothing_is_kept() -> None:
     scenario = whole(A)
     physical = scenario.manager._physical
@@ -293,6 +307,7 @@ class TestTooManyToCompare:
         scenario.lists([Device(f"d{i}", parent=f"d{i}") for i in range(7)])
         scenario.run(pod("q", gpu=1))
         assert (scenario.held(), scenario.reasons()) == ({"p/main": ("d0",)}, {"q": "NotEnoughDevices"})
+        assert availability.allocatable(scenario.manager.resources[GPU]) == ("d0",)
         scenario.answer_all(scenario.lists([Device(f"d{i}", parent=f"d{i}") for i in range(2)]))
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
 
@@ -309,6 +324,15 @@ class TestTooManyToCompare:
         # as many as there may be
         scenario.lists(alone[:2], "x.example/b", 2)
         assert snapshot(scenario.manager, "x.example/b").available == 2
+
+    def test_each_bound_is_that_of_all_devices_that_it_is_about(self) -> None:
+        scenario = Scenario()
+        options = PluginOptions(scope="built-in files")
+        scenario.plugin([Device(f"a{i}", identity=(f"c1:{i}",)) for i in range(4)], "x.example/files", 1, options)
+        scenario.plugin([Device(f"d{i}", parent=f"d{i}") for i in range(7)], "a.example/gpus", 2)
+        scenario.plugin([Device("e", parent="e")], "b.example/gpus", 3)
+        available = {name: snapshot(scenario.manager, name).available for name in scenario.manager.resources}
+        assert available == {"x.example/files": 0, "a.example/gpus": 0, "b.example/gpus": 1}
 
     def test_what_is_given_out_nowhere_keeps_nobody_from_the_same_device(self) -> None:
         scenario = Scenario()

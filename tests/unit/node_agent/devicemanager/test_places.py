@@ -90,6 +90,15 @@ class TestRoom:
         scenario.manager.places.others = lambda: {f"{MANY}/r255": True, f"{MANY}/r254": False}
         assert find(scenario, f"{FEW}/new") == f"{MANY}/r254"
 
+    def test_names_of_others_have_places_as_long_as_there_are_some(self) -> None:
+        scenario = full(MAX_NAMES - 1)
+        placed = scenario.manager.places.placed
+        assert placed([f"{FEW}/a", f"{FEW}/b", f"{MANY}/r0"]) == {f"{FEW}/a", f"{MANY}/r0"}
+        # nobody has got one by that
+        assert placed([f"{FEW}/b"]) == {f"{FEW}/b"}
+        scenario.happens("displaced", [f"{MANY}/r0"], f"{FEW}/a")
+        assert placed([f"{MANY}/r0", f"{MANY}/r1"]) == {f"{MANY}/r1"}
+
 
 class TestExchange:
     def test_the_domain_with_most_loses_its_newest_name(self) -> None:
@@ -111,6 +120,15 @@ class TestExchange:
         assert scenario.disconnect(loser, 256) == []
         assert scenario.lists(2, loser, 256) == []
         assert scenario.manager.forget(loser)
+
+    def test_one_that_registers_all_the_same_is_like_any_other(self) -> None:
+        scenario = full()
+        loser = f"{MANY}/r255"
+        scenario.happens("displaced", [loser], f"{FEW}/new")
+        scenario.plugin(1, loser, endpoint=1000)
+        seen = scenario.snapshot(loser)
+        assert (seen.state, seen.lost_to, seen.is_not_configured) == (EndpointState.RUNNING, None, False)
+        assert seen.available == 1
 
     def test_nor_is_its_plugin_waited_for_where_that_does_not_answer(self) -> None:
         scenario = full()

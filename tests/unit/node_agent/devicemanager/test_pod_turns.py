@@ -3,12 +3,15 @@
 import pytest
 from nodedevice_agent.devicemanager.allocation import allocator, pod_allocation
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocation
+from nodedevice_agent.devicemanager.effects import UnknownResource
+from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 from tests.unit.node_agent.devicemanager.scenario import (
     NIC,
     Scenario,
     calls,
+    container,
     pod,
 )
 
@@ -116,3 +119,13 @@ def test_what_a_list_of_pods_frees_goes_to_who_waits_longest() -> None:
         scenario.run(pod("waits", gpu=1))
         scenario.answer_all(scenario.happens("pods_synced", [*ended, pod("waits", gpu=1), pod("new", gpu=1)]))
         assert [*scenario.held()] == ["waits/main"]
+
+
+def test_only_devices_of_resources_that_a_pod_asks_for_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator, "_MOST_LOOKS", 713)
+    scenario = Scenario.with_plugin(100, nics=[f"n{number}" for number in range(1000)])
+    unknown = Container("other", limits={"example.com/unknown": 1})
+    pods = [pod(f"p{number}", container(gpu=1), unknown) for number in range(5)]
+    effects = scenario.happens("pods_synced", pods)
+    assert len(calls(effects)) == 3
+    assert len([effect for effect in effects if isinstance(effect, UnknownResource)]) == 3

@@ -309,7 +309,8 @@ async def test_a_plugin_that_outlives_a_restart_may_register_again(tmp_path: Pat
         await plugin.wait_for_streams(1)
         assert not plugin.socket_path.exists()
         await plugin.register()
-        await until(lambda: [*manager.host._connections] == [2])
+        await plugin.wait_for_calls("ListAndWatch", 3)
+        await until(lambda: len(manager.host._connections) == 1)
         await manager.until(lambda: manager.available(GOOD) == 1)
     await plugin.stop()
 

@@ -100,8 +100,10 @@ async def test_a_plugin_that_registers_again_is_left_with_its_newest_connection(
     plugin = FakePlugin(GPU, {"d0": FakeDevice()})
     async with hosted(tmp_path) as manager:
         await manager.register(plugin)
+        first = manager.host.newest(GPU, "Sync")
         await plugin.register()
-        await until(lambda: [*manager.host._connections] == [2])
+        await plugin.wait_for_calls("ListAndWatch", 2)
+        await until(lambda: first not in manager.host._connections.values())
         await plugin.wait_for_streams(1)
         assert manager.available(GPU) == 1
     await plugin.stop()

@@ -83,6 +83,12 @@ def spread(*nodes: tuple[int, ...]) -> list[Device]:
             id="an init container where the main one has room",
         ),
         pytest.param(
+            [init("i", 1), container("a", gpu=3)],
+            [1, 1, 1],
+            {"p/i": ("d0",), "p/a": ("d0", "d1", "d2")},
+            id="an init container where the main one needs all",
+        ),
+        pytest.param(
             [sidecar("s", 1), init("i", 1), container("a", gpu=2)],
             [0, 1, 1],
             {"p/s": ("d0",), "p/i": ("d1",), "p/a": ("d1", "d2")},
@@ -134,6 +140,15 @@ def test_what_was_rehearsed_may_be_gone() -> None:
     assert scenario.manager.resources[GPU].reserved == {}
     scenario.answer_all(scenario.lists(list(on(0, 0, 1).values())))
     assert scenario.held() == {"p/a": ("d2",), "p/b": ("d0", "d1")}
+
+
+def test_what_a_later_container_gets_is_decided_when_it_is_its_turn() -> None:
+    """b's device was to be d1, beside a's, and another pod takes that while a's is allocated."""
+    scenario = machine(TopologyPolicy.RESTRICTED, [0, 0, 1])
+    (first,) = calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=1))))
+    scenario.run(pod("q", gpu=1))
+    (second,) = calls(scenario.answer(first))
+    assert (first.device_ids, second.container, second.device_ids) == (("d0",), "b", ("d2",))
 
 
 def test_best_effort_takes_its_first_choice() -> None:

@@ -1,6 +1,7 @@
 """Selected devices for given NUMA nodes, and GetPreferredAllocation's arguments. Rows follow the kubelet's own tables."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -77,6 +78,25 @@ def test_the_pods_own_devices_come_before_near_ones() -> None:
     devices = on(0, 1, 1)
     assert select(devices, 2, ("d0",), ("d1", "d2"), frozenset({1})).completed() == ("d0", "d1")
     assert select(devices, 1, ("d0", "d1"), ("d2",), frozenset({1})).completed() == ("d1",)
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"), [*enumerate([("d0", "d1"), ("d0", "d2"), ("d0", "d4"), ("d2", "d3"), ("d2", "d4")])]
+)
+def test_other_ways_to_take_devices_are_those_of_other_nodes(way: int, expected: tuple[str, ...]) -> None:
+    devices = on(0, 0, 1, 1, 2)
+    offered: list[Sequence[tuple[int, ...]]] = []
+
+    def choose(ways: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        offered.append(ways)
+        return ways[way % len(ways)]
+
+    picked = select(devices, 2, (), sorted(devices), None)
+    assert picked.varied(devices, choose, 64).completed() == expected
+    picked.varied(devices, choose, 3)
+    # how many of each node, at most so many ways
+    ways = ((2, 0, 0), (1, 1, 0), (1, 0, 1), (0, 2, 0), (0, 1, 1))
+    assert offered == [ways, ways[:3]]
 
 
 NEAR = [0] * 8

@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation
 from nodedevice_agent.plugins.discovery.survey import Hardware, hardware, offered
+from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.settings import PluginSettings
 
 from tests.fakes.sysfs import FakeSysfs
@@ -149,3 +151,20 @@ def test_what_has_devices_lacks_none_whatever_else_is_known_of_it(host: FakeSysf
     assert of(host, resource("a.com/one", "/dev/ttyUSB0"))[1] == {}
     _, missing = of(host, resource("a.com/one", "/dev/ttyUSB7"), resource("b.com/two", "/dev/ttyUSB0"))
     assert [*missing] == ["a.com/one"]
+
+
+@pytest.mark.parametrize("failure", [AllocationRefused("a.com/one", "gone"), OSError(errno.ELOOP, "in circles")])
+def test_a_device_that_goes_meanwhile_costs_no_other(
+    host: FakeSysfs, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    for number in range(3):
+        host.node(f"/devices/virtual/misc/x{number}", "misc", f"10:{number}")
+    allocate = GenericSource.allocate
+
+    def failing_once(self: GenericSource, device_ids: list[str], container: None) -> ContainerAllocation:
+        if device_ids == ["x1"]:
+            raise failure
+        return allocate(self, device_ids, container)
+
+    monkeypatch.setattr(GenericSource, "allocate", failing_once)
+    assert of(host, resource("a.com/one", "/dev/x*"))[0] == {"/dev/x0": ("a.com/one",), "/dev/x2": ("a.com/one",)}

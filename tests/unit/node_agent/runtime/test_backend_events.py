@@ -317,3 +317,15 @@ async def test_of_the_last_containers_it_is_known_that_their_edits_were_logged(
         await node.create(uid)
     found = logged(caplog, "pod settings replace edits of a device plugin")
     assert [record["pod"] for record in found] == ["default/p", "default/q", "default/r", "default/p"]
+
+
+async def test_a_container_that_is_created_again_has_ended_though_the_runtime_did_not_list_it(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.scenario.run(pod("p", gpu=1))
+    await node.create("p")
+    node.backend.container_started(sandbox("p"), container("p"))
+    node.backend.synchronized([], [])
+    assert [each.id for each in node.scenario.manager.containers.doubtful.values()] == ["p-main-1"]
+    await node.backend.create_container(sandbox("p", held=True), container("p", number=2))
+    assert node.scenario.manager.containers.find("p", "p-main-1") is None
+    assert node.scenario.manager.containers.find("p", "p-main-2") is not None

@@ -1,12 +1,11 @@
 """`why device`: what keeps one device from being given out. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from kubectl_nodedevice.cluster import Meta, Node, NodeDevice
 from kubectl_nodedevice.devices import holders_of
 from kubectl_nodedevice.text import age, some
-from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
+from kubectl_nodedevice.why.explanation import Explanation, findings_of
 from kubectl_nodedevice.why.facts import Facts
 from kubectl_nodedevice.why.links import devices, supply
 from kubectl_nodedevice.why.links.devices import Unit, Wanted
@@ -28,7 +27,7 @@ def explain(facts: Facts, found: NodeDevice, device: str) -> Explanation:
     own = devices.obstacles(found.node, wanted, units, supply.as_of(facts, found)) if units else ()
     # of the resource all that is not about devices: one that is free may not be given out all the same
     of_resource = [each for each in supply.obstacles(facts, node, wanted) if each.code not in _OF_DEVICES]
-    findings = findings_of([*of_resource, *(_of_this(each, units[0]) for each in own)], 1)
+    findings = findings_of([*of_resource, *own], 1)
     return Explanation(
         f"device {device} of {found.resource} on node {found.node}",
         _state(found, units, device),
@@ -41,11 +40,6 @@ def explain(facts: Facts, found: NodeDevice, device: str) -> Explanation:
 
 
 _OF_DEVICES = frozenset({*devices.TAKERS, "TooFewTogether", "TooFewOnOneDevice", "NodeShowsFewer"})
-
-
-def _of_this(obstacle: Obstacle, unit: Unit) -> Obstacle:
-    detail = f"{unit.id} {unit.why.get(obstacle.code, '')}".strip()
-    return replace(obstacle, detail=detail)
 
 
 def _state(found: NodeDevice, units: list[Unit], device: str) -> str:

@@ -21,7 +21,7 @@ from tests.fakes.log_lines import log_lines
 from tests.fakes.nri_runtime import FakeRuntime
 from tests.fakes.polling import until
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
-from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, pod, published
 
 LEFT = "the kubelet has allocated what a pod waits for; leaving it to the kubelet"
 
@@ -89,8 +89,10 @@ async def test_a_container_that_waits_for_a_plugin_may_have_its_devices_of_the_k
 ) -> None:
     caplog.set_level(logging.INFO)
     node.kubelet_has("p")
+    before = len(node.scenario.effects)
     assert await node.create("p") is None
     assert (node.scenario.reasons(), node.reads) == ({}, 1)
+    assert published(node.scenario.effects[before:]) == {GPU}
     assert log_lines(caplog.records) == [("INFO", LEFT, {"pod_uid": "p", "resource_name": GPU})]
 
 

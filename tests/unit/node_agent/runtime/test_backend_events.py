@@ -21,7 +21,7 @@ from tests.fakes.background import background
 from tests.fakes.kubelet_reader import reader_of
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
-from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, pod, published
 
 GRACE_SECONDS = 10.0
 
@@ -326,6 +326,8 @@ async def test_a_container_that_is_created_again_has_ended_though_the_runtime_di
     node.backend.container_started(sandbox("p"), container("p"))
     node.backend.synchronized([], [])
     assert [each.id for each in node.scenario.manager.containers.doubtful.values()] == ["p-main-1"]
+    before = len(node.scenario.effects)
     await node.backend.create_container(sandbox("p", held=True), container("p", number=2))
+    assert published(node.scenario.effects[before:]) == {GPU}
     assert node.scenario.manager.containers.find("p", "p-main-1") is None
     assert node.scenario.manager.containers.find("p", "p-main-2") is not None

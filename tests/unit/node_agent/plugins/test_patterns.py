@@ -67,6 +67,8 @@ def test_the_most_wildcards_against_the_longest_name_try_nothing_twice(
         ("*?*", "x", ("", "x", "")),
         ("a", "ab", None),
         ("*a", "ab", None),
+        ("[ab]", "X", None),
+        ("[!ab]", "X", ("X",)),
         # a name may have a line in it
         ("a?*", "a\nb", ("\n", "b")),
         ("*?", "\n", ("", "\n")),

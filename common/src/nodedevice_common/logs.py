@@ -43,9 +43,7 @@ class _Handler(logging.StreamHandler[TextIO]):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._failed = 0
-        # why the last of them could not be written
-        self._error: str
+        self._failed, self._error = 0, ""
 
     def emit(self, record: logging.LogRecord) -> None:
         failed = self._failed

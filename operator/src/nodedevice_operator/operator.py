@@ -139,7 +139,7 @@ class Operator:
         self._kopf: asyncio.Task[None] | None = None
         self._is_cleaned_up = False
         # by a signal or a failed task, when the clean-up began; kopf cleans up after a failure of its own, too
-        self._is_to_stop: bool
+        self._is_to_stop = False
 
     def _remediation(self, client: Client) -> tuple[EvictionController, NodeLabelController, GoneNodeDevices]:
         settings, cache, fence = self._settings, self._cache, self._fence

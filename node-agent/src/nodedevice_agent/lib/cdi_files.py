@@ -140,19 +140,24 @@ def _read(path: Path, known: CdiFile | None, most: int) -> CdiFile:
             return known
         if not stat.S_ISREG(status.st_mode):
             return CdiFile(identity, problem="not a regular file")
+        if status.st_size > most:
+            return CdiFile(identity, problem=_too_big(most))
         with open(descriptor, "rb", closefd=False) as file:
-            octets = file.read(most + 1) if status.st_size <= most else b""
+            octets = file.read(most + 1)
     finally:
         os.close(descriptor)
-    if max(len(octets), status.st_size) > most:
-        is_too_big = most == MAX_BYTES
-        limit = f"bigger than {MAX_BYTES} bytes" if is_too_big else f"all files have more than {MAX_BYTES_OF_ALL} bytes"
-        return CdiFile(identity, problem=limit)
+    if len(octets) > most:
+        # it has grown meanwhile
+        return CdiFile(identity, problem=_too_big(most))
     try:
         found = _decoded(octets, is_yaml=path.name.endswith(".yaml"))
     except Undecodable as error:
         return CdiFile(identity, len(octets), problem=str(error))
     return CdiFile(identity, len(octets), found.kind, found.devices[:_MAX_DEVICES], found.container_edits)
+
+
+def _too_big(most: int) -> str:
+    return f"bigger than {most} bytes" if most == MAX_BYTES else f"all files have more than {MAX_BYTES_OF_ALL} bytes"
 
 
 def _decoded(octets: bytes, *, is_yaml: bool) -> _Specification:

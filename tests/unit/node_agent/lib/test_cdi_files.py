@@ -72,6 +72,10 @@ def test_a_file_is_read_again_only_when_it_changes(tmp_path: Path) -> None:
     after = read(tmp_path, before)
     assert after[other] is before[other]
     assert files_of(after)["one"] == ["/dev/changed"]
+    # of the same time, but not of the same size
+    write(tmp_path, "a.json", ("one", "/dev/one-more-time"))
+    os.utime(path, ns=(1, 1))
+    assert files_of(read(tmp_path, after))["one"] == ["/dev/one-more-time"]
 
 
 @pytest.mark.parametrize(
@@ -134,6 +138,17 @@ def test_all_files_together_have_a_bound(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "var/run/cdi/b.json").unlink()
     assert len(files_of(read(tmp_path, found))) == 1
     assert not read_files(directories_at(str(tmp_path)), found)[1]
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_up_to_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of the kernel do, whose size is zero."""
+    (tmp_path / "a.json").symlink_to("/proc/version")
+    monkeypatch.setattr(cdi_files, "MAX_BYTES", 8)
+    found, problems = read_files([tmp_path], {})
+    assert [file.problem for file in found.values()] == ["bigger than 8 bytes"]
+    assert problems == {f"{tmp_path}/a.json: bigger than 8 bytes"}
 
 
 def test_the_directories_are_those_of_the_host() -> None:
@@ -222,13 +237,24 @@ def test_a_file_is_opened_so_that_nothing_waits_and_no_child_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[tuple[object, int]] = []
+    descriptors: list[int] = []
 
     def noted(path: Path, flags: int) -> int:
         opened.append((path, flags))
-        return real(path, flags)
+        descriptors.append(real(path, flags))
+        return descriptors[-1]
 
     real = os.open
     path = write(tmp_path, "a.json")
     monkeypatch.setattr(os, "open", noted)
-    read(tmp_path)
+    known = read(tmp_path)
     assert opened == [(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)]
+    # and it is closed, whatever it is
+    os.mkfifo(path.with_name("b.json"))
+    os.mknod(path.with_name("c.json"))
+    os.truncate(path.with_name("c.json"), cdi_files.MAX_BYTES + 1)
+    read(tmp_path, known)
+    assert len(descriptors) == 4
+    for descriptor in descriptors:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)

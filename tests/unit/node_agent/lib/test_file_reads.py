@@ -18,6 +18,7 @@ async def test_reads_are_made_in_turn_in_threads_that_belong_to_nobody_else() ->
         most.append(len(under_way))
         assert threading.current_thread() is not threading.main_thread()
         assert threading.current_thread().daemon
+        assert threading.current_thread().name == "files"
         under_way.remove(number)
         return number
 
@@ -59,6 +60,13 @@ async def test_what_it_raises_is_raised_and_the_next_has_its_turn(monkeypatch: p
 
 
 async def test_nobody_waits_for_one_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, start = list[threading.Thread](), threads.start
+
+    def noted(run: Callable[[], object], name: str) -> threading.Thread:
+        started.append(start(run, name))
+        return started[-1]
+
+    monkeypatch.setattr(threads, "start", noted)
     reads, ends = FileReads(), threading.Event()
     hanging = asyncio.create_task(reads.run(ends.wait))
     await asyncio.sleep(0)
@@ -67,3 +75,6 @@ async def test_nobody_waits_for_one_that_was_given_up(monkeypatch: pytest.Monkey
         await hanging
     assert await reads.run(lambda: 1) == 1
     ends.set()
+    for thread in started:
+        # it ends without a failure: what is raised in a thread fails the test
+        thread.join()

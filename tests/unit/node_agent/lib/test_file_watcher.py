@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from inotify_simple import Event
+from inotify_simple import Event, flags
 from nodedevice_agent.lib import file_watcher
 from nodedevice_agent.lib.file_watcher import FileWatcher
 
@@ -35,6 +35,9 @@ async def test_writes_are_reported_only_with_contents(watcher: FileWatcher, tmp_
     contents.follow([tmp_path], contents=True)
     (tmp_path / "a").write_text("y")
     assert await contents.wait(LONG_SECONDS) == {tmp_path / "a"}
+    # a read changes nothing
+    assert (tmp_path / "a").read_text() == "y"
+    assert contents.drain() == frozenset()
 
 
 async def test_a_directory_that_does_not_exist_yet(watcher: FileWatcher, tmp_path: Path) -> None:
@@ -92,6 +95,23 @@ async def test_an_overflow_is_reported_as_an_event_of_every_directory(tmp_path: 
     assert await subscription.wait(LONG_SECONDS) == {tmp_path}
 
 
+async def test_events_after_an_overflow_or_of_what_nobody_watches_are_reported_all_the_same(
+    tmp_path: Path, watcher: FileWatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscription = watcher.subscribe()
+    subscription.follow([tmp_path])
+    assert watcher._inotify is not None
+    (own,) = watcher._watches
+    reported = [
+        Event(own + 1, flags.CREATE, 0, "of another"),
+        Event(own, flags.CREATE, 0, "a"),
+        Event(-1, flags.Q_OVERFLOW, 0, ""),
+        Event(own, flags.CREATE, 0, "b"),
+    ]
+    monkeypatch.setattr(watcher._inotify, "read", lambda *, timeout: reported)
+    assert subscription.drain() == {tmp_path, tmp_path / "a", tmp_path / "b"}
+
+
 async def test_without_inotify_polling_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,6 +149,7 @@ async def test_events_that_cannot_be_read_come_later_and_it_is_logged_once(
     read = watcher._inotify.read
 
     def reading(*, timeout: int) -> list[Event]:
+        assert timeout == 0
         if failures:
             raise failures.pop()
         found: list[Event] = read(timeout=timeout)

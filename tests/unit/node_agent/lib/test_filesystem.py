@@ -68,10 +68,13 @@ def test_so_many_unanswered_questions_are_kept() -> None:
     [
         ("stat", filesystem.is_socket),
         ("stat", filesystem.is_directory),
+        ("stat", filesystem.file_identity),
         ("listdir", lambda path: filesystem.names_in(str(path))),
+        ("readlink", lambda path: filesystem.link_target(str(path))),
+        ("lstat", lambda path: filesystem.is_there(str(path))),
         ("scandir", lambda path: cdi_files.read_files([path], {})),
     ],
-    ids=["socket", "directory", "names", "CDI"],
+    ids=["socket", "directory", "identity", "names", "link", "anything", "CDI"],
 )
 def test_a_question_that_has_no_answer_is_kept_with_its_path(
     function: str, ask: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -83,6 +86,46 @@ def test_a_question_that_has_no_answer_is_kept_with_its_path(
     with filesystem.unanswered() as found:
         ask(tmp_path)
     assert found == {str(tmp_path): "Input/output error"}
+    found.clear()
+    # nobody asks any more
+    ask(tmp_path)
+    assert not found
+
+
+def test_a_failure_without_words_of_the_system_is_kept_with_its_own() -> None:
+    with filesystem.unanswered() as found:
+        filesystem.note_unanswered("/dev/x", OSError("it hangs"))
+    assert found == {"/dev/x": "it hangs"}
+
+
+def test_what_is_inside_another_question_is_kept_there() -> None:
+    failure = OSError(errno.EIO, "Input/output error")
+    with filesystem.unanswered() as outer:
+        with filesystem.unanswered() as inner:
+            filesystem.note_unanswered("/inner", failure)
+        filesystem.note_unanswered("/outer", failure)
+    assert ({*inner}, {*outer}) == ({"/inner"}, {"/outer"})
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "is_there"),
+    [
+        ("file", "", True),
+        ("link", "nothing", True),
+        ("none", "", False),
+        ("file/below", "", False),
+        ("nul\0", None, False),
+    ],
+)
+def test_what_is_there_and_where_a_link_leads(tmp_path: Path, name: str, target: str | None, is_there: bool) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nothing")
+    path = f"{tmp_path}/{name}"
+    with filesystem.unanswered() as found:
+        assert filesystem.is_there(path) is is_there
+        if target is not None:
+            assert filesystem.link_target(path) == target
+    assert not found
 
 
 def test_names_that_are_no_utf8_are_not_listed(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ What the agent never needs is not loaded: docstrings. Code that its start alone 
 import asyncio
 import compileall
 import ctypes
+import mmap
 import os
 import subprocess
 import sys
@@ -145,6 +146,33 @@ def test_a_program_goes_on_with_less_of_its_code_mapped() -> None:
     before, after, name = done.stdout.split()
     assert name == "OK"
     assert 0 < int(after) < int(before) / 2
+
+
+class Madvise:
+    """The C library's function. given: what it was called with."""
+
+    argtypes: tuple[object, ...] = ()
+
+    def __init__(self) -> None:
+        self.given: list[tuple[int, ...]] = []
+
+    def __call__(self, *given: int) -> int:
+        self.given.append(given)
+        return -1
+
+
+def test_each_mapping_is_given_back_whatever_its_name_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    madvise = Madvise()
+    other = _LIBRARY.replace("7f37356", "7f47356").format(own=0, swapped=0)
+    (tmp_path / "smaps").write_bytes(
+        _LIBRARY.format(own=0, swapped=0).encode().replace(b"a library", b"\xff") + other.encode()
+    )
+    monkeypatch.setattr(memory, "_MAPPINGS", tmp_path / "smaps")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(madvise=madvise))
+    memory.unmap_code()
+    assert madvise.given == [(address, 0x67000, mmap.MADV_DONTNEED) for address in (0x7F3735600000, 0x7F4735600000)]
+    # an address has more bits than an int of the C library
+    assert madvise.argtypes == (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def test_without_proc_nothing_is_unmapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

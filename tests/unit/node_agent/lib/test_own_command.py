@@ -50,6 +50,14 @@ def test_elsewhere_it_is_the_programs_name(trouble: Trouble, monkeypatch: pytest
     assert message.endswith(f": nodedevice-agent gpu clear {UUID}")
 
 
+def test_where_the_pod_has_no_host_name_it_is_the_programs_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    in_pod(monkeypatch, tmp_path)
+    monkeypatch.delenv("HOSTNAME")
+    assert own_command.typed() == "nodedevice-agent"
+
+
 @pytest.mark.parametrize("namespace", [b"", b"\xff\xfe"])
 def test_a_namespace_that_cannot_be_read_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, namespace: bytes

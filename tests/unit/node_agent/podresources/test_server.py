@@ -37,9 +37,12 @@ class Clock:
 
 
 class Monitor:
-    """A client of both versions, and what the server depends on."""
+    """A client of both versions, the server, and what that depends on."""
 
-    def __init__(self, channel: grpc.aio.Channel, clock: Clock, are_pods_known: asyncio.Event) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, served: PodResourcesServer, clock: Clock, are_pods_known: asyncio.Event
+    ) -> None:
+        self.served = served
         self.clock = clock
         self.are_pods_known = are_pods_known
         self._v1: Any = api_pb2_grpc.PodResourcesListerStub(channel)
@@ -83,7 +86,7 @@ async def monitored(scenario: Scenario, path: Path) -> AsyncIterator[Monitor]:
     async with grpc.aio.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as channel:
         await served.start()
         try:
-            yield Monitor(channel, clock, known)
+            yield Monitor(channel, served, clock, known)
         finally:
             await served.stop()
 
@@ -139,6 +142,28 @@ async def test_a_long_answer_is_made_in_a_thread(
     for ask in (monitor.pods, monitor.alpha_pods, monitor.allocatable, lambda: monitor.pod("two")):
         await ask()
     assert asked == [most < 3] * 3 + [False]
+
+
+async def test_a_call_that_is_under_way_at_the_end_is_answered(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def made(is_long: bool, make: Callable[[], Any]) -> Any:
+        is_asked.set()
+        await may_answer.wait()
+        return make()
+
+    monkeypatch.setattr(server, "in_thread_if", made)
+    async with monitored(scenario, tmp_path / "kubelet.sock") as monitor:
+        asked = asyncio.create_task(monitor.allocatable_at_once())
+        await is_asked.wait()
+        ending = asyncio.create_task(monitor.served.stop())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        may_answer.set()
+        assert len((await asked).devices) == 3
+        await ending
 
 
 @pytest.mark.kubelet("scenario 72")

@@ -308,14 +308,18 @@ async def test_metrics_are_protected_as_the_settings_have_it(
 
 @virtual_time
 async def test_a_beat_shows_whether_watches_deliver(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    beats, problems = [], iter(["the watch of pods is silent", "", ""])
+    beats: list[str] = []
+    parked: list[int] = []
+    problems = iter(["the watch of pods is silent", "", ""])
     with node.agent(runtime="none") as agent:
         monkeypatch.setattr(agent._publisher, "poll_watches", lambda: next(problems))
+        monkeypatch.setattr(agent._publisher, "park", lambda: parked.append(len(beats)))
         monkeypatch.setattr(node.health, "beat", lambda: beats.append(node.health.ready()[1]))
         beating = asyncio.create_task(agent._beat())
         for number in (1, 2, 3):
             await asyncio.sleep(0 if number == 1 else 5)
             assert len(beats) == number
+            assert parked == [*range(1, number + 1)]
             assert ("watches: the watch of pods is silent" in node.health.ready()[1]) is (number == 1)
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)

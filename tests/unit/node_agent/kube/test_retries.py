@@ -14,7 +14,7 @@ class Attempts:
     """Each attempt takes some seconds and ends so; `pauses`: the number of failures before each pause."""
 
     def __init__(self, *attempts: tuple[float, Exception | None]) -> None:
-        self.now = 0.0
+        self.now = 1000.0
         self.pauses: list[int] = []
         self._attempts = iter(attempts)
 
@@ -36,10 +36,14 @@ def attempts(monkeypatch: pytest.MonkeyPatch, *each: tuple[float, Exception | No
     return made
 
 
-async def test_pauses_grow_and_begin_again_after_what_worked_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pauses_grow_and_begin_again_after_what_worked_for_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     made = attempts(monkeypatch, (0, LOST), (LONGEST_PAUSE_SECONDS, LOST), (LONGEST_PAUSE_SECONDS + 1, LOST), (0, None))
     await until_done(made.once)
     assert made.pauses == [1, 2, 1]
+    # that is a failure of its own
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
 
 
 async def test_an_error_that_the_caller_handles_is_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
@@ -146,6 +147,17 @@ class TestConditions:
         for event, argument, expected in steps:
             event(argument)
             assert condition(status(scenario), "Registered")[:2] == expected
+
+    @pytest.mark.parametrize(("count", "named"), [(2, "/0, /1"), (4, "/0, /1, /2, /3"), (5, "/1, /2, /3, /4")])
+    def test_plugins_of_one_resource_are_counted_and_the_newest_few_are_named(self, count: int, named: str) -> None:
+        one, several = (
+            structs.replace(Scenario.with_plugin(1).snapshot(), sockets=tuple(f"/{n}" for n in range(number)))
+            for number in (1, count)
+        )
+        assert condition(status_of(one, {}, MONDAY), "Registered")[1] == "EndpointRunning"
+        _, reason, message = condition(status_of(several, {}, MONDAY), "Registered")
+        assert (reason, message.partition(" ")[0]) == ("SeveralPlugins", str(count))
+        assert message.endswith(f": {named}")
 
     def test_injectable_is_false_without_a_runtime(self) -> None:
         scenario = Scenario.with_plugin(["d0"])

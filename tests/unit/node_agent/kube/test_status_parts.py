@@ -84,6 +84,14 @@ def test_a_parent_without_a_healthy_part_has_its_own_reason() -> None:
     assert healthy["message"] == "2 of 4 parts are unhealthy: a (GpuLost)"
 
 
+@pytest.mark.parametrize(("count", "end"), [(3, ""), (4, ", …")])
+def test_there_are_more_than_those_that_are_named(count: int, end: str) -> None:
+    shown = status(node(*(part for n in range(count) for part in parts(f"g{n}", 4, healthy=2))))
+    (healthy,) = (c for c in shown["conditions"] if c["type"] == "Healthy")
+    named = ", ".join(f"g{n} (ReportedUnhealthy)" for n in range(3))
+    assert healthy["message"] == f"{2 * count} of {4 * count} parts are unhealthy: {named}{end}"
+
+
 def test_a_device_that_was_held_whole_is_one_more_of_its_parts() -> None:
     scenario = Scenario.with_plugin(["a"])
     scenario.run(pod("p", gpu=1))

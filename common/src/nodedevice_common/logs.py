@@ -39,10 +39,12 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """A line that cannot be written, as on a full disk, is said when lines can be written again; logging would print tracebacks."""
+    """On standard error. A line that cannot be written, as on a full disk, is said when lines can be written again; logging would
+    print tracebacks.
+    """
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
+    def __init__(self) -> None:
+        super().__init__()
         self._failed, self._error = 0, ""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -63,7 +65,7 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 def set_up_logs(level: LogLevel, log_format: LogFormat, libraries: Mapping[str, int]) -> None:
     """Send every log line of the process to stderr. libraries: the lowest level that is logged, by logger of a library."""
-    handler = _Handler(sys.stderr)
+    handler = _Handler()
     handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name, lowest in libraries.items():

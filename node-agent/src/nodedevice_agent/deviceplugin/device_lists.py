@@ -83,7 +83,8 @@ class DeviceLists:
 
     async def take(self, effect: TakeList) -> None:
         """The list that was refused for lack of room, if it is still the latest one."""
-        endpoint, extra = effect.endpoint, {"resource_name": effect.resource_name}
+        endpoint = effect.endpoint
+        extra = {"resource_name": effect.resource_name}
         connection, held = self._connections.get(endpoint), self._held.find(endpoint)
         if connection is None or held is None:
             return

@@ -2,9 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, NO_DEVICES, Device, ListedDevices
@@ -19,6 +20,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.threads import in_thread
 
 from tests.fakes.plugin import FakeDevice, FakePlugin, StreamEnd
+from tests.fakes.polling import PATIENCE_SECONDS
 from tests.fakes.virtual_time import later, virtual_time
 from tests.robustness.fuzz.raw_plugin import RawPlugin
 from tests.unit.node_agent.deviceplugin.one_plugin import FAILURE, RESOURCE, device_lists, first_list
@@ -60,6 +62,21 @@ async def test_long_lists_leave_the_loop_half_of_the_time(monkeypatch: pytest.Mo
     began = loop.time()
     await asyncio.gather(*(list_decoding.decoded_list(octets, NO_DEVICES, turn, is_built_in=False) for _ in range(3)))
     assert loop.time() - began == pytest.approx(3 * (0.3 + 0.3))
+
+
+class Garbled(RawPlugin):
+    """Its first list is no message, and it sends no other one. has_ended: nobody listens any more."""
+
+    def __init__(self, socket: Path) -> None:
+        super().__init__(socket)
+        self.has_ended = asyncio.Event()
+
+    async def _all(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        try:
+            yield b"\xff"
+            await asyncio.Event().wait()
+        finally:
+            self.has_ended.set()
 
 
 class TestDeviceLists:
@@ -174,14 +191,17 @@ class TestDeviceLists:
         (line,) = (vars(record) for record in caplog.records if "too many device lists" in record.message)
         assert (line["levelname"], line["resource_name"]) == ("WARNING", RESOURCE)
 
-    async def test_an_invalid_message_fails_that_plugin(self, tmp_path: Path) -> None:
-        plugin = RawPlugin(tmp_path / "raw.sock")
-        plugin.answers["ListAndWatch"] = [b"\xff"]
+    async def test_an_invalid_message_fails_that_plugin_which_is_read_no_more(self, tmp_path: Path) -> None:
+        plugin = Garbled(tmp_path / "raw.sock")
         await plugin.start()
         async with aclosing(await Connection.open(RESOURCE, plugin.socket)) as connection:
             failed = rf"^ListAndWatch of .*{RESOURCE} failed: the response is not a message of the device plugin API"
-            with pytest.raises(PluginFailed, match=failed):
+            with pytest.raises(PluginFailed, match=failed) as error:
                 await first_list(connection)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await plugin.has_ended.wait()
+            # whoever has the error has not what was read
+            assert error.value.call == "ListAndWatch"
         await plugin.stop()
 
     async def test_their_bytes_are_not_kept(self, plugin: FakePlugin, connection: Connection) -> None:

@@ -348,3 +348,12 @@ def test_what_has_the_longest_list_is_not_copied() -> None:
     everything = offer(Source.KUBELET, [Raw(_uuid(n)) for n in range(1, 1001)])
     one = offer(Source.DRA, [Raw("g", {"x/uuid": _uuid(7)})])
     assert sum(1 for _ in find([everything, one], Kept())) <= 2 * 1000 + 10
+
+
+def test_what_one_source_alone_has_is_not_kept() -> None:
+    kept = Kept()
+    several = offer(Source.KUBELET, [Raw(_uuid(n)) for n in (1, 2, 3)])
+    assert findings(
+        several, offer(Source.DRA, [Raw("g", {"x/uuid": _uuid(3)}), Raw("h", {"x/uuid": _uuid(4)})]), kept=kept
+    )
+    assert len(kept.common) == 1

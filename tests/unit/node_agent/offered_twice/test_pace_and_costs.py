@@ -134,7 +134,7 @@ async def test_the_beginning_and_the_end_are_logged_once(node: Node, caplog: pyt
     caplog.set_level("INFO")
     async with background(node.twice.run()):
         node.kubelets(UUID)
-        for uuid in (UUID, UUID, OTHER, OTHER):
+        for uuid in (UUID, UUID, UUID, OTHER, OTHER):
             node.drivers({"gpu-0": {"uuid": uuid}})
             await asyncio.sleep(2.0)
     logged = [(each.levelname, each.message, vars(each)["resource_name"]) for each in caplog.records]

@@ -129,7 +129,30 @@ def shown(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
 def test_who_waits_sees_how_many_were_read(reader: Reader, server: FakeApiServer, shown: Callable[[], str]) -> None:
     server.objects[_NODE_DEVICES] = [node_device(f"n{number}") for number in range(201)]
     reader.node_devices()
-    assert shown() == f"{CLEAR}reading nodedevices: 100{CLEAR}reading nodedevices: 200{CLEAR}"
+    of_node_devices = f"{CLEAR}reading nodedevices: 100{CLEAR}reading nodedevices: 200{CLEAR}"
+    assert shown() == of_node_devices
+    server.objects[PODS] = [pod(f"p{number}", phase="Pending") for number in range(101)]
+    reader.pending_pods()
+    assert shown() == f"{of_node_devices}{CLEAR}reading pods: 100{CLEAR}"
+
+
+@pytest.mark.parametrize(
+    ("read", "what"),
+    [
+        (lambda reader: reader.node_devices(), "nodedevices"),
+        (lambda reader: reader.node_device("n"), "nodedevices n"),
+        (lambda reader: reader.pod_devices("a"), "poddevices"),
+        (lambda reader: reader.pending_pods(), "pods"),
+        (lambda reader: reader.configs(), "nodedeviceconfigs"),
+        (lambda reader: reader.lease("a", "l"), "leases a/l"),
+    ],
+)
+def test_what_is_refused_has_a_name(
+    reader: Reader, server: FakeApiServer, read: Callable[[Reader], object], what: str
+) -> None:
+    server.fault = lambda _: status(403, "no")
+    with pytest.raises(Forbidden, match=f"^{what} was refused: no$"):
+        read(reader)
 
 
 def test_of_a_list_that_ends_early_nothing_stays_on_the_screen(

@@ -184,6 +184,7 @@ async def test_after_a_failure_of_ours_pods_are_asked_for_again(node: Node, monk
 
 
 async def test_a_kubelet_that_went_away_is_noticed_though_no_pod_has_changed(node: Node) -> None:
+    node.pods["one"] = pod("one", gpu=1)
     await node.reader.read()
     is_away(node)
     node.recorded.is_outdated = True

@@ -52,7 +52,8 @@ class KubeletReader:
         self._rows = PodRows(directory.pod_resources, self._files)
         self._one_at_a_time = asyncio.Lock()
         self._identity: FileIdentity | None = None
-        self._checkpoint: CheckpointReading | None = None
+        # of nothing yet
+        self._checkpoint = CheckpointReading(None)
         # False also where a subscriber has failed over it
         self._is_given = False
         self._pauses = Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
@@ -118,7 +119,7 @@ class KubeletReader:
     async def _happens(self, changes: Subscription) -> bool:
         """False where nothing happens before the next reading is due."""
         now = self._now()
-        if self._is_unanswered or not self._is_given or self._problem():
+        if self._is_unanswered or not self._is_given or self._checkpoint.problem:
             due = now + self._pauses.next()
         else:
             self._pauses.reset()
@@ -132,12 +133,9 @@ class KubeletReader:
                 return True
         return False
 
-    def _problem(self) -> str:
-        return self._checkpoint.problem if self._checkpoint is not None else ""
-
     async def _new_checkpoint(self) -> CheckpointReading | None:
         """None where the file is still the one that all have."""
-        known = self._identity if self._is_given and not self._problem() else None
+        known = self._identity if self._is_given and not self._checkpoint.problem else None
         try:
             identity, is_known, octets = await self._files.run(partial(_octets, self.directory.checkpoint, known))
             if is_known:
@@ -178,14 +176,14 @@ class KubeletReader:
             self._rows.forget()
             problem = str(exc)
         # the newest one, which may have been read meanwhile
-        checkpoint = self._checkpoint.checkpoint if self._checkpoint is not None else None
+        checkpoint = self._checkpoint.checkpoint
         if problem:
             return PodReading(checkpoint, None, problem)
         rows, is_listed = self._rows, self._rows.listed_at == now
         return PodReading(checkpoint, rows.rows, "", is_listed, devices, devices_problem, rows.claim_rows)
 
     async def _read_rows(self, kubelet: PodResources, now: float) -> None:
-        known = self._checkpoint.checkpoint if self._checkpoint is not None else None
+        known = self._checkpoint.checkpoint
         if now >= self._list_due():
             self._rows.forget()
         await self._rows.read(kubelet, known.allocations if known is not None else None, self._pods, now)

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint import writer as checkpoint_writer
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
 from nodedevice_agent.devicemanager.allocation import pod_allocation
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
@@ -344,3 +345,21 @@ async def test_what_is_due_before_the_next_deadline_is_done_before(
     await until(lambda: len(good.calls_of("Allocate")) > 1)
     good.knobs.allocate_error = None
     await until(lambda: bool(manager.manager.book.by_pod))
+
+
+async def test_a_second_socket_of_a_known_resource_is_remembered_at_once(
+    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else is written, and when: a kill may come before."""
+    monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 3600.0)
+    one, other = await start(GOOD), await start(ODD)
+
+    def remembered() -> set[str]:
+        checkpoint = checkpoint_file.read(manager.folder)
+        return set() if checkpoint is None else {socket.name for socket in checkpoint.sockets}
+
+    await one.register()
+    await manager.until(lambda: manager.available(GOOD) == 1)
+    await until(lambda: remembered() == {one.socket_name})
+    await other.register(resource_name=GOOD)
+    await until(lambda: remembered() == {one.socket_name, other.socket_name})

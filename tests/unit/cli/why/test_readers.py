@@ -46,6 +46,8 @@ def test_a_pod_that_one_node_could_take_waits_for_what_is_not_known(run: Run) ->
     assert codes(found) == []
     assert found["isStopped"]
     assert found["notes"] == ["Of what is known here, node-b could take it."]
+    # whatever it waits for, it needs somebody
+    assert run("why", "pod", "late").status == 1
 
 
 def test_a_cause_that_is_on_each_node(run: Run, server: FakeApiServer) -> None:

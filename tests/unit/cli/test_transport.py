@@ -4,6 +4,7 @@ import base64
 import gzip
 import io
 import ssl
+import tracemalloc
 import zlib
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -113,6 +114,7 @@ def test_a_proxy_that_is_not_possible(proxy: str) -> None:
         ({"HTTPS_PROXY": "http://big", "no_proxy": "api"}, ""),
         ({"HTTPS_PROXY": "http://big", "NO_PROXY": "x", "no_proxy": "api"}, "http://big"),
         ({"HTTPS_PROXY": "http://big", "NO_PROXY": " , API ,"}, ""),
+        ({"HTTPS_PROXY": "http://big", "NO_PROXY": "x,api"}, ""),
         ({"HTTPS_PROXY": "http://big", "NO_PROXY": "api/8"}, "http://big"),
     ],
 )
@@ -222,6 +224,19 @@ def test_a_body_has_a_bound(encoding: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(content(of(1 << 20), encoding)) == 1 << 20
     with pytest.raises(TooBig, match="an answer of more than 1 MiB"):
         content(of((1 << 20) + (1 << 18)), encoding)
+
+
+def test_what_is_packed_ever_so_small_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MOST_BYTES", 1 << 20)
+    packed = gzip.compress(bytes(16 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooBig):
+            content(packed, "gzip")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 8 << 20
 
 
 def test_a_body_that_comes_ever_so_slowly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,7 @@ def test_what_the_kubelet_serves_is_shown_as_its_own_whatever_the_agents_runtime
     found = served.status(GPU, before, TUESDAY, 5.0, is_watch_stale=False)
     assert found.agent == AgentStatus(version=__version__, runtime="kubelet", served_by="kubelet")
     assert (found.total, kubelet.remembered) == (3, [(GPU, ["old"], 5.0)])
+    assert served.resources is kubelet.resources
     assert {each.type: (each.status, each.reason) for each in found.conditions} == {
         Condition.REGISTERED: ("True", Reason.SERVED_BY_KUBELET),
         Condition.HEALTHY: ("True", Reason.ALL_HEALTHY),

@@ -7,13 +7,13 @@ from typing import cast
 import pytest
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, PodClaims
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused
-from nodedevice_agent.kubelet.pod_rows import PodRows
-from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod
+from nodedevice_agent.kubelet.pod_rows import DOUBTED_SECONDS, PodRows
+from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod, PodResourcesRow
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_common import threads
 
 from tests.fakes.kubelet_answers import KubeletAnswers
-from tests.unit.node_agent.devicemanager.scenario import pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, pod
 
 CLAIMS = PodClaims((ClaimUse("c0", "claim"),), are_prepared=True)
 
@@ -80,6 +80,26 @@ async def test_the_end_of_a_mirror_pod_shows_in_a_list(bench: Bench) -> None:
     assert await bench.read() == {}
     bench.pods = {}
     assert await bench.read() == {"List": 1}
+
+
+async def test_all_that_a_single_pod_has_is_kept(bench: Bench) -> None:
+    bench.pods, bench.kubelet.claim_rows = {"a": claiming("a")}, (row("a"),)
+    bench.kubelet.rows = (PodResourcesRow("default", "a", "c0", GPU, ("d",)),)
+    assert await bench.read() == {"Get": 1}
+    assert (bench.rows.rows, bench.rows.claim_rows) == (bench.kubelet.rows, bench.kubelet.claim_rows)
+
+
+@pytest.mark.parametrize(("seconds", "is_believed"), [(DOUBTED_SECONDS - 0.001, False), (DOUBTED_SECONDS, True)])
+async def test_a_kubelet_that_lists_no_claims_is_believed_after_a_while(
+    bench: Bench, seconds: float, is_believed: bool
+) -> None:
+    bench.pods, bench.kubelet.claim_rows = {"a": claiming("a")}, (row("a"),)
+    await bench.read()
+    bench.kubelet.claim_rows = ()
+    for now in (10.0, 10.0 + seconds):
+        bench.rows.forget()
+        await bench.read(now)
+    assert bench.rows.claim_rows == (() if is_believed else (row("a"),))
 
 
 class TestWithoutGet:

@@ -169,3 +169,4 @@ def test_a_pools_device_is_offered_while_it_is_there_or_held() -> None:
     assert [device_id for device_id in ids if found.is_offered(device_id)] == ["a", "gone"]
     assert [device_id for device_id in ids if found.is_held(device_id)] == ["gone"]
     assert (found.resource_name, found.driver) == (f"{DRIVER}/devices", DRIVER)
+    assert found.program == found.scope == program_of(Source.DRA, DRIVER)

@@ -191,6 +191,7 @@ def test_two_devices_that_say_that_they_are_different(one: list[str], other: lis
         ({"serialNumber": "A5", "idVendor": 0x403}, ["serial:0403:a5"]),
         ({"serialNo": "A5", "vendorID": "0x0403", "vendorName": "FTDI"}, ["serial:0403:a5", "serial:ftdi:a5"]),
         ({"abSerial": "A5", "zSerialNumber": "B6", "vendor": "0403"}, ["serial:0403:b6"]),
+        ({"serial": True, "vendor": "0403"}, []),
         ({"serial": "A5"}, []),
         ({"vendor": "0403"}, []),
         ({"hostSerial": "A5", "vendor": "0403"}, []),

@@ -6,6 +6,7 @@ import pytest
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.objects.unwatched import PodRecord
+from nodedevice_operator.observability.events import about_pod
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.reconcile.bench import POD_UID, Bench, held, with_pod
@@ -19,6 +20,8 @@ class TestPodDevices:
         await bench.see(node_device(allocated=1, allocations=(held("gpu-0"),)))
         assert "poddevice pod-a gpu-0" in await bench.reconcile()
         assert bench.recorder.reasons() == ["DevicesAllocated"]
+        [event] = bench.recorder.posted
+        assert (event.about, event.node) == (about_pod("default", "pod-a", POD_UID, "node-a"), "node-a")
         await bench.see(node_device(allocated=2, allocations=(held("gpu-0", "gpu-1"),)))
         assert "poddevice pod-a gpu-0,gpu-1" in await bench.reconcile()
         bench.cluster.pods.clear()

@@ -5,9 +5,10 @@ from nodedevice_operator.extender import fleet as fleet_module
 from nodedevice_operator.extender.node_state import View
 from nodedevice_operator.extender.tentative import TENTATIVE_SECONDS
 from nodedevice_operator.extender.verdicts import NotFitting
+from nodedevice_operator.objects.bound_pod import ContainerNeed, PodNeeds
 from nodedevice_operator.objects.node_parts import PodHolding
 
-from tests.unit.operator.extender.fleets import bind, finished, fleet, given, needs, node, pod, reason
+from tests.unit.operator.extender.fleets import MEM, bind, finished, fleet, given, needs, node, pod, reason
 
 
 def test_a_pod_that_a_status_has_listed_stays_listed_when_it_is_shown_otherwise() -> None:
@@ -24,6 +25,14 @@ def test_a_pod_that_is_listed_on_one_node_and_shown_on_another_counts_there() ->
     known.pod_changed(pod("p", needs(50), assigned=given("g0", 50)), 0)
     known.pod_changed(pod("p", needs(50), "b", assigned=given("g0", 50)), 0)
     assert reason(known, needs(40), "b").endswith("the most is 30")
+
+
+def test_a_pod_that_a_status_lists_before_its_bind_is_sent_counts_once() -> None:
+    """Of the resource that is listed; another one of it is not listed yet."""
+    both = PodNeeds((("rdma/hca", (ContainerNeed("c0", 1),)), (MEM, (ContainerNeed("c0", 20),))))
+    known = fleet(node("a", 60, holders={"p": (PodHolding(0, 20),)}))
+    known.promise("p", both, "a", given("g0", 20), 0)
+    assert reason(known, needs(60)) == ""
 
 
 def test_what_a_pod_holds_before_its_bind_ends_when_it_is_shown_elsewhere() -> None:

@@ -250,6 +250,7 @@ async def test_its_devices_are_unhealthy_and_calls_are_refused_until_it_answers(
     await until(lambda: bool(good.calls_of("Allocate")))
     await manager.until(lambda: manager.available(GOOD) == 1)
     assert list(manager.host._connections.values()) == [connection], "it never had to register again"
+    assert resource.connections.sockets() == (str(good.socket_path),)
     assert REGISTRY.get_sample_value("nodedevice_agent_allocate_failures_total", {"resource_name": GOOD}) == 0
     messages = [record.message for record in caplog.records if "answer" in record.message]
     assert messages[0].startswith("device plugin does not answer")

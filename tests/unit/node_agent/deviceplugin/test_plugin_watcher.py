@@ -208,3 +208,8 @@ async def test_a_plugin_that_hangs_is_asked_for_so_long_and_the_call_is_named(tm
 def test_there_are_sockets(registry: Path) -> None:
     found = {os.fsencode(path.name) for path, _ in plugin_watcher._list_sockets({registry})}
     assert found == {*NAMES}
+
+
+def test_a_link_to_a_socket_is_no_further_one(registry: Path) -> None:
+    (registry / "link.sock").symlink_to(registry / "good.sock")
+    assert len(list(plugin_watcher._list_sockets({registry}))) == len(NAMES)

@@ -186,13 +186,14 @@ async def test_one_that_is_no_longer_the_latest_is_neither_kept_nor_taken(
         await second.stop()
 
 
-async def test_nothing_is_kept_of_connections_that_have_ended(manager: HostedManager) -> None:
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["its list is taken before", "its list is held"])
+async def test_nothing_is_kept_of_connections_that_have_ended(manager: HostedManager, order: tuple[int, int]) -> None:
     first, second = FakePlugin(FIRST, some(600)), FakePlugin(SECOND, some(500))
     await manager.register(first)
     await manager.register(second)
     connections = [weakref.ref(each) for each in manager.host._connections.values()]
-    await first.stop()
-    await second.stop()
+    for number in order:
+        await (first, second)[number].stop()
     await until(lambda: not manager.host._connections)
     assert manager.host._lists._held._held == {}
     assert all(ref() is None or ref().last.ids == () for ref in connections)  # type: ignore[union-attr]

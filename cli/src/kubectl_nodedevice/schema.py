@@ -76,7 +76,7 @@ def _of_list(value: list[Any], schema: Schema, path: str) -> Iterator[str]:
         yield f"{path}: has {len(value)} entries, and needs {schema['minItems']}"
     if len(value) > schema.get("maxItems", len(value)):
         yield f"{path}: has {len(value)} entries, and at most {schema['maxItems']} are possible"
-    keys = schema.get("x-kubernetes-list-map-keys", ())
+    keys = schema.get("x-kubernetes-list-map-keys")
     seen: set[tuple[str, ...]] = set()
     for at, each in enumerate(value):
         yield from problems(each, schema.get("items", {}), f"{path}[{at}]")

@@ -20,6 +20,15 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _grpc_ends_with_the_process() -> None:
+    """As in an agent, which serves from its start to its end. Else the garbage collector, where it finds the last object of
+    grpc.aio, waits in whatever test it runs for calls that nobody awaits any more.
+    """
+    if aio := sys.modules.get("grpc.aio"):
+        aio.init_grpc_aio()
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _no_text_is_read_as_the_locale_has_it() -> Iterator[None]:
     """A file that our programs read or write as text has an encoding of its own: a container's locale knows ASCII alone."""
     chosen = io.text_encoding

@@ -211,21 +211,3 @@ async def test_one_whose_place_another_one_takes_is_connected_no_more(manager: H
         (registry / ".hidden.sock").rename(registry / "a.sock")
         await follower.until_accepted()
         await until(lambda: (manager.available(GPU), manager.available(other)) == (0, 1))
-
-
-async def test_one_that_fails_is_reported_anew_when_its_socket_is_another_one(
-    manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plugin_watcher, "FIRST_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(plugin_watcher, "LONGEST_PAUSE_SECONDS", 0.004)
-    before = refused("GetInfo")
-    async with (
-        announced(registry / "a.sock") as first,
-        announced(registry / ".hidden.sock") as second,
-        background(PluginWatcher(registry, manager.host).run()),
-    ):
-        first.info_errors = second.info_errors = 1000
-        await until(lambda: first.asked >= 3)
-        assert refused("GetInfo") == before + 1
-        (registry / ".hidden.sock").rename(registry / "a.sock")
-        await until(lambda: refused("GetInfo") == before + 2)

@@ -65,26 +65,26 @@ Findings = dict[str, tuple[Finding, ...]]
 # the number of an offer, and which of its devices it may be
 _Entry = tuple[int, DeviceIDs]
 # of an offer: scope, known, held
-_Told = tuple[str, Mapping[str, tuple[str, ...]], Sequence[tuple[DeviceIDs, tuple[str, ...]]]]
+_Input = tuple[str, Mapping[str, tuple[str, ...]], Sequence[tuple[DeviceIDs, tuple[str, ...]]]]
 
 
 class Kept(Struct):
     """What a comparison keeps for the next one.
 
     shared: by scope, files that two devices of it had at the same time. A file that two shares of a device had is nobody's when one
-    pod has ended, either. told, common: what the offers said, and which of it several said. While that is the same, as it is when
+    pod has ended, either. inputs, common: what the offers said, and which of it several said. While that is the same, as it is when
     a device breaks, nothing is looked for again.
     """
 
     shared: dict[str, set[str]] = field(default_factory=dict)
-    told: list[_Told] = field(default_factory=list)
+    inputs: list[_Input] = field(default_factory=list)
     common: list[list[_Entry]] = field(default_factory=list)
 
-    def is_of(self, told: Sequence[_Told]) -> bool:
+    def is_of(self, inputs: Sequence[_Input]) -> bool:
         """Identities are compared as objects: who has a list of devices keeps them as long as it is the same."""
-        return len(told) == len(self.told) and all(
+        return len(inputs) == len(self.inputs) and all(
             scope == before_scope and known is before_known and held == before_held
-            for (scope, known, held), (before_scope, before_known, before_held) in zip(told, self.told, strict=True)
+            for (scope, known, held), (before_scope, before_known, before_held) in zip(inputs, self.inputs, strict=True)
         )
 
 
@@ -92,10 +92,10 @@ def find(offers: Sequence[Offer], kept: Kept) -> Generator[None, None, Findings]
     """Yields now and then, after about the same amount of work."""
     if len({offer.program for offer in offers}) < 2:
         return {}
-    told = [(offer.scope, offer.known, offer.held) for offer in offers]
-    if not kept.is_of(told):
+    inputs = [(offer.scope, offer.known, offer.held) for offer in offers]
+    if not kept.is_of(inputs):
         kept.common = yield from _in_common(offers, kept.shared)
-        kept.told = told
+        kept.inputs = inputs
     pairs: dict[tuple[int, int], dict[tuple[DeviceIDs, DeviceIDs], None]] = {}
     for entries in kept.common:
         for one, other in _compared(offers, entries):

@@ -16,5 +16,7 @@ async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         for other in others:
             yield b"".join(parts)
             parts = [other]
+        # the next one may be minutes away, and a device's whole list in this one
+        del chunk, first, others
         # a chunk that was there already gives no turn to anybody else
         await asyncio.sleep(0)

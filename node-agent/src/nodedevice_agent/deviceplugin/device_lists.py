@@ -67,6 +67,8 @@ class DeviceLists:
             if is_first:
                 await self._on_first(endpoint, connection)
             is_first = False
+            # the next one may never come
+            del listed, latest
 
     async def _hold(self, endpoint: int, connection: PluginConnection, latest: ListedDevices) -> None:
         """latest: what counts as the list that has just come."""

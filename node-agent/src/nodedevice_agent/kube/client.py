@@ -262,10 +262,12 @@ class KubeClient:
         while True:
             with self._request(what):
                 line = await next_line(what, found)
-                event = None if line is None else watch_event(what, line, kind)
-            if event is None:
-                return
+                if line is None:
+                    return
+                event = watch_event(what, line, kind)
             yield event
+            # none is kept while the next one is awaited
+            del line, event
 
     async def review(self, group: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         """The status that the API server gives a TokenReview or SubjectAccessReview."""

@@ -174,6 +174,8 @@ class WatchLoop(Generic[R]):
                 self.state.heard(found.metadata.resourceVersion or "", self._watches.clock())
                 self._is_logged = self._is_logged and self.state.failures > 0
                 self._handle(event, found)
+                # not kept while the next one is awaited
+                del found
         finally:
             catching_up.cancel()
 

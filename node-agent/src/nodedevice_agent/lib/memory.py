@@ -6,6 +6,7 @@ objects come from there: see __main__, which starts the agent so.
 
 import asyncio
 import ctypes
+import itertools
 import logging
 import mmap
 import re
@@ -18,6 +19,8 @@ from nodedevice_common.threads import in_thread
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 30.0
+# of these code is unmapped: after the start, and what a burst has used within two minutes; it takes 5 ms
+_TURNS_OF_CODE: Final = 4
 _MAPPINGS: Final = Path("/proc/self/smaps")
 # code that is mapped from a file: first address, and the one after the last
 _CODE: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp [0-9a-f]+ \S+ [1-9][0-9]* +/")
@@ -27,17 +30,18 @@ _EACH: Final = re.compile(r"^(?=[0-9a-f]+-)", re.MULTILINE)
 
 async def give_back() -> None:
     """For ever, now and then. In a thread: where much is given back it takes a tenth of a second."""
-    await asyncio.sleep(EVERY_SECONDS)
-    await in_thread(unmap_code)
     # other C libraries have no such function
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    while trim is not None:
-        await in_thread(lambda: trim(0))
+    for turn in itertools.count():
         await asyncio.sleep(EVERY_SECONDS)
+        if turn % _TURNS_OF_CODE == 0:
+            await in_thread(unmap_code)
+        if trim is not None:
+            await in_thread(lambda: trim(0))
 
 
 def unmap_code() -> None:
-    """Have the kernel map code again as it is used: most of it only starts programs, or was mapped because its neighbour was used.
+    """Have the kernel map code again as it is used: most of it only starts programs, or takes what comes in bursts.
 
     It stays in the kernel's cache of files as long as there is room, so that what is used comes back without reading a disk.
     """

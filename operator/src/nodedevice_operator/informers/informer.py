@@ -151,6 +151,8 @@ class Informer:
             async with aclosing(self._client.watch(self._kind.name, self._kind.path, query)) as lines:
                 async for line in lines:
                     self._version = await self._take(line)
+                    # not kept while the next one is awaited
+                    del line
                     self._cache.newest = max(self._cache.newest, self._version)
                     if not has_brought:
                         self._backoff.reset()

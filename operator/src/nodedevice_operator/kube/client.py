@@ -169,6 +169,7 @@ class Client:
                 self._health.succeeded("watch", kind)
                 async for line in lines(response.content.iter_any()):
                     yield line
+                    del line
         except _BROKEN as exc:
             if is_open:
                 raise WatchInterrupted("watch", kind, _problem(exc)) from exc

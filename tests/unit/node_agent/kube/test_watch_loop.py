@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import tracemalloc
 from collections.abc import Awaitable, Callable
 
 import httpx2
@@ -197,3 +198,25 @@ async def test_a_change_from_before_a_watch_is_no_reason_to_doubt_that_watch(
         server.status, server.items, server.chunks = 200, [pod(6)], [None]
         await asyncio.sleep(LONGEST_PAUSE_SECONDS + 1)
         assert watches.stale() == frozenset()
+
+
+# -- memory -------------------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_what_a_watch_brought_is_not_kept_while_it_waits(cluster: KubeClient, server: Server) -> None:
+    """Of a few hundred watches, each of which may have brought 20,000 devices."""
+    octets = 1 << 20
+    server.chunks = [line("ADDED", pod(11, annotations={"list": "d" * octets})), None]
+    handler = RecordedEvents()
+    watch = WatchLoop(watches_of(cluster), PodObject, {}, handler)
+    tracemalloc.start()
+    try:
+        async with background(watch.run()):
+            await asyncio.sleep(CATCH_UP_SECONDS * 2)
+            assert handler.updates == [11]
+            kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most > octets
+    assert kept < octets / 2

@@ -73,16 +73,18 @@ def pod(version: int, **metadata: Any) -> dict[str, Any]:
 
 
 class RecordedEvents:
-    """An EventHandler. lists: the version of each."""
+    """An EventHandler. lists, updates: the version of each."""
 
     known_version = 0
 
     def __init__(self) -> None:
         self.lists: list[int] = []
+        self.updates: list[int] = []
 
     def synced(self, objects: list[Any], version: int) -> None:
         self.lists.append(version)
 
-    def updated(self, found: Any) -> None: ...
+    def updated(self, found: Any) -> None:
+        self.updates.append(int(found.metadata.resourceVersion))
 
     def deleted(self, found: Any) -> None: ...

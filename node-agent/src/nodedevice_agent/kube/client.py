@@ -374,8 +374,9 @@ def _counted(kind: str) -> Iterator[None]:
 # how long a watch is silent is measured by the line, not by the byte
 _WATCH_TIMEOUT = httpx2.Timeout(REQUEST_SECONDS, read=None)
 
-# each resource's watch holds a connection; the library's limit of 100 would leave none for the other requests
-_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=10, keepalive_expiry=90)
+# Each resource's watch holds a connection; the library's limit of 100 would leave none for the other requests. One that is kept for
+# the next request has 60 KiB; what a burst has opened beyond a few is closed.
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=3, keepalive_expiry=90)
 
 # a connection to a peer that vanished is noticed within about half a minute
 _KEEPALIVE = [

@@ -2,20 +2,21 @@
 
 The NodeDevice of a plugin that is gone stays for an hour, and one that invents names leaves hundreds. With a watch each keeps a
 connection, three tasks, its status and its metrics: 0.2 MiB. Parked it is a name, and what a visit needs is made for the visit. A
-node has a few such names after each change of its plugins: they keep their watches, over which a change comes at once. What a
+node has a few such names after each change of its plugins: they keep their watches, over which a change comes at once. Of more than
+a few none does: what was made for all of them side by side shares pages of memory, and the last one would keep them all. What a
 visit finds late is what nobody waits for: a cordon is read before such a name gives anything out.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
 from typing import Final
 
 from nodedevice_common.tasks import apart
 
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS, EndpointState, Resource
 
-# names that have a watch although nobody needs them
+# names that have watches although nobody needs them
 MOST_WATCHED: Final = 8
 # a plugin that restarts again and again is back by then
 GONE_SECONDS: Final = 60.0
@@ -74,15 +75,22 @@ class Parked:
 
 
 def to_park(
-    names: Iterable[str], needed: Mapping[str, bool], known: Collection[Mapping[str, Resource]], now: float
+    names: Iterable[str],
+    parked: Container[str],
+    needed: Mapping[str, bool],
+    known: Collection[Mapping[str, Resource]],
+    now: float,
 ) -> frozenset[str]:
-    """Which of these names, the oldest first. needed: those that have a place. known: the resources of each device manager."""
+    """Which of these names. parked: those that are, and stay so until somebody needs them. needed: those that have a place.
+
+    known: the resources of each device manager.
+    """
     found = [
         name
         for name in names
         if not needed.get(name, True) and all(_is_gone(of[name], now) for of in known if name in of)
     ]
-    return frozenset(found[MOST_WATCHED:])
+    return frozenset(found if len(found) > MOST_WATCHED else (name for name in found if name in parked))
 
 
 def is_served(name: str, known: Iterable[Mapping[str, Resource]]) -> bool:

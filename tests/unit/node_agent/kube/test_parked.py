@@ -1,7 +1,7 @@
 """NodeDevices of names that are gone and unneeded: visited now and then, and watched again before anything is given out."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -46,15 +46,24 @@ def gone(**options: Any) -> Scenario:
     return scenario
 
 
-def chosen(scenario: Scenario, *others: Scenario) -> frozenset[str]:
+def chosen(
+    scenario: Scenario, *others: Scenario, names: Sequence[str] = NAMES, parked: Sequence[str] = ()
+) -> frozenset[str]:
     manager = scenario.manager
     known = [manager.resources, *(other.manager.resources for other in others)]
-    return to_park(NAMES, manager.places.taken(), known, scenario.now)
+    return to_park(names, parked, manager.places.taken(), known, scenario.now)
 
 
 class TestWhich:
-    def test_those_beyond_the_oldest_few(self) -> None:
-        assert chosen(gone()) == {*NAMES[MOST_WATCHED:]}
+    @pytest.mark.parametrize("count", [MOST_WATCHED + 1, len(NAMES)])
+    def test_all_where_there_are_more_than_a_few(self, count: int) -> None:
+        assert chosen(gone(), names=NAMES[:count]) == {*NAMES[:count]}
+
+    def test_of_a_few_those_that_are(self) -> None:
+        few = NAMES[:MOST_WATCHED]
+        assert chosen(gone(), names=few) == frozenset()
+        assert chosen(gone(), names=few, parked=NAMES[2:5]) == {*NAMES[2:5]}
+        assert chosen(gone(), names=few, parked=[LAST]) == frozenset()
 
     @pytest.mark.parametrize(
         ("happens", "is_parked"),
@@ -233,7 +242,7 @@ async def watching() -> AsyncIterator[Node]:
 
 @asynccontextmanager
 async def node() -> AsyncIterator[Node]:
-    """The same, of which some are parked by now."""
+    """The same, parked by now."""
     async with watching() as made:
         made.publisher.park()
         await later(1)
@@ -244,8 +253,8 @@ async def node() -> AsyncIterator[Node]:
 @virtual_time
 async def test_what_is_parked_has_no_watch_and_is_read_now_and_then() -> None:
     async with node() as made:
-        assert [name for name in NAMES if made.is_watched(name)] == NAMES[:MOST_WATCHED]
-        assert {*made.publisher._objects} == {*NAMES[:MOST_WATCHED]}
+        assert [name for name in NAMES if made.is_watched(name)] == []
+        assert made.publisher._objects == {}
         made.publisher.park()
         await asyncio.sleep(10 * VISIT_SECONDS)
         assert 9 <= len(made.requests_of(LAST)) <= 10
@@ -254,8 +263,11 @@ async def test_what_is_parked_has_no_watch_and_is_read_now_and_then() -> None:
 
 @virtual_time
 async def test_it_has_no_metrics_and_has_them_again_once_it_is_served() -> None:
-    async with node() as made:
-        for seconds in (0, A_ROUND):
+    async with watching() as made:
+        made.happens("connected", NAMES[0], 98, PluginOptions())
+        made.happens("listed", NAMES[0], 98, accept([Device("d0")]))
+        made.publisher.park()
+        for seconds in (1, A_ROUND):
             await asyncio.sleep(seconds)
             assert f'resource_name="{NAMES[0]}"' in generate_latest().decode()
             assert f'resource_name="{LAST}"' not in generate_latest().decode()

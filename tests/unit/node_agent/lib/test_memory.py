@@ -6,10 +6,12 @@ What the agent never needs is not loaded: docstrings. Code that its start alone 
 import asyncio
 import compileall
 import ctypes
+import gc
 import mmap
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,6 +51,32 @@ async def test_it_is_asked_every_half_minute(monkeypatch: pytest.MonkeyPatch) ->
             await memory.give_back()
     memory_too = [(seconds, 0) for seconds in (30, 60, 90, 120, 150, 180)]
     assert at == sorted([*memory_too, (30, -1), (150, -1)]), "code each two minutes"
+
+
+class _Ring:
+    """Garbage that counting references does not find."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@virtual_time
+async def test_garbage_is_collected_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = list[bool]()
+    library = SimpleNamespace(malloc_trim=lambda pad: left.append(ring() is not None))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(memory, "in_thread", _at_once)
+    monkeypatch.setattr(memory, "unmap_code", lambda: None)
+    gc.disable()
+    try:
+        ring = weakref.ref(_Ring())
+        assert ring() is not None
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(40):
+                await memory.give_back()
+    finally:
+        gc.enable()
+    assert left == [False]
 
 
 async def _at_once(run: Callable[[], object]) -> object:

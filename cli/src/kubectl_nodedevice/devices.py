@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from kubectl_nodedevice.cluster import ALL_DEVICES, Allocation, Cordon, Device, NodeDevice
+from kubectl_nodedevice.cluster import ALL_DEVICES, BY_DRA, Allocation, Cordon, Device, NodeDevice
 from kubectl_nodedevice.styles import BAD, FAINT, GOOD, HELD, WARN
 from kubectl_nodedevice.text import age
 
@@ -129,7 +129,8 @@ def _pieces(
 
 def _broken(found: NodeDevice, device: Device, now: datetime) -> tuple[str, str, str] | None:
     if device.presence == "Missing":
-        return MISSING, _timed("missing", device.since, now, "its plugin no longer lists it"), device.since
+        lister = "driver" if found.served_by == BY_DRA else "plugin"
+        return MISSING, _timed("missing", device.since, now, f"its {lister} no longer lists it"), device.since
     if device.is_healthy:
         return None
     if found.endpoint.state in ("Stopped", "Gone") and not device.reason:

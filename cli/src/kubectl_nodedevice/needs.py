@@ -121,7 +121,8 @@ def of_summaries(summaries: Iterable[Summary], whole: Mapping[str, NodeDevice], 
     for reason, found in silent.items():
         nodes = sorted({each.node for each in found})
         since = _since(found, whole, "AgentReady")
-        text = f"the agent of {_nodes(nodes)} is silent{_ago(since, now)}: {reason}{_message(found, whole)}"
+        why = f"{reason}{_message(found, whole)}".removeprefix(": ")
+        text = f"the agent of {_nodes(nodes)} is silent{_ago(since, now)}{f': {why}' if why else ''}"
         yield Need(
             AGENT_SILENT, text, command("why", "node", nodes[0]), since, {"node": nodes[0], "nodes": str(len(nodes))}
         )

@@ -77,6 +77,11 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
             "missing 12 min: its plugin no longer lists it; held",
         ),
         (
+            _state(device("d", presence="Missing"), agent={"servedBy": "dra"}),
+            ("Missing",),
+            "missing 12 min: its driver no longer lists it",
+        ),
+        (
             _state(device("d", "Unhealthy"), endpoint={"state": "Gone", "since": "2026-11-28T10:11:00Z"}),
             ("NoPlugin",),
             "no device plugin 1 min",

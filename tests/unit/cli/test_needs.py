@@ -111,6 +111,7 @@ def test_agents_that_are_silent_are_one_line_for_each_reason() -> None:
     }
     found = [summary(node, "AgentSilent", agent="Unknown") for node in ("b", "a", "c", "b")]
     found.append(summary("d", "Other", agent="False"))
+    found.append(summary("e", "", agent="False"))
     assert [*needs.of_summaries(found, objects, _NOW)] == [
         Need(
             "AgentSilent",
@@ -125,6 +126,9 @@ def test_agents_that_are_silent_are_one_line_for_each_reason() -> None:
             "kubectl nodedevice why node d",
             "",
             {"node": "d", "nodes": "1"},
+        ),
+        Need(
+            "AgentSilent", "the agent of e is silent", "kubectl nodedevice why node e", "", {"node": "e", "nodes": "1"}
         ),
     ]
 

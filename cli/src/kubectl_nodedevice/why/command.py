@@ -40,9 +40,10 @@ def pod(context: click.Context, name: str) -> int:
 
 def _named(session: Session, name: str) -> tuple[str, str]:
     """Namespace and name. Raises UsageProblem."""
-    kind, slash, rest = name.rpartition("/")
-    if slash and kind not in ("pod", "pods", "po"):
-        raise UsageProblem(f"{name} names no pod", f"write: kubectl nodedevice why pod {rest} --namespace {kind}")
+    before, slash, rest = name.rpartition("/")
+    if slash and before not in ("pod", "pods", "po"):
+        namespace = before.rpartition("/")[2]
+        raise UsageProblem(f"{name} names no pod", f"write: kubectl nodedevice why pod {rest} --namespace {namespace}")
     return session.namespace or "default", rest
 
 

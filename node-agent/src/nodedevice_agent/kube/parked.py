@@ -9,7 +9,7 @@ visit finds late is what nobody waits for: a cordon is read before such a name g
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from nodedevice_common.tasks import apart
@@ -76,7 +76,7 @@ class Parked:
 
 def to_park(
     names: Iterable[str],
-    parked: Container[str],
+    parked: Collection[str],
     needed: Mapping[str, bool],
     known: Collection[Mapping[str, Resource]],
     now: float,

@@ -180,8 +180,9 @@ class Publisher:
         if not len(self._parked) and len(self._objects) <= MOST_WATCHED:
             return
         names = dict.fromkeys(name for known in self._known() for name in known)
-        chosen = to_park(names, self._parked, self._host.manager.places.taken(), self._known(), self._host.now())
-        for name in self._parked.names():
+        parked = self._parked.names()
+        chosen = to_park(names, parked, self._host.manager.places.taken(), self._known(), self._host.now())
+        for name in parked:
             if name not in chosen and name in names:
                 self._unpark(name)
                 self.publish_served(name)

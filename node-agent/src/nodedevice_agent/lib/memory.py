@@ -32,8 +32,8 @@ _EACH: Final = re.compile(r"^(?=[0-9a-f]+-)", re.MULTILINE)
 async def give_back() -> None:
     """For ever, now and then. In a thread: where much is given back it takes a tenth of a second.
 
-    Garbage is collected first, in the event loop, as gRPC's objects want it: Python by itself waits until a quarter more objects are
-    there. It takes 2 ms, as modules are frozen and devices are not looked at.
+    Garbage is collected first, in the event loop, as gRPC's objects want it: Python by itself waits until there are a quarter more
+    objects. It takes 2 ms, as modules are frozen and devices are not looked at.
     """
     # other C libraries have no such function
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -73,7 +73,7 @@ def _measure(folder: Path, progress: Progress) -> dict[str, Result]:
         results["agent_rss_before"] = judged(before / _MIB, before / _MIB, "MiB", 64, 1)
         results["agent_rss_names"] = judged(known / _MIB, known / _MIB, "MiB", 80, 1)
         results["agent_rss_most"] = judged(most, most, "MiB", 300, 1)
-        results["agent_rss_after"] = judged(after / before, after / before, "ratio", 1.4, 1)
+        results["agent_rss_after"] = judged(after / before, after / before, "ratio", 1.15, 1)
         results["agent_rss_after_names"] = judged(after / known, after / known, "ratio", 1.15, 1)
     return results
 

@@ -62,15 +62,14 @@ class _Ring:
 
 @virtual_time
 async def test_garbage_is_collected_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    left = list[bool]()
-    library = SimpleNamespace(malloc_trim=lambda pad: left.append(ring() is not None))
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     monkeypatch.setattr(memory, "in_thread", _at_once)
     monkeypatch.setattr(memory, "unmap_code", lambda: None)
     gc.disable()
     try:
-        ring = weakref.ref(_Ring())
+        ring, left = weakref.ref(_Ring()), list[bool]()
         assert ring() is not None
+        library = SimpleNamespace(malloc_trim=lambda pad: left.append(ring() is not None))
+        monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(40):
                 await memory.give_back()

@@ -175,7 +175,7 @@ class Agent:
                 start(retried("offered twice", self._offered_twice.run))
                 start(vital("lease", self._lease.run))
                 start(retried("configs", self._configs.run))
-                start(retried("memory", give_back))
+                start(retried("memory", partial(give_back, self._publisher.has_parked)))
         finally:
             if self._pod_resources is not None:
                 await self._pod_resources.stop()

@@ -92,6 +92,7 @@ class Publisher:
         self._waiting: dict[str, NodeDeviceSync] = {}
         # and those that nobody needs
         self._parked = Parked(self._visit, self.watches.clock)
+        self._has_parked = False
         self._stale_watches: frozenset[str] = frozenset()
         self._host: PluginHost
         self._backend: Backend
@@ -191,10 +192,16 @@ class Publisher:
             if name in self._objects and self._objects[name].is_settled:
                 self._stop(name)
                 self._parked.add(name)
+                self._has_parked = True
                 metrics.forget(name)
         if len(self._parked) and not self._parked.is_worked:
             self._parked.is_worked = True
             self._tasks.create_task(retried("parked nodedevices", self._parked.work))
+
+    def has_parked(self) -> bool:
+        """Whether it has since this was last asked."""
+        found, self._has_parked = self._has_parked, False
+        return found
 
     def _unpark(self, resource_name: str) -> None:
         """It is watched again; what a person has changed since its last visit is not known before its first list."""

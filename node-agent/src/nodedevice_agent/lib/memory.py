@@ -11,7 +11,7 @@ import itertools
 import logging
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -29,11 +29,11 @@ _CHANGED: Final = re.compile(r"^(?:Anonymous|Swap): +[1-9]", re.MULTILINE)
 _EACH: Final = re.compile(r"^(?=[0-9a-f]+-)", re.MULTILINE)
 
 
-async def give_back() -> None:
+async def give_back(has_ended_much: Callable[[], bool]) -> None:
     """For ever, now and then. In a thread: where much is given back it takes a tenth of a second.
 
-    Garbage is collected first, in the event loop, as gRPC's objects want it: Python by itself waits until there are a quarter more
-    objects. It takes 2 ms, as modules are frozen and devices are not looked at.
+    has_ended_much: whether many objects were done with since it was last asked. What is left of them in rings is collected first,
+    in the event loop, as gRPC's objects want it: Python by itself waits until there are a quarter more objects.
     """
     # other C libraries have no such function
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -41,7 +41,8 @@ async def give_back() -> None:
         await asyncio.sleep(EVERY_SECONDS)
         if turn % _TURNS_OF_CODE == 0:
             await in_thread(unmap_code)
-        gc.collect()
+        if has_ended_much():
+            gc.collect()
         if trim is not None:
             await in_thread(lambda: trim(0))
 

@@ -255,6 +255,7 @@ async def test_what_is_parked_has_no_watch_and_is_read_now_and_then() -> None:
     async with node() as made:
         assert [name for name in NAMES if made.is_watched(name)] == []
         assert made.publisher._objects == {}
+        assert [made.publisher.has_parked(), made.publisher.has_parked()] == [True, False]
         made.publisher.park()
         await asyncio.sleep(10 * VISIT_SECONDS)
         assert 9 <= len(made.requests_of(LAST)) <= 10

@@ -48,7 +48,7 @@ async def test_it_is_asked_every_half_minute(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(memory, "unmap_code", lambda: at.append((round(loop.time() - began), -1)))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(200):
-            await memory.give_back()
+            await memory.give_back(lambda: False)
     memory_too = [(seconds, 0) for seconds in (30, 60, 90, 120, 150, 180)]
     assert at == sorted([*memory_too, (30, -1), (150, -1)]), "code each two minutes"
 
@@ -61,7 +61,10 @@ class _Ring:
 
 
 @virtual_time
-async def test_garbage_is_collected_first(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_ended_much", [True, False])
+async def test_garbage_of_what_has_ended_is_collected_first(
+    monkeypatch: pytest.MonkeyPatch, *, has_ended_much: bool
+) -> None:
     monkeypatch.setattr(memory, "in_thread", _at_once)
     monkeypatch.setattr(memory, "unmap_code", lambda: None)
     gc.disable()
@@ -72,10 +75,10 @@ async def test_garbage_is_collected_first(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(40):
-                await memory.give_back()
+                await memory.give_back(lambda: has_ended_much)
     finally:
         gc.enable()
-    assert left == [False]
+    assert left == [not has_ended_much]
 
 
 async def _at_once(run: Callable[[], object]) -> object:
@@ -89,7 +92,7 @@ async def test_where_the_library_has_no_such_function_code_alone_is_unmapped(mon
     monkeypatch.setattr(memory, "unmap_code", lambda: unmapped.append(True))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(200):
-            await memory.give_back()
+            await memory.give_back(lambda: False)
     assert unmapped == [True, True]
 
 

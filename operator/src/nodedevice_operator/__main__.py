@@ -10,7 +10,7 @@ import click
 from nodedevice_common import logs
 from nodedevice_common.http_server import Authentication
 
-from nodedevice_operator import __version__, settings
+from nodedevice_operator import __version__, buffers, settings
 from nodedevice_operator.cli.check import check
 from nodedevice_operator.cli.cleanup import cleanup
 from nodedevice_operator.cli.crds import crds
@@ -26,6 +26,7 @@ _RESTART = 1
 @click.version_option(__version__, prog_name="nodedevice-operator")
 def main() -> None:
     """Turn NodeDevices into schedulable Node capacity and a PodDevice per pod."""
+    buffers.give_back_at_once()
 
 
 main.add_command(crds)

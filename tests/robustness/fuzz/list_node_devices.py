@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from nodedevice_operator import buffers
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.lists import NODE_DEVICES, Cluster
@@ -17,6 +18,7 @@ from tests.unit.operator.kube.api_server import client_of
 
 
 async def _list(folder: Path, url: str) -> None:
+    buffers.give_back_at_once()
     async with client_of(folder, url) as client:
         cache, pid = Cache(), os.getpid()
         informer = Informer(NODE_DEVICES, cache, Cluster(client), client)

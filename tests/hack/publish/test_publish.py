@@ -22,6 +22,7 @@ from hack.cluster.build.binaries import find
 from hack.cluster.processes.processes import reserved_ports
 from hack.release import __main__ as release_command
 from hack.release import images, oci
+from hack.release.distributions import DISTRIBUTIONS
 from hack.release.sums import digest, write
 from tests.hack.publish.services import PASSWORD, USER, Service, index_that_hangs_up, package_index, registry
 from tests.hack.release.committed import committed_copy
@@ -161,7 +162,7 @@ def test_what_is_installed_from_there_is_what_was_released(
     # the wheels
     (wheel,) = (index.folder / "packages").glob("nodedevice_agent-*.whl")
     assert digest(wheel) == digest(dist / wheel.name)
-    assert len(list((index.folder / "packages").iterdir())) == 8
+    assert len(list((index.folder / "packages").iterdir())) == 2 * len(DISTRIBUTIONS), "wheel and sdist of each"
 
 
 def test_once_more_changes_nothing(dist: Path, to: Service, index: Service) -> None:

@@ -133,6 +133,12 @@ def test_agents_that_are_silent_are_one_line_for_each_reason() -> None:
     ]
 
 
+def test_an_agent_that_is_silent_for_no_reason_has_its_words_alone() -> None:
+    objects = {"a.gpu": whole("a", [Condition("Ready", "False", message="no heartbeat")])}
+    [need] = needs.of_summaries([summary("a", "", agent="False")], objects, _NOW)
+    assert need.text == "the agent of a is silent: no heartbeat"
+
+
 @pytest.mark.parametrize("more", [{"agent": "True"}, {"agent": ""}, {"agent": "False", "served_by": ""}])
 def test_resources_that_are_not_ready_are_one_line_for_each_reason(more: dict[str, str]) -> None:
     objects = {"b.gpu": whole("b", [Condition("Ready", "False", message="words", since=_HOUR)])}

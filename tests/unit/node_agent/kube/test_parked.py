@@ -1,7 +1,7 @@
 """NodeDevices of names that are gone and unneeded: visited now and then, and watched again before anything is given out."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
-from nodedevice_agent.kube.parked import GONE_SECONDS, MOST_WATCHED, VISIT_SECONDS, Parked, to_park
+from nodedevice_agent.kube.parked import VISIT_SECONDS, Parked
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.write_queue import WriteQueue
 from nodedevice_agent.runtime.record_only import RecordOnly
@@ -25,90 +25,11 @@ from prometheus_client import generate_latest
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.devicemanager.scenario import Scenario, pod
+from tests.unit.node_agent.kube.gone_names import LAST, NAMES, gone
 from tests.unit.node_agent.kube.status_source import ManagerOnly
 
-NAMES = [f"example.com/r{number:02}" for number in range(MOST_WATCHED + 2)]
-LAST = NAMES[-1]
 # each is visited once in it, and what that shows is done
 A_ROUND = VISIT_SECONDS + 2
-Happens = Callable[[Scenario], object]
-
-
-def gone(**options: Any) -> Scenario:
-    """Plugins of all names that ended a while ago."""
-    scenario = Scenario(**options)
-    scenario.manager.places.are_pods_known = True
-    for endpoint, name in enumerate(NAMES, start=1):
-        scenario.plugin(1, name, endpoint)
-        scenario.happens("cordoned", name, "uid", {})
-        scenario.disconnect(name, endpoint)
-    scenario.passes(GONE_SECONDS)
-    return scenario
-
-
-def chosen(
-    scenario: Scenario, *others: Scenario, names: Sequence[str] = NAMES, parked: Sequence[str] = ()
-) -> frozenset[str]:
-    manager = scenario.manager
-    known = [manager.resources, *(other.manager.resources for other in others)]
-    return to_park(names, parked, manager.places.taken(), known, scenario.now)
-
-
-class TestWhich:
-    @pytest.mark.parametrize("count", [MOST_WATCHED + 1, len(NAMES)])
-    def test_all_where_there_are_more_than_a_few(self, count: int) -> None:
-        assert chosen(gone(), names=NAMES[:count]) == {*NAMES[:count]}
-
-    def test_of_a_few_those_that_are(self) -> None:
-        few = NAMES[:MOST_WATCHED]
-        assert chosen(gone(), names=few) == frozenset()
-        assert chosen(gone(), names=few, parked=NAMES[2:5]) == {*NAMES[2:5]}
-        assert chosen(gone(), names=few, parked=[LAST]) == frozenset()
-
-    @pytest.mark.parametrize(
-        ("happens", "is_parked"),
-        [
-            pytest.param(lambda scenario: scenario.passes(STOP_GRACE_PERIOD_SECONDS), True, id="gone for good"),
-            pytest.param(lambda scenario: scenario.plugin(1, LAST, 99), False, id="served"),
-            pytest.param(
-                lambda scenario: (scenario.plugin(1, LAST, 99), scenario.disconnect(LAST, 99)), False, id="just gone"
-            ),
-            pytest.param(
-                lambda scenario: (
-                    scenario.plugin(1, LAST, 99),
-                    scenario.manager.disconnected(LAST, 99, scenario.now, is_silent=True),
-                    scenario.passes(GONE_SECONDS),
-                ),
-                False,
-                id="silent",
-            ),
-            pytest.param(lambda scenario: scenario.cordon(LAST, ["d0"]), False, id="cordoned"),
-            pytest.param(lambda scenario: scenario.manager.resources[LAST].holders.update(d0="u"), False, id="held"),
-            pytest.param(
-                lambda scenario: scenario.see(pod("u", Container("c", limits={LAST: 1}))), False, id="asked for"
-            ),
-            pytest.param(
-                lambda scenario: scenario.happens("displaced", [LAST], "a.com/b"), False, id="its place is taken"
-            ),
-            pytest.param(
-                lambda scenario: setattr(scenario.manager.places, "are_pods_known", False), False, id="pods unknown"
-            ),
-            pytest.param(lambda scenario: scenario.manager.resources.pop(LAST), False, id="forgotten"),
-        ],
-    )
-    def test_only_what_nobody_needs_and_that_is_gone_for_a_minute(self, happens: Happens, *, is_parked: bool) -> None:
-        scenario = gone()
-        happens(scenario)
-        assert (LAST in chosen(scenario)) is is_parked
-
-    def test_not_what_the_kubelet_serves(self) -> None:
-        kubelets = Scenario()
-        kubelets.plugin(1, LAST, 1)
-        scenario = gone()
-        assert LAST not in chosen(scenario, kubelets)
-        kubelets.disconnect(LAST, 1)
-        kubelets.passes(STOP_GRACE_PERIOD_SECONDS)
-        assert LAST in chosen(scenario, kubelets)
 
 
 class Objects:

@@ -1,0 +1,76 @@
+"""Which names go without a watch: those that are gone for a while and that nobody needs, where there are more than a few."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from nodedevice_agent.devicemanager.pods import Container
+from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.kube.parked import GONE_SECONDS, MOST_WATCHED, to_park
+
+from tests.unit.node_agent.devicemanager.scenario import Scenario, pod
+from tests.unit.node_agent.kube.gone_names import LAST, NAMES, gone
+
+Happens = Callable[[Scenario], object]
+
+
+def chosen(
+    scenario: Scenario, *others: Scenario, names: Sequence[str] = NAMES, parked: Sequence[str] = ()
+) -> frozenset[str]:
+    manager = scenario.manager
+    known = [manager.resources, *(other.manager.resources for other in others)]
+    return to_park(names, parked, manager.places.taken(), known, scenario.now)
+
+
+@pytest.mark.parametrize("count", [MOST_WATCHED + 1, len(NAMES)])
+def test_all_where_there_are_more_than_a_few(count: int) -> None:
+    assert chosen(gone(), names=NAMES[:count]) == {*NAMES[:count]}
+
+
+def test_of_a_few_those_that_are() -> None:
+    few = NAMES[:MOST_WATCHED]
+    assert chosen(gone(), names=few) == frozenset()
+    assert chosen(gone(), names=few, parked=NAMES[2:5]) == {*NAMES[2:5]}
+    assert chosen(gone(), names=few, parked=[LAST]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("happens", "is_parked"),
+    [
+        pytest.param(lambda scenario: scenario.passes(STOP_GRACE_PERIOD_SECONDS), True, id="gone for good"),
+        pytest.param(lambda scenario: scenario.plugin(1, LAST, 99), False, id="served"),
+        pytest.param(
+            lambda scenario: (scenario.plugin(1, LAST, 99), scenario.disconnect(LAST, 99)), False, id="just gone"
+        ),
+        pytest.param(
+            lambda scenario: (
+                scenario.plugin(1, LAST, 99),
+                scenario.manager.disconnected(LAST, 99, scenario.now, is_silent=True),
+                scenario.passes(GONE_SECONDS),
+            ),
+            False,
+            id="silent",
+        ),
+        pytest.param(lambda scenario: scenario.cordon(LAST, ["d0"]), False, id="cordoned"),
+        pytest.param(lambda scenario: scenario.manager.resources[LAST].holders.update(d0="u"), False, id="held"),
+        pytest.param(lambda scenario: scenario.see(pod("u", Container("c", limits={LAST: 1}))), False, id="asked for"),
+        pytest.param(lambda scenario: scenario.happens("displaced", [LAST], "a.com/b"), False, id="its place is taken"),
+        pytest.param(
+            lambda scenario: setattr(scenario.manager.places, "are_pods_known", False), False, id="pods unknown"
+        ),
+        pytest.param(lambda scenario: scenario.manager.resources.pop(LAST), False, id="forgotten"),
+    ],
+)
+def test_only_what_nobody_needs_and_that_is_gone_for_a_minute(happens: Happens, *, is_parked: bool) -> None:
+    scenario = gone()
+    happens(scenario)
+    assert (LAST in chosen(scenario)) is is_parked
+
+
+def test_not_what_the_kubelet_serves() -> None:
+    kubelets = Scenario()
+    kubelets.plugin(1, LAST, 1)
+    scenario = gone()
+    assert LAST not in chosen(scenario, kubelets)
+    kubelets.disconnect(LAST, 1)
+    kubelets.passes(STOP_GRACE_PERIOD_SECONDS)
+    assert LAST in chosen(scenario, kubelets)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,7 @@ from hack.bench.results import Result
 from hack.bench.running import show_progress
 from hack.bench.trees import Tree, TreeError
 from hack.bench.verdicts import Row
-from hack.cluster.processes.processes import removed_at_the_end, tail, tied_to_us
+from hack.cluster.processes.processes import removed_at_the_end, running, tail
 
 _ROOT: Final = Path(__file__).parents[2]
 _OUT: Final = _ROOT / "build" / "bench-against.json"
@@ -148,18 +148,14 @@ def bench_of(tree: Tree) -> Measure:
 
 @contextmanager
 def _running(command: Sequence[str], folder: Path, output: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in a session of its own, so that Ctrl-C reaches us alone; ended in order with the block, by kill -9 with us."""
-    with subprocess.Popen(
-        tied_to_us(command), cwd=folder, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-    ) as process:
+    """A process that Ctrl-C does not reach; ended in order with the block, by kill -9 with us."""
+    with running(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT) as process:
         try:
             yield process
         finally:
             process.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 def publish(commit: str, rounds: Sequence[Round], path: Path) -> int:

@@ -3,9 +3,7 @@
 A program appears in the cache complete or not at all; a build that was cut short goes on where it ended.
 """
 
-import os
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +16,7 @@ from hack.cluster.build.go_toolchain import environment, find_go
 from hack.cluster.build.pins import Family, family_of
 from hack.cluster.build.time_left import Forecast, clock, duration
 from hack.cluster.errors import BinaryError
-from hack.cluster.processes.processes import tied_to_us
+from hack.cluster.processes.processes import running
 
 _REPORT_EVERY_SECONDS = 15.0
 _SHOWN_LINES = 15
@@ -136,27 +134,22 @@ def run_compiler(
     described: says how far it is after so many seconds.
     """
     began = time.monotonic()
-    with subprocess.Popen(
-        # not to be left running when its builder, and with it the lock, is gone
-        tied_to_us(command),
+    # not to be left running when its builder, and with it the lock, is gone
+    with running(
+        command,
         cwd=folder,
         env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        process_group=0,
     ) as compiler:
-        try:
-            while True:
-                try:
-                    output, _ = compiler.communicate(timeout=_REPORT_EVERY_SECONDS)
-                except subprocess.TimeoutExpired:
-                    progress(f"{label}: {described(time.monotonic() - began)}")
-                else:
-                    return compiler.returncode, output
-        except BaseException:
-            os.killpg(compiler.pid, signal.SIGKILL)  # what it started, too
-            raise
+        while True:
+            try:
+                output, _ = compiler.communicate(timeout=_REPORT_EVERY_SECONDS)
+            except subprocess.TimeoutExpired:
+                progress(f"{label}: {described(time.monotonic() - began)}")
+            else:
+                return compiler.returncode, output
 
 
 def _failure(binary: str, output: str) -> BinaryError:

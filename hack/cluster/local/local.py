@@ -25,6 +25,7 @@ from hack.cluster.local.current import open_cluster
 from hack.cluster.local.how_to_use import lines
 from hack.cluster.local.stack import Stack
 from hack.cluster.nodes import LENT_TAINT
+from hack.cluster.processes.processes import Fork
 from hack.machine.local import how_to_use, is_machine, machine_cluster, plug
 from hack.machine.packages import why_not_here
 
@@ -128,16 +129,18 @@ def _start(folder: Path) -> None:
     # SIGINT, too: a shell starts what it puts in the background with it ignored
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.default_int_handler)
-    keeper = _start_keeper(folder)
+    fork = Fork()
     try:
+        keeper = _start_keeper(folder, fork)
         _follow(folder, lambda: keeper.poll() is not None)
     except KeyboardInterrupt:
-        _end(folder, keeper.pid)
+        if (made := fork.made()) is not None:
+            _end(folder, made.pid)
         click.echo("stopped; everything that was started has ended", err=True)
         sys.exit(_INTERRUPTED)
 
 
-def _start_keeper(folder: Path) -> "subprocess.Popen[bytes]":
+def _start_keeper(folder: Path, fork: Fork) -> "subprocess.Popen[bytes]":
     """In a new folder. Raises ClickException when there can be none."""
     command = [sys.executable, "-m", "hack.cluster.local.local", "keep"]
     if _is_machine():
@@ -152,7 +155,7 @@ def _start_keeper(folder: Path) -> "subprocess.Popen[bytes]":
     except OSError as exc:
         raise click.ClickException(f"{folder}: {exc.strerror}; remove it, or name another place by TMPDIR") from exc
     with (folder / "log").open("wb") as log:
-        keeper = subprocess.Popen(
+        keeper = fork.make(
             command,
             cwd=_ROOT,
             stdin=subprocess.DEVNULL,

@@ -12,9 +12,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from hack.cluster.errors import ComponentError
 
@@ -27,14 +28,52 @@ _POLL_SECONDS = 0.05
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-starter")
 
 
-class Process:
-    """One program with its log file. `start` may be called again after it ended."""
+class Fork:
+    """A process that Ctrl-C cannot lose while it is being made: the thread that forks, which none interrupts, keeps it, too."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+    def __init__(self) -> None:
+        self._is_being_made = False
+        self._popen: subprocess.Popen[Any] | None = None
+
+    def make(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
+        """options: of subprocess.Popen. Raises OSError. Interrupted, it has made the process nevertheless."""
+        self._is_being_made = True
+        try:
+            return _starter.submit(self._make, command, options).result()
+        finally:
+            # what it is given, a log say, may not be closed before
+            self.made()
+
+    def made(self) -> "subprocess.Popen[Any] | None":
+        """None where there is no process."""
+        if self._is_being_made:
+            # that thread does one thing after the other
+            _starter.submit(int).result()
+        return self._popen
+
+    def _make(self, command: Sequence[str], options: Mapping[str, Any]) -> "subprocess.Popen[Any]":
+        try:
+            self._popen = subprocess.Popen(command, **options)
+        finally:
+            self._is_being_made = False
+        return self._popen
+
+
+class Process:
+    """One program with its log file. `start` may be called again after it ended.
+
+    outlives_us: it ends by itself when this process is gone, and is not killed then.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, *, outlives_us: bool = False) -> None:
         self.name = name
         self.log = log
-        self._command = list(command)
-        self._popen: subprocess.Popen[bytes] | None = None
+        self._command = list(command) if outlives_us else tied_to_us(command)
+        self._fork = Fork()
+
+    @property
+    def _popen(self) -> "subprocess.Popen[bytes] | None":
+        return self._fork.made()
 
     @property
     def pid(self) -> int | None:
@@ -43,11 +82,18 @@ class Process:
 
     def start(self) -> None:
         """Start the program, its output appended to the log. Raises ComponentError when it cannot be started."""
-        with self.log.open("ab") as log:
-            try:
-                self._popen = _starter.submit(_fork, tied_to_us(self._command), log.fileno()).result()
-            except OSError as exc:
-                raise ComponentError(self.name, f"could not be started ({exc})", self.log, "") from exc
+        self._fork = Fork()
+        try:
+            with self.log.open("ab") as log:
+                self._fork.make(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as exc:
+            raise ComponentError(self.name, f"could not be started ({exc})", self.log, "") from exc
 
     def verify_alive(self) -> None:
         """Raise ComponentError, with the tail of the log, when the process has ended by itself."""
@@ -67,11 +113,14 @@ class Process:
             self._pause(_POLL_SECONDS)
 
     def kill(self) -> None:
-        """End the process at once, without a chance to save anything. Ended already: nothing happens."""
+        """End the process at once, without a chance to save anything. Ended already: nothing happens.
+
+        Also one whose `start` was interrupted.
+        """
         if self._popen is not None:
             self._popen.kill()
             self._popen.wait()
-            self._popen = None
+            self._fork = Fork()
 
     def stop(self, timeout_seconds: float) -> int:
         """Ask the process to end (SIGTERM) and wait. Returns its exit status. Raises ComponentError if it stays."""
@@ -81,7 +130,7 @@ class Process:
             status = self._popen.wait(timeout_seconds)
         except subprocess.TimeoutExpired as exc:
             raise self.failure(f"did not end within {timeout_seconds:.0f} s of SIGTERM") from exc
-        self._popen = None
+        self._fork = Fork()
         return status
 
     def signal(self, number: signal.Signals) -> None:
@@ -107,21 +156,34 @@ def removed_at_the_end(folder: Path, first: Sequence[str] = ()) -> Iterator[None
 
     first: a command to be run before, for what is elsewhere.
     """
-    janitor = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_HERE / "folder_janitor.py"), str(os.getpid()), str(folder), *first],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    script = str(_HERE / "folder_janitor.py")
+    command = [sys.executable, "-I", "-S", script, str(os.getpid()), str(folder), *first]
+    janitor = Process("janitor", command, Path(os.devnull), outlives_us=True)
     try:
+        janitor.start()
         yield
     finally:
         janitor.kill()
-        janitor.wait()
         if first:
             subprocess.run(first, check=False, stdin=subprocess.DEVNULL)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str], **options: Any) -> "Iterator[subprocess.Popen[Any]]":
+    """A process and what it starts, killed at the end of the block where it still runs then; Ctrl-C does not reach them.
+
+    options: of subprocess.Popen. Raises OSError.
+    """
+    fork = Fork()
+    try:
+        yield fork.make(tied_to_us(command), process_group=0, **options)
+    finally:
+        process = fork.made()
+        if process is not None and process.returncode is None:
+            # one that got our own Ctrl-C, as it did not lead a group yet, has ended
+            with process, contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
@@ -151,9 +213,3 @@ def reserved_ports(count: int) -> Iterator[list[int]]:
 def tied_to_us(command: Sequence[str]) -> list[str]:
     """The command that runs `command` so that it is killed when this process, or the thread that starts it, ends."""
     return [sys.executable, "-I", "-S", str(_HERE / "die_with_starter.py"), str(os.getpid()), *command]
-
-
-def _fork(command: list[str], log: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-    )

@@ -3,21 +3,25 @@
 A proxy in the environment is not used for 127.0.0.1.
 """
 
+import contextlib
 import errno
 import os
 import select
+import signal
 import socket
+import subprocess
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from hack.cluster.errors import ComponentError
 from hack.cluster.processes.loopback import reach_loopback_directly
-from hack.cluster.processes.processes import Process, removed_at_the_end, reserved_ports
+from hack.cluster.processes.processes import Process, removed_at_the_end, reserved_ports, running
 
 
 @pytest.fixture
@@ -72,6 +76,43 @@ def test_one_started_by_a_thread_outlives_the_thread(start: Callable[..., Proces
     process.kill()
     assert select.select([ending], [], [], 30)[0]
     os.close(ending)
+
+
+def _with_a_process(folder: Path) -> None:
+    process = Process("etcd", ["/bin/sleep", "60"], folder / "etcd.log")
+    with contextlib.ExitStack() as undo:
+        undo.callback(process.kill)
+        process.start()
+
+
+def _with_a_janitor(folder: Path) -> None:
+    with removed_at_the_end(folder / "claimed"):
+        pass
+
+
+def _with_a_command(folder: Path) -> None:
+    with running(["/bin/sleep", "60"], cwd=folder):
+        pass
+
+
+@pytest.mark.parametrize("with_one", [_with_a_process, _with_a_janitor, _with_a_command])
+def test_ctrl_c_while_one_is_made_loses_none(
+    with_one: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[psutil.Process] = []
+    popen = subprocess.Popen
+
+    def make_and_interrupt(*args: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        process = popen(*args, **options)
+        made.append(psutil.Process(process.pid))
+        # as soon as there is one, and before anybody has it
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", make_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        with_one(tmp_path)
+    assert [each.is_running() for each in made] == [False]
 
 
 def test_a_folder_goes_with_its_block_and_so_does_the_janitor(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from nodedevice_api.names import Reason
 from nodedevice_common.tasks import retried
@@ -54,6 +54,8 @@ _NOT_SERVED = (Reason.ENDPOINT_STOPPED, Reason.NOT_CONFIGURED)
 # more than there are containers with devices on most nodes; beyond, a message is logged twice
 _MAX_LOGGED = 256
 
+K = TypeVar("K", str, tuple[str, str])
+
 
 class NriBackend:
     """A RuntimeHandler. run() until cancelled. on_change: called when each resource's condition Injectable may have changed."""
@@ -87,7 +89,7 @@ class NriBackend:
         # a pod may wait for what the kubelet has allocated to it, and whether that is not read yet
         self._may_be_kubelets = asyncio.Event()
         self._is_asking = False
-        # logged, by resource: pod UID and container name; and container ID
+        # logged, by resource, without empty ones: pod UID and container name; and container ID
         self._not_injected: dict[str, set[tuple[str, str]]] = {}
         self._using_released: dict[str, set[str]] = {}
         # the last containers (pod UID, name) whose omitted edits were logged
@@ -143,10 +145,9 @@ class NriBackend:
         name, condition = now.resource_name, self._status.condition
         without = {(h.allocation.pod_uid, h.allocation.container) for h in now.held if h.not_injected}
         without |= {(p.pending.pod_uid, p.pending.container) for p in now.pending if p.not_injected}
-        for pod_uid, container in sorted(without - self._not_injected.get(name, set())):
+        for pod_uid, container in _unlogged(self._not_injected, name, without):
             extra = {"pod_uid": pod_uid, "container": container, "resource_name": name}
             log.warning("container runs without its devices; restart its pod", extra=extra)
-        self._not_injected[name] = without
         metrics.CONTAINERS_WITHOUT.labels(name).set(len(without))
         using_released = self.events.using_released(name) if self._manager.containers.by_pod else ()
         self._log_using_released(name, using_released)
@@ -155,10 +156,9 @@ class NriBackend:
 
     def _log_using_released(self, resource_name: str, found: Iterable[ContainerInstance]) -> None:
         by_id = {instance.id: instance for instance in found}
-        for container_id in sorted(by_id.keys() - self._using_released.get(resource_name, set())):
+        for container_id in _unlogged(self._using_released, resource_name, set(by_id)):
             extra = {**_fields(by_id[container_id]), "resource_name": resource_name}
             log.error("container uses devices that were released; stop it", extra=extra)
-        self._using_released[resource_name] = set(by_id)
 
     # -- the connection -------------------------------------------------------------------------------------------------
 
@@ -391,3 +391,11 @@ class NriBackend:
 def _fields(instance: ContainerInstance) -> dict[str, str]:
     """Of a log line."""
     return {"container_id": instance.id, "container": instance.container, "pod_uid": instance.pod_uid}
+
+
+def _unlogged(logged: dict[str, set[K]], resource_name: str, found: set[K]) -> list[K]:
+    """What of this resource is to be logged now, sorted; from now on it is."""
+    before = logged.pop(resource_name, ())
+    if found:
+        logged[resource_name] = found
+    return sorted(found.difference(before))

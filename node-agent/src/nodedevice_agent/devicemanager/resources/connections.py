@@ -1,6 +1,7 @@
 """The connections of one resource's plugins, and which device lists are kept of them."""
 
 from itertools import dropwhile, takewhile
+from typing import Final
 
 from msgspec import Struct
 
@@ -17,6 +18,9 @@ class PluginOptions(Struct, frozen=True):
     get_preferred_allocation_available: bool = False
     holdings_required: bool = False
     scope: str = ""
+
+
+NO_OPTIONS: Final = PluginOptions()
 
 
 class Connection(Struct):
@@ -42,21 +46,20 @@ class Connection(Struct):
         return tuple(each.size for each in (self.listed, awaited) if each is not None)
 
 
-class Connections:
+class Connections(Struct, eq=False):
     """live: from the oldest to the newest, to which calls go. silent: by endpoint, those whose plugin does not answer: its lists
     count again once it does.
     """
 
-    def __init__(self) -> None:
-        self.live: list[Connection] = []
-        self.silent: dict[int, Connection] = {}
+    live: list[Connection] = []
+    silent: dict[int, Connection] = {}
 
     def find(self, endpoint: int) -> Connection | None:
         return next((c for c in self.live if c.endpoint == endpoint), self.silent.get(endpoint))
 
     def newest(self) -> Connection:
         """One without an endpoint where none is live."""
-        return self.live[-1] if self.live else Connection(None, PluginOptions())
+        return self.live[-1] if self.live else Connection(None, NO_OPTIONS)
 
     def sockets(self) -> tuple[str, ...]:
         """Of the connected plugins, each once, the newest plugin's last; a plugin that registers again has one."""

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 from nodedevice_api.parts import PartRules, parent_and_number
@@ -30,6 +32,8 @@ TOO_MANY = (
     f"the device plugins of a node may list {MAX_DEVICES} devices in all; the latest list of this one alone exceeds that and is "
     "refused, and the list before it counts: have it list fewer, coarser devices"
 )
+# in place of what most lists have none of: one object
+NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 _EXAMPLES_NAMED = 3
 _EXAMPLE_CHARACTERS = 40
 
@@ -87,7 +91,7 @@ class ListedDevices:
     id_error: str = ""
     plugin_message: str = ""
     part_rules: PartRules | None = None
-    parents: Mapping[str, Device] = field(default_factory=dict)
+    parents: Mapping[str, Device] = field(default_factory=lambda: NOTHING)
     omitted: int = 0
     is_refused: bool = False
     size: Size = field(init=False, repr=False, compare=False)
@@ -119,12 +123,12 @@ class ListedDevices:
             has_identities = has_identities or bool(device.identity)
             has_aliases = has_aliases or bool(device.aliases)
         object.__setattr__(self, "size", Size(len(ids), octets))
-        object.__setattr__(self, "by_parent", by_parent)
+        object.__setattr__(self, "by_parent", by_parent or NOTHING)
         object.__setattr__(self, "has_identities", has_identities)
         object.__setattr__(self, "has_aliases", has_aliases)
         object.__setattr__(self, "kinds", _kinds(self.devices.values()) if has_identities else ())
         at_nodes = Counter(device.numa_nodes for device in self.devices.values())
-        object.__setattr__(self, "at_nodes", at_nodes if any(at_nodes) else {})
+        object.__setattr__(self, "at_nodes", at_nodes if any(at_nodes) else NOTHING)
 
     def refused(self, why: str) -> "ListedDevices":
         """What is known of a plugin whose latest list is refused: still this one, and why."""
@@ -162,7 +166,7 @@ class ListedDevices:
             # two sequences in order, which sorting finds
             "ids": tuple(sorted(chain(self.ids, sorted(more)))),
             "unhealthy_ids": tuple(sorted(chain(self.unhealthy_ids, sorted(more)))),
-            "by_parent": by_parent,
+            "by_parent": by_parent or NOTHING,
             "has_identities": self.has_identities or any(device.identity for device in more.values()),
             "has_aliases": self.has_aliases or any(device.aliases for device in more.values()),
             "at_nodes": _added(self, more.values()),
@@ -194,7 +198,7 @@ def _added(listed: ListedDevices, more: Collection[Device]) -> Mapping[tuple[int
     """ListedDevices.at_nodes, with more devices."""
     at_nodes = Counter(device.numa_nodes for device in more)
     if not listed.at_nodes and not any(at_nodes):
-        return {}
+        return NOTHING
     return at_nodes + Counter(listed.at_nodes or {(): len(listed.devices)})
 
 
@@ -272,7 +276,7 @@ def accept(
         same = known.devices.get(device.id)
         devices[device.id] = same if same is not None and same == device else device
     id_error = _id_error(duplicate, invalid, no_part)
-    found = ListedDevices(devices, id_error, plugin_message, part_rules, parents or {})
+    found = ListedDevices(devices, id_error, plugin_message, part_rules, parents or NOTHING)
     return known if found == known else found
 
 

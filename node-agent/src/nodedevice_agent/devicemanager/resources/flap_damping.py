@@ -45,6 +45,8 @@ class _Damped(Struct):
 class FlapDamping:
     """The recent changes of one resource's devices. Mutable; changed only by record() and expire()."""
 
+    __slots__ = ("_damped", "_most_kept", "_recent", "limits")
+
     def __init__(self, limits: FlapDampingLimits) -> None:
         self.limits = limits
         # Bounds what is kept of a plugin that lists ever new devices: twice its longest list.
@@ -52,8 +54,11 @@ class FlapDamping:
         self._recent: dict[str, list[float]] = {}
         # in the order in which they end
         self._damped: dict[str, _Damped] = {}
-        # IDs of the devices that are damped one by one, which count as unhealthy whatever is reported; a live view
-        self.damped: KeysView[str] = self._damped.keys()
+
+    @property
+    def damped(self) -> KeysView[str]:
+        """IDs of the devices that are damped one by one, which count as unhealthy whatever is reported; a live view."""
+        return self._damped.keys()
 
     @property
     def is_of_all(self) -> bool:

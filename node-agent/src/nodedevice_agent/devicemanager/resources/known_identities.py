@@ -3,19 +3,21 @@
 from collections.abc import Iterable, Mapping
 
 from nodedevice_agent.devicemanager.resources.claims import when_gone
-from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device
 from nodedevice_agent.devicemanager.resources.identity import Identity
 
 
 class KnownIdentities:
     """holders: by device ID, kept by its owner."""
 
+    __slots__ = ("_held_alone", "_holders", "_past")
+
     def __init__(self, holders: Mapping[str, str]) -> None:
         self._holders = holders
         # what held and cordoned devices are of which no plugin says so any more
-        self._past: dict[str, Identity] = {}
+        self._past: Mapping[str, Identity] = NOTHING
         # held devices that were not shared when they were listed before; a pod has one alone until it has ended
-        self._held_alone: set[str] = set()
+        self._held_alone: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         """Whether anything is known that no plugin says."""
@@ -32,16 +34,16 @@ class KnownIdentities:
         """From before a restart."""
         gone = {device_id: when_gone(identity) for device_id, identity in identities.items()}
         self._past = {**gone, **self._past}
-        self._held_alone |= {device_id for device_id, identity in gone.items() if not identity.is_shared}
+        self._held_alone = self._held_alone.union(i for i, identity in gone.items() if not identity.is_shared)
 
     def released(self) -> None:
         """A device is held no more: whoever gets it next has it as it is listed then."""
-        self._held_alone &= self._holders.keys()
+        self._held_alone = self._held_alone.intersection(self._holders)
 
     def listed(self, devices: Mapping[str, Device], before: Mapping[str, Device], claimed: Iterable[str]) -> None:
         """The list is another one. before: the devices until now. claimed: those that are held or cordoned."""
-        self._held_alone &= self._holders.keys()
-        self._held_alone |= {i for i in self._holders if i in before and before[i].identity and not before[i].is_shared}
+        alone = (i for i in self._holders if i in before and before[i].identity and not before[i].is_shared)
+        self._held_alone = self._held_alone.intersection(self._holders).union(alone)
         past: dict[str, Identity] = {}
         for device_id in claimed:
             device, last = devices.get(device_id), before.get(device_id)

@@ -161,7 +161,8 @@ class _Seen(Struct):
 def _set(resource: Resource, found: Mapping[str, OtherUse], excess: str) -> bool:
     """Whether that changed anything."""
     is_changed = found != resource.held_back or excess != resource.excess
-    resource.held_back, resource.excess = found, excess
+    if is_changed:
+        resource.held_back, resource.excess = found, excess
     return is_changed
 
 

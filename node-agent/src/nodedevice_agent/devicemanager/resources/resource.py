@@ -5,17 +5,25 @@ plugin's connection never affects a newer one (the kubelet before 1.37 looked th
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum
 
 from msgspec import Struct
 from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.names import ALL_DEVICES
 from nodedevice_api.parts import parent_and_number
+from nodedevice_common.interning import intern
 
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.aliases import HeldIds, as_known
-from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, Connection, Connections, PluginOptions
-from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, Device, ListedDevices, Size
+from nodedevice_agent.devicemanager.resources.connections import (
+    BUILT_IN,
+    NO_OPTIONS,
+    Connection,
+    Connections,
+    PluginOptions,
+)
+from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, NOTHING, Device, ListedDevices, Size
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.known_identities import KnownIdentities
@@ -42,70 +50,74 @@ class OtherUse(Struct, frozen=True):
     use: str = ""
 
 
+@dataclass(slots=True, eq=False)
 class Resource:
-    """Mutable state of one resource; only the device manager changes it."""
+    """Mutable state of one resource; only the device manager changes it. It has slots, and an object of its own for little of what
+    is empty: hundreds of names whose plugins are gone stay for an hour, each object in a page of memory that is else free.
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        are_cordons_synced: bool = True,
-        flapping: FlapDampingLimits | None = None,
-        deadlines: Deadlines[str] | None = None,
-    ) -> None:
-        """deadlines: of all resources, by name."""
-        self.name = name
-        self._deadlines = deadlines or Deadlines(lambda _: self.times)
+    deadlines: of all resources, by name.
+    """
+
+    name: str
+    _: KW_ONLY
+    # False until the administrator's cordons were read once; nothing is allocated before
+    are_cordons_synced: bool = True
+    flapping: InitVar[FlapDampingLimits | None] = None
+    deadlines: InitVar[Deadlines[str] | None] = None
+    flap_damping: FlapDamping = field(init=False)
+    # as the administrator named them, devices or their physical devices; and the devices that these are, listed ones
+    cordons: frozenset[str] = frozenset()
+    cordoned_ids: frozenset[str] = frozenset()
+    # device ID to who has the same device, or uses it in another way: not allocated before that ends
+    held_back: Mapping[str, OtherUse] = field(default_factory=lambda: NOTHING)
+    # why none of its devices can be given out, as there are too many of those that need comparing; empty where they are few
+    excess: str = ""
+    # how often what is held of it has changed
+    holds: int = 0
+    # by physical device: the size of the parts that are held, or else listed; without empty ones
+    part_sizes: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    # device ID to pod UID: of committed allocations (kept by the AllocationBook), and reserved by one in flight
+    holders: dict[str, str] = field(default_factory=dict)
+    reserved: dict[str, str] = field(default_factory=dict)
+    # physical devices of held ones that are not listed any more, such as instances that were destroyed
+    _past_parents: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    # within what its parents are IDs, and who says so: the newest plugin, also after its end; None while it is not known
+    scope: str | None = None
+    # whether another built-in plugin has not listed yet since the start
+    awaits_others: bool = False
+    # UIDs of pods that may hold devices unknown here; nothing is allocated before they are gone
+    possible_holders: frozenset[str] = frozenset()
+    state: EndpointState = EndpointState.STOPPED
+    # while it is stopped: when its devices are forgotten
+    _grace_ends_at: float | None = None
+    # after a restart, while the plugin has not listed its devices: until when the last published numbers stay
+    _settle_until: float | None = None
+    _settles_at: float | None = None
+    connections: Connections = field(default_factory=Connections)
+    # it is gone because its built-in plugin was taken out of the configuration, or because another name has its place
+    is_not_configured: bool = False
+    # ... which one that is, "" where it is not known; None where it has its place
+    lost_to: str | None = None
+    # it is stopped although its last plugin is connected, and does not answer
+    is_silent: bool = False
+    # Derived from the connections whenever they change; read many times by every allocation.
+    # the newest connection, to which calls go
+    endpoint: int | None = None
+    options: PluginOptions = NO_OPTIONS
+    # the current list: of the newest connection of which one was accepted, else the last one known
+    _reported: ListedDevices = NO_DEVICES
+    # ... and the damped devices that it has left out
+    listed: ListedDevices = NO_DEVICES
+    devices: Mapping[str, Device] = field(default_factory=lambda: NO_DEVICES.devices)
+    # a connected plugin has sent its list; without one no device counts as healthy
+    is_live: bool = False
+    _deadlines: Deadlines[str] = field(init=False)
+    _identities: KnownIdentities = field(init=False)
+
+    def __post_init__(self, flapping: FlapDampingLimits | None, deadlines: Deadlines[str] | None) -> None:
         self.flap_damping = FlapDamping(flapping or FlapDampingLimits())
-        # False until the administrator's cordons were read once; nothing is allocated before
-        self.are_cordons_synced = are_cordons_synced
-        # as the administrator named them, devices or their physical devices; and the devices that these are, listed ones
-        self.cordons: frozenset[str] = frozenset()
-        self.cordoned_ids: frozenset[str] = frozenset()
-        # device ID to who has the same device, or uses it in another way: not allocated before that ends
-        self.held_back: Mapping[str, OtherUse] = {}
-        # why none of its devices can be given out, as there are too many of those that need comparing; empty where they are few
-        self.excess = ""
-        # how often what is held of it has changed
-        self.holds = 0
-        # by physical device: the size of the parts that are held, or else listed; without empty ones
-        self.part_sizes: dict[str, str] = {}
-        # device ID to pod UID: of committed allocations (kept by the AllocationBook), and reserved by one in flight
-        self.holders: dict[str, str] = {}
-        self.reserved: dict[str, str] = {}
-        # physical devices of held ones that are not listed any more, such as instances that were destroyed
-        self._past_parents: dict[str, str] = {}
+        self._deadlines = deadlines or Deadlines(lambda _: self.times)
         self._identities = KnownIdentities(self.holders)
-        # within what its parents are IDs, and who says so: the newest plugin, also after its end; None while it is not known
-        self.scope: str | None = None
-        # whether another built-in plugin has not listed yet since the start
-        self.awaits_others = False
-        # UIDs of pods that may hold devices unknown here; nothing is allocated before they are gone
-        self.possible_holders: frozenset[str] = frozenset()
-        self.state = EndpointState.STOPPED
-        # while it is stopped: when its devices are forgotten
-        self._grace_ends_at: float | None = None
-        # after a restart, while the plugin has not listed its devices: until when the last published numbers stay
-        self._settle_until: float | None = None
-        self._settles_at: float | None = None
-        self.connections = Connections()
-        # it is gone because its built-in plugin was taken out of the configuration, or because another name has its place
-        self.is_not_configured = False
-        # ... which one that is, "" where it is not known; None where it has its place
-        self.lost_to: str | None = None
-        # it is stopped although its last plugin is connected, and does not answer
-        self.is_silent = False
-        # Derived from the connections whenever they change; read many times by every allocation.
-        # the newest connection, to which calls go
-        self.endpoint: int | None = None
-        self.options = PluginOptions()
-        # the current list: of the newest connection of which one was accepted, else the last one known
-        self._reported = NO_DEVICES
-        # ... and the damped devices that it has left out
-        self.listed = NO_DEVICES
-        self.devices = NO_DEVICES.devices
-        # a connected plugin has sent its list; without one no device counts as healthy
-        self.is_live = False
 
     # -- changes ----------------------------------------------------------------------------------------------------
 
@@ -374,14 +386,14 @@ class Resource:
         if had_identities or self._identities:
             self._identities.listed(self.devices, before, self._claimed())
         if newest.endpoint is not None:
-            self.scope = newest.options.scope or _OF_DOMAIN + domain_of(self.name)
+            self.scope = intern(newest.options.scope or _OF_DOMAIN + domain_of(self.name))
         gone = [device_id for device_id in self.holders if device_id not in self.devices]
-        self._past_parents |= {device_id: before[device_id].parent for device_id in gone if device_id in before}
-        self._past_parents = {device_id: self._past_parents.get(device_id, "") for device_id in gone}
+        past = {**self._past_parents, **{i: before[i].parent for i in gone if i in before}}
+        self._past_parents = {device_id: past.get(device_id, "") for device_id in gone} if gone else NOTHING
         parts = [i for cordoned in self.cordons for i in self.listed.by_parent.get(cordoned, ())]
         if self.cordons and self.listed.has_aliases:
             parts += [i for i, device in self.devices.items() if not self.cordons.isdisjoint(device.aliases)]
-        self.cordoned_ids = self.cordons.union(parts)
+        self.cordoned_ids = self.cordons.union(parts) if parts else self.cordons
 
     def _current_list(self) -> ListedDevices:
         found, refusal = self._reported, None

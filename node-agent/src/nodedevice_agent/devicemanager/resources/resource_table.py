@@ -19,7 +19,7 @@ IsConfigured = Callable[[str, str], bool]
 
 
 class ResourceTable:
-    """waits_for_cordons: nothing of a resource is allocated before its cordons are known. flapping: None never damps."""
+    """waits_for_cordons: nothing of a resource is allocated before its cordons are known. flapping: None for the default limits."""
 
     def __init__(self, *, waits_for_cordons: bool, flapping: FlapDampingLimits | None) -> None:
         self.by_name: dict[str, Resource] = {}

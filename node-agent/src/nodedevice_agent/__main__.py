@@ -9,9 +9,13 @@ from types import ModuleType
 _ALLOCATOR = "PYTHONMALLOC"
 _OPTIMIZE = "PYTHONOPTIMIZE"
 _WITHOUT_DOCSTRINGS = "2"
-# What is larger comes from the kernel, and goes back to it at once. The C library begins so, and asks for ever larger ones itself
-# when such have been freed: each TLS connection of asyncio has a buffer of 256 KiB, of which it uses a few pages.
-_LARGEST = {"MALLOC_MMAP_THRESHOLD_": "131072"}
+_MEMORY = {
+    # What is larger comes from the kernel, and goes back to it at once. The C library begins so, and asks for ever larger ones
+    # itself when such have been freed: each TLS connection of asyncio has a buffer of 256 KiB, of which it uses a few pages.
+    "MALLOC_MMAP_THRESHOLD_": "131072",
+    # Each thread would keep some of what it has freed, hundreds of pieces in as many pages, and none of it is given back.
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
+}
 # How long a thread that decodes what others sent goes on while the event loop waits to run: Python's five milliseconds come at each
 # of the turns that an answer to the container runtime takes.
 _SWITCH_SECONDS = 0.001
@@ -37,7 +41,7 @@ def _in_less_memory() -> None:
         command = [sys.executable, *sys.orig_argv[1:]]
         compiled = {_OPTIMIZE: _WITHOUT_DOCSTRINGS} if _is_compiled_without_docstrings() else {}
         with suppress(OSError):
-            os.execve(sys.executable, command, {**_LARGEST, **compiled, **os.environ, _ALLOCATOR: "malloc"})
+            os.execve(sys.executable, command, {**_MEMORY, **compiled, **os.environ, _ALLOCATOR: "malloc"})
 
 
 def _is_compiled_without_docstrings() -> bool:

@@ -1,16 +1,16 @@
 """Memory that is not used goes back to the kernel: else an agent would stay as big as the longest device lists have ever made it.
 
-The C library keeps what is freed between what is in use, and gives it back only on request. That is of use as far as
-objects come from there: see __main__, which starts the agent so.
+The C library keeps what is freed between what is in use, and gives it back only on request, by the page. That is of use as far as
+objects come from there (see __main__, which starts the agent so), and as little is left in each page.
 """
 
 import asyncio
 import ctypes
 import gc
-import itertools
 import logging
 import mmap
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -20,8 +20,6 @@ from nodedevice_common.threads import in_thread
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 30.0
-# of these code is unmapped: after the start, and what a burst has used within two minutes; it takes 5 ms
-_TURNS_OF_CODE: Final = 4
 _MAPPINGS: Final = Path("/proc/self/smaps")
 # code that is mapped from a file: first address, and the one after the last
 _CODE: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp [0-9a-f]+ \S+ [1-9][0-9]* +/")
@@ -30,21 +28,32 @@ _EACH: Final = re.compile(r"^(?=[0-9a-f]+-)", re.MULTILINE)
 
 
 async def give_back(has_ended_much: Callable[[], bool]) -> None:
-    """For ever, now and then. In a thread: where much is given back it takes a tenth of a second.
+    """For ever, now and then. In threads: finding the code takes 5 ms, and where much is given back that takes a tenth of a second.
 
     has_ended_much: whether many objects were done with since it was last asked. What is left of them in rings is collected first,
     in the event loop, as gRPC's objects want it: Python by itself waits until there are a quarter more objects.
     """
     # other C libraries have no such function
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    for turn in itertools.count():
+    forget_lookups = _lookups_forgetter()
+    while True:
         await asyncio.sleep(EVERY_SECONDS)
-        if turn % _TURNS_OF_CODE == 0:
-            await in_thread(unmap_code)
         if has_ended_much():
             gc.collect()
+        await in_thread(unmap_code)
+        forget_lookups()
         if trim is not None:
             await in_thread(lambda: trim(0))
+
+
+def _lookups_forgetter() -> Callable[[], None]:
+    """Empties Python's cache of attributes by type and name; it fills again at the next lookups.
+
+    Where C code asks for a name, as `re.finditer` does, it is a new string each time, and one is kept in each of 4,096 places.
+    """
+    name = "_clear_internal_caches" if hasattr(sys, "_clear_internal_caches") else "_clear_type_cache"
+    found: Callable[[], None] = getattr(sys, name)
+    return found
 
 
 def unmap_code() -> None:

@@ -26,8 +26,10 @@ _PROGRAM = """
 import os, sys
 from nodedevice_agent import __main__
 __main__._in_less_memory()
-print(os.environ["PYTHONMALLOC"], os.environ.get("MALLOC_MMAP_THRESHOLD_"), os.getpid(), sys.orig_argv[1], *sys.argv[1:])
+print(*map(os.environ.get, {names!r}), os.getpid(), sys.orig_argv[1], *sys.argv[1:])
 """
+_NAMES = ("PYTHONMALLOC", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+_NO_THREADS_CACHE = "glibc.malloc.tcache_count=0"
 
 
 _COMMANDS = """
@@ -49,8 +51,7 @@ async def test_it_is_asked_every_half_minute(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(200):
             await memory.give_back(lambda: False)
-    memory_too = [(seconds, 0) for seconds in (30, 60, 90, 120, 150, 180)]
-    assert at == sorted([*memory_too, (30, -1), (150, -1)]), "code each two minutes"
+    assert at == [(seconds, what) for seconds in (30, 60, 90, 120, 150, 180) for what in (-1, 0)]
 
 
 class _Ring:
@@ -81,6 +82,20 @@ async def test_garbage_of_what_has_ended_is_collected_first(
     assert left == [not has_ended_much]
 
 
+@virtual_time
+async def test_no_name_is_kept_that_was_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "in_thread", _at_once)
+    monkeypatch.setattr(memory, "unmap_code", lambda: None)
+    # as C code makes one for each lookup
+    name = "".join(("it", "self"))
+    assert hasattr(_Ring(), name)
+    references = sys.getrefcount(name)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(40):
+            await memory.give_back(lambda: False)
+    assert sys.getrefcount(name) == references - 1
+
+
 async def _at_once(run: Callable[[], object]) -> object:
     return run()
 
@@ -93,35 +108,32 @@ async def test_where_the_library_has_no_such_function_code_alone_is_unmapped(mon
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(200):
             await memory.give_back(lambda: False)
-    assert unmapped == [True, True]
+    assert unmapped == [True] * 6
 
 
 def test_the_agent_has_objects_from_the_c_library_in_the_same_process_with_the_same_arguments() -> None:
-    names = ("PYTHONMALLOC", "MALLOC_MMAP_THRESHOLD_")
-    environment = {name: value for name, value in os.environ.items() if name not in names}
-    command = [sys.executable, "-X", "utf8", "-c", _PROGRAM, "run", "--node-name", "a b"]
+    environment = {name: value for name, value in os.environ.items() if name not in _NAMES}
+    command = [sys.executable, "-X", "utf8", "-c", _PROGRAM.format(names=_NAMES), "run", "--node-name", "a b"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         shown = process.stdout.read().decode().split()
-    assert shown == ["malloc", "131072", str(process.pid), "-X", "run", "--node-name", "a", "b"]
+    settings = ["malloc", "131072", _NO_THREADS_CACHE]
+    assert shown == [*settings, str(process.pid), "-X", "run", "--node-name", "a", "b"]
 
 
-def test_another_bound_of_what_goes_back_at_once_stays() -> None:
-    names = ("PYTHONMALLOC", "MALLOC_MMAP_THRESHOLD_")
-    environment = {name: value for name, value in os.environ.items() if name not in names}
-    environment["MALLOC_MMAP_THRESHOLD_"] = "65536"
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM], env=environment, check=True, capture_output=True, encoding="utf-8"
-    )
-    assert done.stdout.split()[:2] == ["malloc", "65536"]
-
-
-def test_another_choice_stays() -> None:
-    environment = {**os.environ, "PYTHONMALLOC": "pymalloc"}
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM], env=environment, check=True, capture_output=True, encoding="utf-8"
-    )
-    assert done.stdout.split()[0] == "pymalloc"
+@pytest.mark.parametrize(
+    ("chosen", "then"),
+    [
+        ({"MALLOC_MMAP_THRESHOLD_": "65536"}, ["malloc", "65536", _NO_THREADS_CACHE]),
+        ({"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}, ["malloc", "131072", "glibc.malloc.arena_max=1"]),
+        ({"PYTHONMALLOC": "pymalloc"}, ["pymalloc", "None", "None"]),
+    ],
+)
+def test_another_choice_stays(chosen: dict[str, str], then: list[str]) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in _NAMES} | chosen
+    command = [sys.executable, "-c", _PROGRAM.format(names=_NAMES)]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8")
+    assert done.stdout.split()[:3] == then
 
 
 _LIBRARY = """\

@@ -11,7 +11,7 @@ _OPTIMIZE = "PYTHONOPTIMIZE"
 _WITHOUT_DOCSTRINGS = "2"
 _MEMORY = {
     # What is larger comes from the kernel, and goes back to it at once. The C library begins so, and asks for ever larger ones
-    # itself when such have been freed: each TLS connection of asyncio has a buffer of 256 KiB, of which it uses a few pages.
+    # itself when such have been freed.
     "MALLOC_MMAP_THRESHOLD_": "131072",
     # Each thread would keep some of what it has freed, hundreds of pieces in as many pages, and none of it is given back.
     "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",

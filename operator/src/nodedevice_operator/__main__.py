@@ -26,7 +26,7 @@ _RESTART = 1
 @click.version_option(__version__, prog_name="nodedevice-operator")
 def main() -> None:
     """Turn NodeDevices into schedulable Node capacity and a PodDevice per pod."""
-    buffers.give_back_at_once()
+    buffers.keep_small()
 
 
 main.add_command(crds)

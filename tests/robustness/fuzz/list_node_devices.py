@@ -18,7 +18,7 @@ from tests.unit.operator.kube.api_server import client_of
 
 
 async def _list(folder: Path, url: str) -> None:
-    buffers.give_back_at_once()
+    buffers.keep_small()
     async with client_of(folder, url) as client:
         cache, pid = Cache(), os.getpid()
         informer = Informer(NODE_DEVICES, cache, Cluster(client), client)

@@ -23,6 +23,8 @@ from hack.cluster.errors import ComponentError
 from hack.cluster.processes.loopback import reach_loopback_directly
 from hack.cluster.processes.processes import Process, removed_at_the_end, reserved_ports, running
 
+_PATIENCE_SECONDS = 60.0
+
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
@@ -100,18 +102,27 @@ def test_ctrl_c_while_one_is_made_loses_none(
     with_one: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[psutil.Process] = []
-    popen = subprocess.Popen
+    popen, is_interrupted = subprocess.Popen, threading.Event()
+
+    def interrupt(number: int, frame: object) -> None:
+        is_interrupted.set()
+        raise KeyboardInterrupt
 
     def make_and_interrupt(*args: Any, **options: Any) -> "subprocess.Popen[bytes]":
         process = popen(*args, **options)
         made.append(psutil.Process(process.pid))
         # as soon as there is one, and before anybody has it
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        assert is_interrupted.wait(_PATIENCE_SECONDS)
         return process
 
     monkeypatch.setattr(subprocess, "Popen", make_and_interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        with_one(tmp_path)
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            with_one(tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert [each.is_running() for each in made] == [False]
 
 

@@ -176,4 +176,4 @@ def test_a_name_whose_plugin_is_gone_is_kept_in_few_pieces() -> None:
         kept = sum(each.count for each in tracemalloc.take_snapshot().statistics("filename"))
     finally:
         tracemalloc.stop()
-    assert kept / count < 36
+    assert kept / count < 32

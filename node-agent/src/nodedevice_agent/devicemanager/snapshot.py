@@ -136,7 +136,7 @@ def snapshot(
     holders, ended = resource.holders, manager.book.releasing
     # devices reserved by an allocation in progress still count as available
     in_flight = sum(i not in holders and availability.is_usable(resource, i) for i in resource.reserved)
-    available = availability.free_count(resource) + in_flight
+    available = availability.free_count(resource) + in_flight + len(availability.unconfirmed(resource))
     if resource.possible_holders:
         available = min(available, room(resource, manager.pods.values()))
     releasing = sum(uid in ended for uid in holders.values()) if ended else 0

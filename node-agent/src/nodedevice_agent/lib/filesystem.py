@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -128,6 +128,13 @@ def note_unanswered(path: str, error: OSError) -> None:
     found = _unanswered.get()
     if found is not None and not is_absent(error) and len(found) < _MAX_UNANSWERED:
         found[path] = error.strerror or str(error)
+
+
+def note_again(errors: Mapping[str, str]) -> None:
+    """Pass on what a block of `unanswered` has found to the block around it."""
+    found = _unanswered.get()
+    if found is not None:
+        found.update(list(errors.items())[: max(0, _MAX_UNANSWERED - len(found))])
 
 
 def is_absent(error: OSError) -> bool:

@@ -4,6 +4,7 @@ The files of a USB device are those of all its interfaces: a dongle's tty and it
 that lead to the same parent in sysfs: the /dev/video* of a camera on a ribbon cable.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
@@ -16,6 +17,9 @@ RAW_USB = "usb"
 # Whoever selects one of these means hardware, and they have other members too: /dev/snd/timer, /dev/tty1, /dev/input/mice, vkms.
 # Of others, such as misc or block, what has no hardware may be all that is meant.
 OF_HARDWARE = frozenset({"drm", "input", "media", "sound", "tty", "video4linux"})
+
+# a device at a port of a bus, or the bus itself
+_USB_DEVICE = re.compile(r".*/usb\d+(?:/\d+-[\d.]+)*")
 
 Properties = Mapping[str, str]
 
@@ -61,10 +65,16 @@ class Function(Struct, frozen=True):
 
 
 def functions(nodes: Iterable[Node], usb_devices: Mapping[str, UsbDevice]) -> list[Function]:
-    """All physical devices that have device files, sorted by place. usb_devices: by their path in sysfs."""
+    """All physical devices that have device files, sorted by place. usb_devices: by their path in sysfs.
+
+    Without those of a USB device that could not be read: of its files it is not known what they are.
+    """
     found: dict[str, tuple[UsbDevice | None, list[Node]]] = {}
     for node in nodes:
-        usb = next((usb_devices[path] for path in upwards(node.sysfs) if path in usb_devices), None)
+        path = usb_path(node.sysfs)
+        usb = usb_devices.get(path)
+        if path and usb is None:
+            continue
         found.setdefault(usb.sysfs if usb else node.parent, (usb, []))[1].append(node)
     return [
         Function(sysfs, usb, tuple(sorted(members, key=lambda node: node.path)))
@@ -118,6 +128,11 @@ def _is_match(select: UsbSettings, usb: UsbDevice) -> bool:
         and (not select.serial or (bool(usb.serial) and is_match(select.serial, usb.serial)))
         and (not select.port or is_match(select.port, usb.port))
     )
+
+
+def usb_path(sysfs: str) -> str:
+    """The place of the USB device that a place is in; empty for what is in none. What it is plugged into is another device."""
+    return next((path for path in upwards(sysfs) if _USB_DEVICE.fullmatch(path)), "")
 
 
 def upwards(path: str) -> Iterator[str]:

@@ -110,12 +110,13 @@ class SelectScan:
         nodes = self._sysfs.nodes_of(numbers) if not any(map(is_memory, numbers)) else []
         if any(map(is_memory, numbers)) or any(_USB_PLACE.search(node.sysfs) for node in nodes):
             return self._whole_inventory()
-        return Inventory(nodes, {}, self._serials.is_own, self._sysfs.names)
+        return Inventory(nodes, {}, self._serials.is_own, self._sysfs.names, self._sysfs.unread)
 
     def _whole_inventory(self) -> Inventory:
         usb_devices = self._sysfs.usb_devices()
         self._note_repeated(usb_devices.values())
-        return Inventory(self._sysfs.nodes(), usb_devices, self._serials.is_own, self._sysfs.names)
+        nodes = self._sysfs.nodes()
+        return Inventory(nodes, usb_devices, self._serials.is_own, self._sysfs.names, self._sysfs.unread)
 
     def _chosen(self, select: SelectSettings, function: Function, now: float) -> tuple[Node, ...]:
         nodes = candidates(select, function)

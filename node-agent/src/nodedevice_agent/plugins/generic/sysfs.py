@@ -49,6 +49,8 @@ class Sysfs:
         self._sys = f"{root}/sys"
         self._known: dict[tuple[str, str], Node | None] = {}
         self._unreadable: set[str] = set()
+        # numbers that the kernel has, and of which the last read has not found out what they are
+        self.unread: frozenset[str] = frozenset()
 
     def nodes(self) -> list[Node]:
         """All device files. Only those that are new are read: nothing of a Node changes."""
@@ -70,6 +72,7 @@ class Sysfs:
             if sysfs:
                 node = self._known.get((number, sysfs))
                 found[number, sysfs] = node if node is not None and _is_done(node) else self._node(number, sysfs)
+        self.unread = frozenset(number for (number, _), node in found.items() if node is None)
         return found
 
     def names(self, place: str) -> list[str]:

@@ -150,7 +150,7 @@ def _device(device: DeviceView, before: DeviceStatus, wall_time: str) -> DeviceS
     presence = ("Present" if device.present else "Missing") if is_whole else ""
     is_same = (before.health, before.presence, before.reason) == (health, presence, device.reason)
     return DeviceStatus(
-        id=device.id,
+        id=str(device.id),
         health=health,
         presence=presence,
         reason=device.reason,
@@ -180,7 +180,7 @@ def _allocation(
     earlier = before.get((uid, allocation.container))
     since = _text(allocation.since) if allocation.since else (earlier.since if earlier is not None else "")
     of_parents: list[HeldParts] = []
-    ids, omitted = list(allocation.device_ids), 0
+    ids, omitted = list(map(str, allocation.device_ids)), 0
     if by_parent:
         of_parents, ids, omitted = parts.by_parent(ids)
     # the name of a deleted pod is copied from the observed status

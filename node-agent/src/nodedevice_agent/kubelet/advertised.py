@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from msgspec import Struct
+from nodedevice_api.device_ids import original_id
 from nodedevice_api.names import Reason
 from nodedevice_common.text import shown
 
@@ -21,7 +22,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 
 class Advertised(Struct, frozen=True):
-    """devices: sorted by ID, with the health that is advertised. options: None while no plugin is connected."""
+    """devices: sorted by ID, which is the original one, with the health that is advertised. options: None while no plugin is connected."""
 
     devices: tuple[PluginDevice, ...]
     options: PluginOptions | None
@@ -42,7 +43,7 @@ def advertised(resource: Resource) -> Advertised | None:
     for device_id in sorted(resource.devices):
         is_offered = device_id in resource.holders or not resource.is_cordoned(device_id)
         is_healthy = is_offered and availability.is_healthy(resource, device_id)
-        devices.append(PluginDevice(device_id, is_healthy, resource.devices[device_id].numa_nodes))
+        devices.append(PluginDevice(original_id(device_id), is_healthy, resource.devices[device_id].numa_nodes))
     return Advertised(tuple(devices), resource.options if resource.is_live else None)
 
 

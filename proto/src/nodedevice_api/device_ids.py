@@ -49,10 +49,10 @@ class ShortenedID(str):
 
 def shown_id(device_id: str) -> str:
     """How an ID is shown: 1 to 128 printable characters, other ones for each ID. An ordinary ID stays as it is."""
-    if 0 < len(device_id) <= MAX_SHOWN and device_id.isprintable():
-        if device_id not in _RESERVED and not device_id.startswith(ESCAPED):
-            return device_id
     if len(device_id) <= MAX_SHOWN:
+        is_reserved = device_id in _RESERVED or device_id.startswith(ESCAPED)
+        if device_id.isprintable() and not is_reserved:
+            return device_id
         escaped = f"{ESCAPED}{_encoded(device_id)}"
         if len(escaped) <= MAX_SHOWN:
             return escaped
@@ -72,6 +72,11 @@ def original_id(shown: str) -> str:
     except UnicodeDecodeError:
         # no shown form of any ID
         return shown
+
+
+def written_id(text: str) -> str:
+    """The shown form of an ID that somebody has written into the API: in its shown form, or as the plugin lists it."""
+    return text if text.startswith(ESCAPED) else shown_id(text)
 
 
 def is_ordinary(device_id: str) -> bool:

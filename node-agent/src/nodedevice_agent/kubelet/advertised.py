@@ -22,7 +22,10 @@ from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 
 class Advertised(Struct, frozen=True):
-    """devices: sorted by ID, which is the original one, with the health that is advertised. options: None while no plugin is connected."""
+    """devices: sorted by ID, with the health that is advertised; their IDs are the original ones.
+
+    options: None while no plugin is connected.
+    """
 
     devices: tuple[PluginDevice, ...]
     options: PluginOptions | None

@@ -86,7 +86,7 @@ class ProxyService(Service):
                 await _abort(context, exc)
             self.mirror.answered(self.resource_name, device_ids, answer)
             response.container_responses.add().ParseFromString(answer.octets)
-            extra = {"resource_name": self.resource_name, "device_ids": device_ids[:16]}
+            extra = {"resource_name": self.resource_name, "device_ids": [*map(shown_id, wanted.devices_ids[:16])]}
             log.info("devices allocated by the kubelet", extra=extra)
         return response
 

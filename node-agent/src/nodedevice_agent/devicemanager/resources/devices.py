@@ -19,8 +19,8 @@ from nodedevice_api.parts import PartRules, parent_and_number
 
 # A longer ID would not fit into the kubelet's 4 MiB for a whole list.
 MAX_ID_OCTETS = 4 * 1024 * 1024
-# Of a list's memory, an octet of a long ID takes as many as JSON may need for it, as the list is written into the checkpoint. So the
-# checkpoint stays below the size that is read.
+# An octet of a long ID counts as many as JSON may need for it: the list is written into the checkpoint, and so its file stays below
+# the size that is read.
 _OCTETS_IN_JSON = 6
 MAX_NUMA_NODES = 64
 # The CRD's bound; a real machine has a few dozen.

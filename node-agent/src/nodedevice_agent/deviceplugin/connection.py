@@ -108,10 +108,10 @@ class PluginConnection:
         self.last = NO_DEVICES
         # that list as it came, while it is being dealt with; and what tells it from others
         self.octets = self.digest = b""
-        # how many before it broke soon after they were dialled
-        self.broke_before = 0
-        # called when the connection broke, and whoever has opened it may open another one
-        self.on_broken: Callable[[], None] = lambda: None
+        # how many before it ended soon after they were dialled
+        self.ended_before = 0
+        # called some time after its stream has ended: whoever has opened it may open another one
+        self.on_ended: Callable[[], None] = lambda: None
         self._channel = channel
         self._is_closed = False
 
@@ -291,6 +291,11 @@ class PluginConnection:
                 raise TimeoutError(rpc_error_text(exc)) from exc
             raise
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed here."""
+        return self._is_closed
+
     async def aclose(self) -> None:
         self._is_closed = True
         # Not kept until the garbage collector comes by, which a long list outlives by minutes.
@@ -315,12 +320,6 @@ class _Pace:
             extra = {"resource_name": self._resource_name, "lists_per_second": LISTS_PER_SECOND}
             log.warning("device plugin sends too many device lists; reading them more slowly", extra=extra)
         await asyncio.sleep(seconds)
-
-
-def is_broken(failure: PluginFailed) -> bool:
-    """Whether the connection broke, as it does too where this process is refused a call of the system, and not the stream ended."""
-    cause = failure.__cause__
-    return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def _ignore(does: bool) -> None:

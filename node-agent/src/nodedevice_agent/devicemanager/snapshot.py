@@ -136,12 +136,13 @@ def snapshot(
     holders, ended = resource.holders, manager.book.releasing
     # devices reserved by an allocation in progress still count as available
     in_flight = sum(i not in holders and availability.is_usable(resource, i) for i in resource.reserved)
-    available = availability.free_count(resource) + in_flight
+    counted = resource.listed.counted if resource.is_live else 0
+    available = availability.free_count(resource) + in_flight + counted
     if resource.possible_holders:
         available = min(available, room(resource, manager.pods.values()))
     releasing = sum(uid in ended for uid in holders.values()) if ended else 0
     missing = [*filterfalse(resource.devices.__contains__, holders)]
-    total = len(resource.devices) + resource.listed.omitted + len(missing)
+    total = len(resource.devices) + resource.listed.omitted + resource.listed.counted + len(missing)
     are_parts = resource.listed.part_rules is not None and not resource.excess
     shown = _shown_by_parent if are_parts else _shown_one_by_one
     devices, unhealthy_devices = shown(resource, missing)
@@ -155,7 +156,7 @@ def snapshot(
     return Snapshot(
         resource_name=resource_name,
         total=total,
-        healthy=availability.healthy_count(resource),
+        healthy=availability.healthy_count(resource) + counted,
         cordoned=total if ALL_DEVICES in resource.cordoned_ids else cordoned,
         allocated=len(holders) - releasing,
         releasing=releasing,

@@ -87,7 +87,8 @@ class ListedDevices:
 
     plugin_message: the plugin's own error about the resource as a whole. part_rules: of devices that are interchangeable parts;
     None for others. parents: details of the physical devices of parts, by ID; only reason, message, attributes, part_size count.
-    omitted: how many more there were, of a plugin that is gone. is_refused: the plugin's latest list exceeds a limit, and id_error
+    omitted: how many more there were, of a plugin that is gone. counted: how many more there are, which are healthy, where the list
+    is only shown here; no pod holds one of them. is_refused: the plugin's latest list exceeds a limit, and id_error
     says which; this is the one before it. size: of the plugin's list, also of a refused one.
     ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin reports them, sorted. by_parent: IDs of the devices of
     each physical device, sorted; only where the plugin names these. has_identities, has_aliases: of any device. kinds: the IDs of
@@ -102,6 +103,7 @@ class ListedDevices:
     part_rules: PartRules | None = None
     parents: Mapping[str, Device] = field(default_factory=lambda: NOTHING)
     omitted: int = 0
+    counted: int = 0
     is_refused: bool = False
     size: Size = field(init=False, repr=False, compare=False)
     ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -161,7 +163,7 @@ class ListedDevices:
             {i: self.devices[i] for i in self.ids if i in ids},
             part_rules=self.part_rules,
             parents={p: device for p, device in self.parents.items() if p in parents},
-            omitted=self.omitted + len(self.ids) - len(ids),
+            omitted=self.omitted + self.counted + len(self.ids) - len(ids),
         )
 
     def with_unhealthy(self, more: Mapping[str, Device]) -> "ListedDevices":
@@ -258,6 +260,7 @@ def accept(
     known: ListedDevices = NO_DEVICES,
     part_rules: PartRules | None = None,
     parents: Mapping[str, Device] | None = None,
+    counted: int = 0,
 ) -> ListedDevices:
     """Validate a plugin's list: each ID counts once (unhealthy wins over healthy), IDs that are too long are left out and reported.
 
@@ -265,7 +268,7 @@ def accept(
 
     A list of more than MAX_DEVICES is read no further and refused whole: `known` stays.
     known: the list before it. Equal parts, the whole list or single devices, are taken from it, so that comparing the two
-    lists is fast (by identity).
+    lists is fast (by identity). counted: see ListedDevices.
     """
     devices: dict[str, Device] = {}
     duplicate, too_long, no_part = _Examples(), _Examples(), _Examples()
@@ -286,7 +289,9 @@ def accept(
         same = known.devices.get(device.id)
         devices[device.id] = same if same is not None and same == device else device
     id_error = _id_error(duplicate, too_long, no_part)
-    found = ListedDevices(devices, id_error, plugin_message, part_rules, parents or NOTHING)
+    if counted:
+        id_error = f"the list is too long to be shown whole: {len(devices)} devices are known by ID, and {counted} by their number"
+    found = ListedDevices(devices, id_error, plugin_message, part_rules, parents or NOTHING, counted=counted)
     return known if found == known else found
 
 

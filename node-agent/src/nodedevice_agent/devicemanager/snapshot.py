@@ -263,8 +263,12 @@ def _named(resource: Resource, missing: list[str], unhealthy: list[str]) -> list
     is_short = len(listed.ids) + len(missing) <= MAX_FULL_LIST
     if resource.is_live and (is_short or ALL_DEVICES in resource.cordoned_ids):
         return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
-    cordoned = (i for i in resource.cordoned_ids if i in listed.devices)
-    return _first({*unhealthy, *cordoned, *resource.holders}, listed.ids)
+    found = {*unhealthy, *(i for i in resource.cordoned_ids if i in listed.devices)}
+    if found and len(resource.holders) > MAX_NAMED_DEVICES - len(found):
+        # Of a healthy device it is enough that it is held, which its allocation says.
+        rest = _first(resource.holders.keys() - found, listed.ids)
+        return _first([*found, *rest[: max(MAX_NAMED_DEVICES - len(found), 0)]])
+    return _first({*found, *resource.holders}, listed.ids)
 
 
 def _first(device_ids: Collection[str], in_order: Sequence[str] = ()) -> list[str]:

@@ -38,6 +38,25 @@ def _pod(*containers: Ctr) -> Admit:
 _FOUR = Register(GPU, _devices(4))
 _TWO_BY_TWO = Register(GPU, _devices(4, nodes=2))
 _BROKEN = Register(GPU, _devices(4, healthy=False))
+_ANY_TEXT = tuple(
+    Dev(text, True, (0,))
+    for text in (
+        "\0",
+        "\1",
+        "",
+        "*",
+        "all",
+        "a\nb",
+        "<&>",
+        "\u2028",
+        "escaped:%00",
+        "x" * 129,
+        "y" * 10_240,
+        "é\0",
+        "\\",
+        '"',
+    )
+)
 _ALIGNING = ("best-effort", "restricted", "single-numa-node")
 
 
@@ -142,6 +161,17 @@ _CASES = (
         "device of two NUMA nodes",
         "behaviour 50, scenario 47, scenario 104",
         (Register(GPU, (Dev("a", numa=(0, 1)), Dev("b"))), _pod(_app(2)), Restart()),
+    ),
+    # both read the other's checkpoint at the end
+    _case(
+        "any text is an ID",
+        "weak spot 29",
+        (Register(GPU, _ANY_TEXT), _pod(_app(len(_ANY_TEXT) - 2)), _pod(_app(1)), Restart(), _pod(_app(1))),
+    ),
+    _case(
+        "the kubelet prefers among any texts too",
+        "weak spot 29",
+        (Register(GPU, _ANY_TEXT, advice=False), _pod(_app(len(_ANY_TEXT))), End(0), _pod(_app(len(_ANY_TEXT)))),
     ),
     _case(
         "earlier containers of a refused pod", "behaviour 51", (_FOUR, _pod(_app(3), _app(3)), _pod(_app(4))), {WAITS}

@@ -8,8 +8,9 @@ from collections.abc import Set
 import pytest
 from _pytest.mark import ParameterSet
 
-from tests.conformance.oracle.conftest import Compare
+from tests.conformance.oracle.conftest import Both, Compare
 from tests.oracle.differences import KEEPS, VANISHED, WAITS, WHOLE_POD
+from tests.oracle.sides import Side
 from tests.oracle.steps import Admit, Case, Ctr, Dev, End, Failing, Machine, Register, Restart, Step, Stop, Update
 from tests.oracle.strategies import GPU, NIC
 
@@ -266,3 +267,15 @@ def test_advice_that_leaves_something_near_for_another_container_is_heeded(compa
     spread = (Dev("d0", numa=(0,)), *(Dev(f"d{n}", numa=(1,)) for n in (1, 2)), Dev("d3", numa=(0, 1)))
     steps = (Register(GPU, spread, advice=True), _pod(_init(1), _app(3)))
     assert compare(Case(steps, Machine("restricted"))) == []
+
+
+@pytest.mark.kubelet("behaviour 49")
+def test_of_several_container_responses_the_first_one_counts(both: Both) -> None:
+    async def play(kubelet: Side, ours: Side) -> None:
+        for side in (kubelet, ours):
+            await side.register(GPU, _devices(1), advice=True)
+            side.plugins[GPU].knobs.allocate_more = 2
+            assert (await side.admit("p", _pod(_app(1)))).is_admitted
+            assert await side.maker.held() == {("p", "c0", GPU): {"d0": (0,)}}
+
+    both.play(play, Machine())

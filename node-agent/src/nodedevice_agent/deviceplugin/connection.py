@@ -212,7 +212,7 @@ class PluginConnection:
     ) -> AllocateResponse:
         """The response for one container. details: whose container it is, where that is known; a plugin may ignore it.
 
-        Raises PluginFailed, also for a response with none or several.
+        Of a response with several the first one counts, as with the kubelet. Raises PluginFailed, also for one with none.
         """
         asked = api_pb2.ContainerAllocateRequest(devices_ids=map(original_id, device_ids))
         if details is not None:
@@ -221,9 +221,8 @@ class PluginConnection:
         response = await self._call(
             "Allocate", request, api_pb2.AllocateResponse, ALLOCATE_SECONDS, MAX_ALLOCATION_BYTES
         )
-        if len(response.container_responses) != 1:
-            detail = f"{len(response.container_responses)} container responses for one container"
-            raise PluginFailed(self.resource_name, "Allocate", detail)
+        if not response.container_responses:
+            raise PluginFailed(self.resource_name, "Allocate", "0 container responses for one container")
         return codec.allocate_response(response.container_responses[0])
 
     async def pre_start(self, device_ids: tuple[str, ...]) -> None:

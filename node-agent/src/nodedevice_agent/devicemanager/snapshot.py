@@ -264,11 +264,13 @@ def _named(resource: Resource, missing: list[str], unhealthy: list[str]) -> list
     if resource.is_live and (is_short or ALL_DEVICES in resource.cordoned_ids):
         return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
     found = {*unhealthy, *(i for i in resource.cordoned_ids if i in listed.devices)}
-    if found and len(resource.holders) > MAX_NAMED_DEVICES - len(found):
-        # Of a healthy device it is enough that it is held, which its allocation says.
-        rest = _first(resource.holders.keys() - found, listed.ids)
-        return _first([*found, *rest[: max(MAX_NAMED_DEVICES - len(found), 0)]])
-    return _first({*found, *resource.holders}, listed.ids)
+    held = resource.holders.keys() - found
+    if not found or len(found) + len(held) <= MAX_NAMED_DEVICES:
+        return _first(held | found, listed.ids)
+    # A broken device is not lost among thousands that are held, nor is a held one among thousands that are broken.
+    fewer, more = sorted((found, held), key=len)
+    first = _first(fewer, listed.ids)
+    return sorted([*first, *_first(more, listed.ids)[: MAX_NAMED_DEVICES - len(first)]])
 
 
 def _first(device_ids: Collection[str], in_order: Sequence[str] = ()) -> list[str]:

@@ -144,9 +144,10 @@ def _devices(now: Snapshot, before: NodeDeviceStatus, wall_time: str) -> tuple[l
     shown = [_device(d, earlier.get(d.id, _NO_DEVICE), wall_time) for d in now.devices]
     listed, omitted = _truncated(shown, MAX_NAMED_DEVICES)
     if omitted:
-        # Without healthy ones first, so that whoever reads it knows that what is omitted is healthy.
-        ranked, _ = _truncated(sorted(shown, key=lambda device: device.health == _HEALTHY), MAX_NAMED_DEVICES)
-        listed = sorted(ranked, key=lambda device: device.id)
+        # The same choice as in the snapshot: of healthy and other ones, those that are fewer come first.
+        are_few = 2 * sum(device.health == _HEALTHY for device in shown) <= len(shown)
+        ranked = sorted(shown, key=lambda device: (device.health == _HEALTHY) != are_few)
+        listed = sorted(_truncated(ranked, MAX_NAMED_DEVICES)[0], key=lambda device: device.id)
     return listed, now.total - sum(device.parts.total if device.parts is not None else 1 for device in listed)
 
 

@@ -75,7 +75,10 @@ def it_is_plainly_so(scenario: Scenario, seen: Snapshot, whole: int, most: int) 
         named = [i for i in ids if i in resource.cordoned_ids or i in resource.holders]
     noteworthy = {i for i in resource.cordoned_ids if i in resource.devices}
     if resource.is_live:
-        noteworthy |= {*named} if len(ids) <= whole or "*" in noteworthy else {*ids} - healthy
+        # Of those that are not healthy no more than the bound are looked at.
+        not_healthy = [i for i in ids if i not in healthy][:most]
+        noteworthy |= {*named} if len(ids) <= whole or "*" in resource.cordoned_ids else {*not_healthy}
+    named = [i for i in named if i in noteworthy or i in resource.holders]
     assert [(view.id, view.healthy, view.present, view.cordoned) for view in seen.devices] == [
         (i, i in healthy, i in resource.devices, i in cordoned) for i in first_of(named, noteworthy, most)
     ]
@@ -85,8 +88,9 @@ def it_is_plainly_so(scenario: Scenario, seen: Snapshot, whole: int, most: int) 
 
 
 def first_of(named: list[str], noteworthy: set[str], most: int) -> list[str]:
-    """Where there is no room for all, those that are not healthy or cordoned come before those that are only held."""
-    return sorted(sorted(named, key=lambda i: (i not in noteworthy, i))[:most])
+    """Where there is no room for all: of those that are not healthy or cordoned, and others, first those that are fewer."""
+    groups = sorted(([i for i in named if i in noteworthy], [i for i in named if i not in noteworthy]), key=len)
+    return sorted([*groups[0], *groups[1]][:most])
 
 
 class CountedReads(Mapping[str, Device]):

@@ -39,6 +39,8 @@ class Knobs:
     allocate_gate: asyncio.Event | None = None
     # An answer without any container response.
     allocate_empty: bool = False
+    # So many more container responses than there are containers.
+    allocate_more: int = 0
     # What to answer instead of the default; gets the device IDs.
     allocate_answer: Callable[[Sequence[str]], api_pb2.ContainerAllocateResponse] | None = None
     preferred_error: RpcFailure | None = None
@@ -345,7 +347,9 @@ class _Service(api_pb2_grpc.DevicePluginServicer):
         await _hold_or_fail(context, knobs.allocate_gate, knobs.allocate_error)
         answer = knobs.allocate_answer or default_answer
         asked = [] if knobs.allocate_empty else request.container_requests
-        return api_pb2.AllocateResponse(container_responses=[answer(container.devices_ids) for container in asked])
+        answers = [answer(container.devices_ids) for container in asked]
+        answers += [api_pb2.ContainerAllocateResponse(envs={"FAKE_MORE": "1"})] * knobs.allocate_more
+        return api_pb2.AllocateResponse(container_responses=answers)
 
     async def PreStartContainer(
         self, request: api_pb2.PreStartContainerRequest, context: Context

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import decode
+from nodedevice_api.device_ids import original_id
 
 from tests.oracle.differences import VANISHED, WAITS, Difference, Situation, differences
 from tests.oracle.kubelet import Kubelet, KubeletDied
@@ -78,7 +79,7 @@ class Comparison:
         if self.kubelet.checkpoint.exists():
             found = decode(self.kubelet.checkpoint.read_text())
             read: Held = {
-                (a.pod_uid, a.container, a.resource_name): dict.fromkeys(a.device_ids, ())
+                (a.pod_uid, a.container, a.resource_name): dict.fromkeys(map(original_id, a.device_ids), ())
                 for a in found.allocations
                 # the kubelet does not write when it frees, so pods that are gone are still there
                 if a.pod_uid in run.pods

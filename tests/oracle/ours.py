@@ -20,6 +20,7 @@ from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLim
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
+from nodedevice_api.device_ids import original_id
 from nodedevice_api.names import Reason
 
 from tests.oracle.maker import PATIENCE_SECONDS, Held, Numbers, Verdict, Why, container_name
@@ -128,7 +129,9 @@ class Ours:
     async def held(self) -> Held:
         return {
             (a.pod_uid, a.container, a.resource_name): {
-                device_id: tuple(sorted(n for n, ids in a.ids_by_numa.items() if n >= 0 and device_id in ids))
+                original_id(device_id): tuple(
+                    sorted(n for n, ids in a.ids_by_numa.items() if n >= 0 and device_id in ids)
+                )
                 for device_id in a.device_ids
             }
             for a in self._manager.book

@@ -9,7 +9,7 @@ from nodedevice_agent.devicemanager import places, registration
 from nodedevice_agent.devicemanager.allocation import answer_limit
 from nodedevice_agent.devicemanager.resources import devices, list_limit, physical_devices
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES
-from nodedevice_agent.deviceplugin import connection, held_lists, plugin_watcher, registration_server
+from nodedevice_agent.deviceplugin import connection, held_lists, host, plugin_watcher, registration_server
 from nodedevice_agent.dra import claim, claims, observer, pools, slices
 from nodedevice_agent.kube import informer, responses, turns, write_budget
 from nodedevice_agent.kube.status import MAX_LIST_BYTES
@@ -39,6 +39,8 @@ _MIB = 1024 * _KIB
 # What is in the column "at most", with the numbers of the code.
 BOUNDS = {
     f"{connection.MAX_MESSAGE_BYTES // _MIB} MiB a list",
+    f"{devices.MAX_ID_OCTETS // _MIB} MiB an ID",
+    f"a dial in {host._MOST_DIAL_AGAIN_SECONDS:.0f} s",
     f"{codec.MAX_CLAIM_ROWS:,} devices by claims of a node",
     f"{codec.MAX_CLAIM_ROWS_OF_POD:,} of a pod",
     f"{claim.MAX_BYTES // _MIB} MiB of a claim",

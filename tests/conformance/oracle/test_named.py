@@ -8,8 +8,9 @@ from collections.abc import Set
 import pytest
 from _pytest.mark import ParameterSet
 
-from tests.conformance.oracle.conftest import Compare
+from tests.conformance.oracle.conftest import Both, Compare
 from tests.oracle.differences import KEEPS, VANISHED, WAITS, WHOLE_POD
+from tests.oracle.sides import Side
 from tests.oracle.steps import Admit, Case, Ctr, Dev, End, Failing, Machine, Register, Restart, Step, Stop, Update
 from tests.oracle.strategies import GPU, NIC
 
@@ -38,6 +39,25 @@ def _pod(*containers: Ctr) -> Admit:
 _FOUR = Register(GPU, _devices(4))
 _TWO_BY_TWO = Register(GPU, _devices(4, nodes=2))
 _BROKEN = Register(GPU, _devices(4, healthy=False))
+_ANY_TEXT = tuple(
+    Dev(text, True, (0,))
+    for text in (
+        "\0",
+        "\1",
+        "",
+        "*",
+        "all",
+        "a\nb",
+        "<&>",
+        "\u2028",
+        "escaped:%00",
+        "x" * 129,
+        "y" * 10_240,
+        "é\0",
+        "\\",
+        '"',
+    )
+)
 _ALIGNING = ("best-effort", "restricted", "single-numa-node")
 
 
@@ -143,6 +163,17 @@ _CASES = (
         "behaviour 50, scenario 47, scenario 104",
         (Register(GPU, (Dev("a", numa=(0, 1)), Dev("b"))), _pod(_app(2)), Restart()),
     ),
+    # both read the other's checkpoint at the end
+    _case(
+        "any text is an ID",
+        "weak spot 29",
+        (Register(GPU, _ANY_TEXT), _pod(_app(len(_ANY_TEXT) - 2)), _pod(_app(1)), Restart(), _pod(_app(1))),
+    ),
+    _case(
+        "the kubelet prefers among any texts too",
+        "weak spot 29",
+        (Register(GPU, _ANY_TEXT, advice=False), _pod(_app(len(_ANY_TEXT))), End(0), _pod(_app(len(_ANY_TEXT)))),
+    ),
     _case(
         "earlier containers of a refused pod", "behaviour 51", (_FOUR, _pod(_app(3), _app(3)), _pod(_app(4))), {WAITS}
     ),
@@ -236,3 +267,15 @@ def test_advice_that_leaves_something_near_for_another_container_is_heeded(compa
     spread = (Dev("d0", numa=(0,)), *(Dev(f"d{n}", numa=(1,)) for n in (1, 2)), Dev("d3", numa=(0, 1)))
     steps = (Register(GPU, spread, advice=True), _pod(_init(1), _app(3)))
     assert compare(Case(steps, Machine("restricted"))) == []
+
+
+@pytest.mark.kubelet("behaviour 49")
+def test_of_several_container_responses_the_first_one_counts(both: Both) -> None:
+    async def play(kubelet: Side, ours: Side) -> None:
+        for side in (kubelet, ours):
+            await side.register(GPU, _devices(1), advice=True)
+            side.plugins[GPU].knobs.allocate_more = 2
+            assert (await side.admit("p", _pod(_app(1)))).is_admitted
+            assert await side.maker.held() == {("p", "c0", GPU): {"d0": (0,)}}
+
+    both.play(play, Machine())

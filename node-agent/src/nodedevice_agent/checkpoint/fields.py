@@ -9,13 +9,13 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
+from nodedevice_api.device_ids import MAX_SHOWN, has_original, original_id, shown_id
 from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_common.decoding import Undecodable, convert
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, PluginSocket, by_numa, known_since
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
 from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons, noted
-from nodedevice_agent.devicemanager.resources.devices import is_valid_id
 from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod, is_config_hash
@@ -35,7 +35,10 @@ _Value = TypeVar("_Value")
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One resource of one container. DeviceIDs: by NUMA node, or a plain list in version 1. AllocResp: protobuf, base64 in JSON."""
+    """One resource of one container. DeviceIDs: the original ones by NUMA node, or a plain list in version 1.
+
+    AllocResp: protobuf, base64 in JSON.
+    """
 
     PodUID: str
     ContainerName: str
@@ -73,15 +76,27 @@ def to_json(value: object) -> str:
 def to_entry(allocation: Allocation) -> Entry:
     """Version 2 of the format."""
     # JSON keys are sorted as strings ("-1", "0", "10", "2"), unlike in the checksum
-    ids = {node: allocation.ids_by_numa[node] for node in sorted(allocation.ids_by_numa, key=str)}
+    ids = {node: original_ids(allocation.ids_by_numa[node]) for node in sorted(allocation.ids_by_numa, key=str)}
     return Entry(allocation.pod_uid, allocation.container, allocation.resource_name, ids, allocation.response)
 
 
-def from_entries(entries: Sequence[Entry], since: Any, files: Any) -> tuple[Allocation, ...]:
-    """since, files: of each entry, as read. What is invalid counts as not known; where their number differs, all of them."""
+def original_ids(shown: Iterable[str]) -> tuple[str, ...]:
+    """As they are written."""
+    return tuple(map(original_id, shown))
+
+
+def shown_ids(originals: Iterable[str]) -> tuple[str, ...]:
+    """As they are read."""
+    return tuple(map(shown_id, originals))
+
+
+def from_entries(entries: Sequence[Entry], since: Any, files: Any, shown: Any) -> tuple[Allocation, ...]:
+    """since, files, shown: of each entry, as read. What is invalid counts as not known; where their number differs, all of them."""
+    count = len(entries)
+    beside = zip(entries, _each(since, count), _each(files, count), _each(shown, count), strict=True)
     return tuple(
-        from_entry(entry, known_since(at), to_files(of_entry))
-        for entry, at, of_entry in zip(entries, _each(since, len(entries)), _each(files, len(entries)), strict=True)
+        from_entry(entry, known_since(at), to_files(of_entry), to_shown(without_original))
+        for entry, at, of_entry, without_original in beside
     )
 
 
@@ -102,6 +117,18 @@ def from_files(allocations: Iterable[Allocation]) -> tuple[tuple[tuple[str, str]
     return found if any(found) else ()
 
 
+def from_shown(allocations: Iterable[Allocation]) -> tuple[tuple[str, ...], ...]:
+    """The same for IDs of which only the shown form is known: recovered from the API, and not listed since."""
+    found = tuple(tuple(i for i in a.device_ids if not has_original(i)) for a in allocations)
+    return found if any(found) else ()
+
+
+def to_shown(ids: Any) -> frozenset[str]:
+    """What is none is ignored: then the shown form counts as an original."""
+    known = ids if isinstance(ids, list) else ()
+    return frozenset(i for i in known if isinstance(i, str) and not has_original(i))
+
+
 def to_files(entries: Any) -> tuple[tuple[str, str], ...]:
     """None of an allocation where one of them is invalid: the rest would not be all of its files."""
     with suppress(Undecodable):
@@ -119,12 +146,22 @@ def _is_plain(text: str, most: int) -> bool:
     return 0 < len(text) <= most and text.isprintable()
 
 
-def from_entry(entry: Entry, since: int = 0, files: tuple[tuple[str, str], ...] = ()) -> Allocation:
-    """Version 2 or 1. Later kubelets read the device IDs of version 1, which knows no NUMA, as those of node 0."""
+def from_entry(
+    entry: Entry, since: int = 0, files: tuple[tuple[str, str], ...] = (), shown: frozenset[str] = frozenset()
+) -> Allocation:
+    """Version 2 or 1. Later kubelets read the device IDs of version 1, which knows no NUMA, as those of node 0.
+
+    shown: IDs in it that are in the shown form.
+    """
+
+    def as_shown(ids: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(i if i in shown else shown_id(i) for i in ids) if shown else shown_ids(ids)
+
     ids = entry.DeviceIDs
-    nodes = (
-        {node: ids[node] for node in sorted(ids)} if isinstance(ids, dict) else by_numa(ids, dict.fromkeys(ids, (0,)))
-    )
+    if isinstance(ids, dict):
+        nodes = {node: as_shown(ids[node]) for node in sorted(ids)}
+    else:
+        nodes = by_numa(as_shown(ids), dict.fromkeys(as_shown(ids), (0,)))
     return Allocation(
         entry.PodUID, entry.ContainerName, entry.ResourceName, nodes, entry.AllocResp, since=since, files=files
     )
@@ -211,7 +248,7 @@ def to_identities(entries: Any) -> dict[str, dict[str, Identity]]:
 def _is_known(device_id: str, identity: Identity) -> bool:
     tokens = identity.tokens
     return (
-        is_valid_id(device_id)
+        _is_plain(device_id, MAX_SHOWN)
         and 0 < len(tokens) <= MAX_TOKENS
         and all(_is_plain(t, MAX_TOKEN_CHARACTERS) for t in tokens)
     )

@@ -1,8 +1,8 @@
 """The checkpoint file: the kubelet's format, checksum included, and fields of ours beside it.
 
 Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
-PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons, PossibleHolders, Gone, PartSizes, Since, Files, Identities, Scopes and
-Journal are outside the checksummed part; a kubelet ignores fields it does not know, and so does an older agent.
+PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons, PossibleHolders, Gone, PartSizes, Since, Files, Shown, Identities, Scopes
+and Journal are outside the checksummed part; a kubelet ignores fields it does not know, and so does an older agent.
 
 The checksum is 32-bit FNV-1a over the text that Go's spew prints of the data. Python takes some 50 ns a byte, and a full node has
 hundreds of kilobytes of this text, so the hash can be continued after any entry that has not changed.
@@ -26,7 +26,10 @@ from nodedevice_agent.checkpoint.fields import (
     from_cordons,
     from_entries,
     from_files,
+    from_shown,
     from_since,
+    original_ids,
+    shown_ids,
     to_calls,
     to_cordons,
     to_entry,
@@ -47,7 +50,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
     CheckpointCorrupt,
     JournalMark,
 )
-from nodedevice_agent.devicemanager.resources.devices import MAX_NUMA_NODE, is_valid_id
+from nodedevice_agent.devicemanager.resources.devices import MAX_NUMA_NODE
 
 _OFFSET, _PRIME, _MASK = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
 # of a name in an error
@@ -55,7 +58,7 @@ _SHOWN = 40
 
 
 class Data(msgspec.Struct, frozen=True):
-    """The checksummed part. RegisteredDevices: healthy device IDs by resource name."""
+    """The checksummed part, with original device IDs. RegisteredDevices: the healthy ones by resource name."""
 
     PodDeviceEntries: tuple[Entry, ...] | None
     RegisteredDevices: dict[str, tuple[str, ...]] | None
@@ -72,7 +75,8 @@ class _Mark(msgspec.Struct, frozen=True):
 class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What is outside the checksummed part. What is invalid in an Any is ignored: it is only a hint for the next start.
 
-    Since, Files: of each entry in PodDeviceEntries, in the same order; empty where they are known of none.
+    Since, Files, Shown: of each entry in PodDeviceEntries, in the same order; empty where they are known of none. Shown: those of
+    its device IDs that are in the shown form, as their original is not known.
     """
 
     Checksum: int
@@ -88,6 +92,7 @@ class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
     PartSizes: Any = {}
     Since: Any = ()
     Files: Any = ()
+    Shown: Any = ()
     Identities: Any = {}
     Scopes: Any = {}
     Journal: _Mark | None = None
@@ -124,7 +129,7 @@ class Encoder:
         value = self._entries(checkpoint.allocations)
         is_nil, registered = not self._written, checkpoint.registered
         if (is_nil, registered) != (self._closing.is_nil, self._closing.registered):
-            self._closing = _Closing(registered, is_nil=is_nil)
+            self._closing = _Closing(registered, is_nil=is_nil, are_shown=True)
         value = self._closing.after(value)
         beside = _Beside(
             Checksum=value,
@@ -140,12 +145,14 @@ class Encoder:
             PartSizes=checkpoint.part_sizes,
             Since=from_since(checkpoint.allocations),
             Files=from_files(checkpoint.allocations),
+            Shown=from_shown(checkpoint.allocations),
             Identities=checkpoint.identities,
             Scopes=checkpoint.scopes,
             Journal=_mark(checkpoint.journal, value) if checkpoint.journal is not None else None,
         )
         entries = "null" if is_nil else f"[{','.join(written.json for written in self._written)}]"
-        devices = to_json({name: registered[name] for name in sorted(registered)})
+        originals = self._closing.originals or {}
+        devices = to_json({name: originals[name] for name in sorted(originals)})
         return f'{{"Data":{{"PodDeviceEntries":{entries},"RegisteredDevices":{devices}}},{to_json(beside)[1:]}'
 
     def _entries(self, allocations: tuple[Allocation, ...]) -> int:
@@ -173,14 +180,14 @@ def decode(content: bytes | str) -> Checkpoint:
     computed = checksum(file.Data)
     if file.Checksum != computed:
         raise CheckpointCorrupt(f"checksum is {file.Checksum}, but the content's is {computed}")
-    allocations = from_entries(file.Data.PodDeviceEntries or (), file.Since, file.Files)
+    allocations = from_entries(file.Data.PodDeviceEntries or (), file.Since, file.Files, file.Shown)
     check_consistent(allocations)
     journal = JournalMark(file.Journal.Generation, file.Journal.Sequence) if file.Journal is not None else None
     if journal is not None and file.Journal != _mark(journal, computed):
         raise CheckpointCorrupt("the position in the journal is damaged")
     return Checkpoint(
         allocations,
-        file.Data.RegisteredDevices or {},
+        {name: shown_ids(ids) for name, ids in (file.Data.RegisteredDevices or {}).items()},
         boot_id=str(file.BootID or ""),
         sockets=to_sockets(file.Endpoints),
         pre_starts=to_calls(file.PreStarts),
@@ -224,7 +231,7 @@ def check_consistent(allocations: Iterable[Allocation]) -> None:
 
 
 def check_possible(checkpoint: Checkpoint) -> None:
-    """For our own: every name and ID is one that a device plugin can register. Raises CheckpointCorrupt with the first error.
+    """For our own: every name is one that a device plugin can register. Raises CheckpointCorrupt with the first error.
 
     What this agent writes always passes. A kubelet's checkpoint is not checked: it holds whatever any plugin reported.
     """
@@ -235,9 +242,6 @@ def check_possible(checkpoint: Checkpoint) -> None:
         for node in allocation.ids_by_numa:
             if not NO_NUMA_NODE <= node <= MAX_NUMA_NODE:
                 raise CheckpointCorrupt(f"{allocation.resource_name}: invalid NUMA node {str(node)[:_SHOWN]}")
-        for device_id in allocation.device_ids:
-            if not is_valid_id(device_id):
-                raise CheckpointCorrupt(f"{allocation.resource_name}: invalid device ID {device_id[:_SHOWN]!a}")
 
 
 # -- the kubelet's checksum ----------------------------------------------------------------------------------------------
@@ -276,9 +280,14 @@ class _Closing:
     change by the same amounts, and their difference is only multiplied: one hash for each low byte serves every value.
     """
 
-    def __init__(self, registered: Mapping[str, tuple[str, ...]] | None, *, is_nil: bool) -> None:
-        self.registered, self.is_nil = registered, is_nil
-        devices = "<nil>" if registered is None else _map(registered)
+    def __init__(
+        self, registered: Mapping[str, tuple[str, ...]] | None, *, is_nil: bool, are_shown: bool = False
+    ) -> None:
+        """are_shown: their device IDs are in the shown form."""
+        self.registered, self.is_nil, self.originals = registered, is_nil, registered
+        if registered is not None and are_shown:
+            self.originals = {name: original_ids(ids) for name, ids in registered.items()}
+        devices = "<nil>" if self.originals is None else _map(self.originals)
         self._text = ("" if is_nil else "]") + f" RegisteredDevices:(map[string][]string){devices}}}"
         self._factor = pow(_PRIME, len(self._text.encode()), _MASK + 1)
         self._hashes: dict[int, int] = {}

@@ -22,7 +22,10 @@ from nodedevice_agent.checkpoint.fields import (
     from_cordons,
     from_entries,
     from_files,
+    from_shown,
     from_since,
+    original_ids,
+    shown_ids,
     to_calls,
     to_cordons,
     to_entry,
@@ -46,8 +49,8 @@ _CRC_DIGITS = 8
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """Released: pod UID, container and resource name of entries that are gone. PodDeviceEntries: new or changed ones.
 
-    RegisteredDevices: only what changed; None where it is no longer known. Since, Files: of each entry in PodDeviceEntries, in the
-    same order; empty where they are known of none. The others: all of them, None if unchanged.
+    RegisteredDevices: only what changed; None where it is no longer known. Since, Files, Shown: of each entry in PodDeviceEntries,
+    in the same order; empty where they are known of none. The others: all of them, None if unchanged.
     """
 
     Generation: str
@@ -68,6 +71,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     Scopes: Any = None
     Since: Any = ()
     Files: Any = ()
+    Shown: Any = ()
 
 
 class _Whole(msgspec.Struct, frozen=True):
@@ -98,7 +102,8 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
     """The line that leads from one state to the next; None if nothing but the order of entries differs. mark: its position."""
     released, entered = _moved(before.allocations, after.allocations)
     registered: dict[str, tuple[str, ...] | None] = dict.fromkeys(before.registered.keys() - after.registered.keys())
-    registered |= {name: ids for name, ids in after.registered.items() if before.registered.get(name) != ids}
+    changed = (name for name, ids in after.registered.items() if before.registered.get(name) != ids)
+    registered |= {name: original_ids(after.registered[name]) for name in changed}
     line = _Line(
         mark.generation,
         mark.sequence,
@@ -107,6 +112,7 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
         registered,
         Since=from_since(entered),
         Files=from_files(entered),
+        Shown=from_shown(entered),
         **dict(_changed(before, after)),
     )
     if line == _Line(mark.generation, mark.sequence):
@@ -139,9 +145,9 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     for line in newer:
         for key in line.Released:
             entries.pop(key, None)
-        changed = from_entries(line.PodDeviceEntries, line.Since, line.Files)
+        changed = from_entries(line.PodDeviceEntries, line.Since, line.Files, line.Shown)
         entries |= {_key(allocation): allocation for allocation in changed}
-        registered |= line.RegisteredDevices
+        registered |= {n: ids if ids is None else shown_ids(ids) for n, ids in line.RegisteredDevices.items()}
         wholes |= {f.attribute: f.read(value) for f in _WHOLE if (value := getattr(line, f.name)) is not None}
     check_consistent(entries.values())
     return structs.replace(

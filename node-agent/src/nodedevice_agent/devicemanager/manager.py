@@ -128,6 +128,7 @@ class DeviceManager:
         accepted = self.list_limit.accepted(resource, endpoint, listed)
         is_changed = resource.list(endpoint, accepted, now)
         self.list_limit.noted(resource)
+        self.book.learn_originals(resource)
         if not is_changed:
             return []
         changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name), *self.list_limit.due()]
@@ -377,9 +378,10 @@ class DeviceManager:
     def _answer_problem(self, ticket: int, response: AllocateResponse) -> str:
         """Why there is no room for it; empty where there is."""
         lost = self._reallocations.in_flight.get(ticket)
-        name = lost[2] if lost is not None else self.allocator.awaited_resource(ticket)
+        # The IDs of a lost response are counted already.
+        name, ids = (lost[2], ()) if lost is not None else self.allocator.awaited(ticket)
         kept = self.book.octets + self.allocator.octets()
-        return answer_problem(name, kept_octets(response.octets, response.edits), kept) if name else ""
+        return answer_problem(name, kept_octets(response.octets, response.edits, ids), kept) if name else ""
 
     def allocate_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
         """Allocate failed, timed out or returned an invalid response: release the pod's reservations, retry after a backoff."""
@@ -471,7 +473,7 @@ class DeviceManager:
     def _restore(self, known: Checkpoint, now: float) -> None:
         self._table.restore(known, now)
         for allocation in known.allocations:
-            self.book.add(allocation)
+            self.book.restore(allocation)
         for name, identities in known.identities.items():
             if name in self.resources:
                 self.resources[name].remember(identities)

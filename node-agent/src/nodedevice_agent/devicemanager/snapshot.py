@@ -136,12 +136,14 @@ def snapshot(
     holders, ended = resource.holders, manager.book.releasing
     # devices reserved by an allocation in progress still count as available
     in_flight = sum(i not in holders and availability.is_usable(resource, i) for i in resource.reserved)
-    available = availability.free_count(resource) + in_flight + len(availability.unconfirmed(resource))
+    # devices beyond the limit that are counted alone, and devices whose identity has still to be confirmed
+    counted = (resource.listed.counted if resource.is_live else 0) + len(availability.unconfirmed(resource))
+    available = availability.free_count(resource) + in_flight + counted
     if resource.possible_holders:
         available = min(available, room(resource, manager.pods.values()))
     releasing = sum(uid in ended for uid in holders.values()) if ended else 0
     missing = [*filterfalse(resource.devices.__contains__, holders)]
-    total = len(resource.devices) + resource.listed.omitted + len(missing)
+    total = len(resource.devices) + resource.listed.omitted + resource.listed.counted + len(missing)
     are_parts = resource.listed.part_rules is not None and not resource.excess
     shown = _shown_by_parent if are_parts else _shown_one_by_one
     devices, unhealthy_devices = shown(resource, missing)
@@ -155,7 +157,7 @@ def snapshot(
     return Snapshot(
         resource_name=resource_name,
         total=total,
-        healthy=availability.healthy_count(resource),
+        healthy=availability.healthy_count(resource) + counted,
         cordoned=total if ALL_DEVICES in resource.cordoned_ids else cordoned,
         allocated=len(holders) - releasing,
         releasing=releasing,
@@ -262,8 +264,14 @@ def _named(resource: Resource, missing: list[str], unhealthy: list[str]) -> list
     is_short = len(listed.ids) + len(missing) <= MAX_FULL_LIST
     if resource.is_live and (is_short or ALL_DEVICES in resource.cordoned_ids):
         return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
-    cordoned = (i for i in resource.cordoned_ids if i in listed.devices)
-    return _first({*unhealthy, *cordoned, *resource.holders}, listed.ids)
+    found = {*unhealthy, *(i for i in resource.cordoned_ids if i in listed.devices)}
+    held = resource.holders.keys() - found
+    if not found or len(found) + len(held) <= MAX_NAMED_DEVICES:
+        return _first(held | found, listed.ids)
+    # A broken device is not lost among thousands that are held, nor is a held one among thousands that are broken.
+    fewer, more = sorted((found, held), key=len)
+    first = _first(fewer, listed.ids)
+    return sorted([*first, *_first(more, listed.ids)[: MAX_NAMED_DEVICES - len(first)]])
 
 
 def _first(device_ids: Collection[str], in_order: Sequence[str] = ()) -> list[str]:

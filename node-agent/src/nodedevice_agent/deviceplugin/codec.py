@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from msgspec import structs
 from nodedevice_api import device_details_pb2
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails, DeviceDetails, DeviceListDetails
+from nodedevice_api.device_ids import is_ordinary, shown_id
 from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -40,7 +41,6 @@ from nodedevice_agent.devicemanager.resources.devices import (
     ListedDevices,
     Size,
     accept,
-    is_valid_id,
     no_list,
 )
 
@@ -150,7 +150,7 @@ def _parents(details: Iterable[DeviceDetails]) -> dict[str, Device]:
         )
         for parent in details
     )
-    return {device.id: device for device in islice(found, _MAX_PARENTS) if is_valid_id(device.id)}
+    return {device.id: device for device in islice(found, _MAX_PARENTS) if is_ordinary(device.id)}
 
 
 def _devices(
@@ -171,9 +171,9 @@ def _device(device: api_pb2.Device, details: DeviceDetails, attributes: tuple[tu
         nodes = {node.ID for node in listed if 0 <= node.ID <= MAX_NUMA_NODE}
     numa_nodes = tuple(sorted(nodes))[:MAX_NUMA_NODES]
     reason, message = _plain(details.reason, _MAX_REASON), _plain(details.message, _MAX_MESSAGE)
-    # the parent of many parts: one string for all of them
-    parent = intern(details.parent) if is_valid_id(details.parent) else ""
-    return Device(device.ID, device.health == HEALTHY, numa_nodes, reason, message, attributes, parent)
+    # The parent of many parts: one string for all of them.
+    parent = intern(details.parent) if details.parent and is_ordinary(details.parent) else ""
+    return Device(shown_id(device.ID), device.health == HEALTHY, numa_nodes, reason, message, attributes, parent)
 
 
 def _with_identity(device: Device, details: DeviceDetails) -> Device:

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError, Message
 from msgspec import structs
 from nodedevice_api import device_details_pb2
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
+from nodedevice_api.device_ids import original_id, shown_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import TokenBucket
 
@@ -93,7 +94,10 @@ def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
 
 
 class PluginConnection:
-    """An open connection. Use open(); closing it ends the stream. socket: the path that the plugin registered."""
+    """An open connection. Use open(); closing it ends the stream. socket: the path that the plugin registered.
+
+    Device IDs are in the shown form; the plugin has the original.
+    """
 
     def __init__(self, resource_name: str, socket: Path, channel: grpc.aio.Channel, options: PluginOptions) -> None:
         self.resource_name = resource_name
@@ -104,10 +108,10 @@ class PluginConnection:
         self.last = NO_DEVICES
         # that list as it came, while it is being dealt with; and what tells it from others
         self.octets = self.digest = b""
-        # how many before it broke soon after they were dialled
-        self.broke_before = 0
-        # called when the connection broke, and whoever has opened it may open another one
-        self.on_broken: Callable[[], None] = lambda: None
+        # how many before it ended soon after they were dialled
+        self.ended_before = 0
+        # called some time after its stream has ended: whoever has opened it may open another one
+        self.on_ended: Callable[[], None] = lambda: None
         self._channel = channel
         self._is_closed = False
 
@@ -189,45 +193,51 @@ class PluginConnection:
     async def preferred(self, available: tuple[str, ...], must_include: tuple[str, ...], size: int) -> tuple[str, ...]:
         """The device IDs that the plugin prefers. Raises PluginFailed."""
         asked = api_pb2.ContainerPreferredAllocationRequest(
-            available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
+            available_deviceIDs=map(original_id, available),
+            must_include_deviceIDs=map(original_id, must_include),
+            allocation_size=size,
         )
         request = api_pb2.PreferredAllocationRequest(container_requests=[asked])
         # it cannot prefer more than all that are available
-        max_bytes = _MAX_SMALL_BYTES + sum(len(name.encode()) + _AROUND_AN_ID_BYTES for name in available)
+        sizes = (len(name.encode()) + _AROUND_AN_ID_BYTES for name in asked.available_deviceIDs)
+        max_bytes = _MAX_SMALL_BYTES + sum(sizes)
         response = await self._call(
             "GetPreferredAllocation", request, api_pb2.PreferredAllocationResponse, PREFERRED_SECONDS, max_bytes
         )
-        return tuple(response.container_responses[0].deviceIDs) if response.container_responses else ()
+        answers = response.container_responses
+        return tuple(map(shown_id, answers[0].deviceIDs)) if answers else ()
 
     async def allocate(
         self, device_ids: tuple[str, ...], details: ContainerAllocateDetails | None = None
     ) -> AllocateResponse:
         """The response for one container. details: whose container it is, where that is known; a plugin may ignore it.
 
-        Raises PluginFailed, also for a response with none or several.
+        Of a response with several the first one counts, as with the kubelet. Raises PluginFailed, also for one with none.
         """
-        asked = api_pb2.ContainerAllocateRequest(devices_ids=device_ids)
+        asked = api_pb2.ContainerAllocateRequest(devices_ids=map(original_id, device_ids))
         if details is not None:
             asked.MergeFromString(details.SerializeToString(deterministic=True))
         request = api_pb2.AllocateRequest(container_requests=[asked])
         response = await self._call(
             "Allocate", request, api_pb2.AllocateResponse, ALLOCATE_SECONDS, MAX_ALLOCATION_BYTES
         )
-        if len(response.container_responses) != 1:
-            detail = f"{len(response.container_responses)} container responses for one container"
-            raise PluginFailed(self.resource_name, "Allocate", detail)
+        if not response.container_responses:
+            raise PluginFailed(self.resource_name, "Allocate", "0 container responses for one container")
         return codec.allocate_response(response.container_responses[0])
 
     async def pre_start(self, device_ids: tuple[str, ...]) -> None:
         """A container is about to use these. Raises PluginFailed."""
-        request = api_pb2.PreStartContainerRequest(devices_ids=device_ids)
+        request = api_pb2.PreStartContainerRequest(devices_ids=map(original_id, device_ids))
         await self._call("PreStartContainer", request, api_pb2.PreStartContainerResponse, PRE_START_SECONDS)
 
     async def sync_holdings(self, holdings: Iterable[Holding]) -> None:
         """These are all holdings of its resource. Raises PluginFailed."""
         wire = (
             device_details_pb2.Holding(
-                pod_uid=held.pod_uid, container=held.container, device_ids=held.device_ids, response=held.response
+                pod_uid=held.pod_uid,
+                container=held.container,
+                device_ids=map(original_id, held.device_ids),
+                response=held.response,
             )
             for held in holdings
         )
@@ -280,6 +290,11 @@ class PluginConnection:
                 raise TimeoutError(rpc_error_text(exc)) from exc
             raise
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed here."""
+        return self._is_closed
+
     async def aclose(self) -> None:
         self._is_closed = True
         # Not kept until the garbage collector comes by, which a long list outlives by minutes.
@@ -304,12 +319,6 @@ class _Pace:
             extra = {"resource_name": self._resource_name, "lists_per_second": LISTS_PER_SECOND}
             log.warning("device plugin sends too many device lists; reading them more slowly", extra=extra)
         await asyncio.sleep(seconds)
-
-
-def is_broken(failure: PluginFailed) -> bool:
-    """Whether the connection broke, as it does too where this process is refused a call of the system, and not the stream ended."""
-    cause = failure.__cause__
-    return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def _ignore(does: bool) -> None:

@@ -37,7 +37,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.deviceplugin.admission import Admission
 from nodedevice_agent.deviceplugin.calls import PluginCalls
-from nodedevice_agent.deviceplugin.connection import PluginConnection, is_broken
+from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.device_lists import DeviceLists
 from nodedevice_agent.deviceplugin.holdings import HoldingsSync
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
@@ -52,9 +52,9 @@ from nodedevice_agent.lib.vital import vital
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 2.0
-# a plugin that ends has removed its socket by then, or serves no more, and one that starts has registered
+# A plugin that ends has removed its socket by then, or serves no more, and one that starts has registered.
 _DIAL_AGAIN_SECONDS = 1.0
-# ... of a plugin whose connections break again and again
+# ... of a plugin whose streams end again and again
 _MOST_DIAL_AGAIN_SECONDS = 60.0
 # of a resource, in a log line
 _MOST_SOCKETS = 8
@@ -101,6 +101,8 @@ class PluginHost:
         self._admission = Admission(manager, self._connections, self.do, self.now)
         # by endpoint: where the next start finds the plugin; unlike _connections it stays when the connections are closed
         self._sockets: dict[int, PluginSocket] = {}
+        # socket and resource name of plugins that are to be dialled again, once each
+        self._redials: set[tuple[Path, str]] = set()
         self._endpoints = count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._failed: asyncio.Future[NoReturn] = self._loop.create_future()
@@ -200,7 +202,9 @@ class PluginHost:
             # the limit may be free again later: unlike an invalid name, this is worth a retry
             raise PluginFailed(resource_name, "Register", str(exc)) from exc
 
-    async def _connect(self, resource_name: str, socket: Path, socket_name: str) -> PluginConnection:
+    async def _connect(
+        self, resource_name: str, socket: Path, socket_name: str, ended_before: int = 0
+    ) -> PluginConnection:
         """Raises PluginFailed or RegistrationRejected."""
         with self._admission.opening(resource_name, str(socket)):
             connection = await PluginConnection.open(resource_name, socket, socket_name, self._built_in)
@@ -212,6 +216,7 @@ class PluginHost:
         except (PluginFailed, RegistrationRejected):
             await connection.aclose()
             raise
+        connection.ended_before = ended_before
         metrics.REGISTRATIONS.labels(resource_name).inc()
         log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket.name})
         self._adopt(connection, socket_name)
@@ -254,7 +259,7 @@ class PluginHost:
 
     async def _follow_plugin(self, endpoint: int, connection: PluginConnection) -> None:
         extra = {"resource_name": connection.resource_name, "socket": connection.socket.name}
-        reason, may_serve = "its stream ended", False
+        reason, may_serve = "its stream ended", True
         asking = None
         if not connection.options.scope:
             # those of this process run as it does
@@ -263,50 +268,72 @@ class PluginHost:
         try:
             await self._lists.follow(endpoint, connection)
         except PluginFailed as exc:
-            reason, may_serve = str(exc), is_broken(exc)
+            reason = str(exc)
         except Exception:
             # only this plugin may fail: an error that ends the agent would return at every start, when the plugin is dialled again
-            reason = "reading its device lists failed, a bug in this agent"
+            reason, may_serve = "reading its device lists failed, a bug in this agent", False
             log.exception("device plugin dropped", extra=extra)
         finally:
             if asking is not None:
                 asking.cancel()
-            self._connections.pop(endpoint, None)
+            was_open = self._connections.pop(endpoint, None) is not None and not connection.is_closed
             self._lists.drop(endpoint)
             await connection.aclose()
         log.info("device plugin disconnected", extra={**extra, "reason": reason})
         self.do(self.manager.disconnected(connection.resource_name, endpoint, self.now()))
         if self.now() - dialled_at > _MOST_DIAL_AGAIN_SECONDS:
-            connection.broke_before = 0
-        if may_serve and self._is_served(endpoint):
-            # until then the next start dials it, too
-            await retried("plugin connection", partial(self._dial_again, endpoint, connection), PluginFailed, **extra)
-        elif may_serve:
-            connection.on_broken()
+            connection.ended_before = 0
+        if may_serve and was_open:
+            await self._redial(endpoint, connection)
         self._lose(endpoint)
+
+    async def _redial(self, endpoint: int, lost: PluginConnection) -> None:
+        """The stream of a plugin has ended. Where the plugin serves on, dial it again.
+
+        Unlike with the kubelet: many plugins never register again as long as kubelet.sock stays.
+        """
+        plugin, fields = (lost.socket, lost.resource_name), {"resource_name": lost.resource_name}
+        if plugin in self._redials:
+            return
+        self._redials.add(plugin)
+        try:
+            if endpoint not in self._sockets:
+                # Whoever has found it announced asks it again.
+                await self._pause(lost)
+                lost.on_ended()
+            elif self._is_served(endpoint):
+                # Until then the next start dials it, too.
+                dial, fields["socket"] = partial(self._dial_again, endpoint, lost), lost.socket.name
+                await retried("plugin connection", dial, PluginFailed, **fields)
+        finally:
+            self._redials.discard(plugin)
+
+    async def _pause(self, lost: PluginConnection) -> None:
+        """Before a plugin is dialled again: ever longer where each stream ends soon."""
+        await asyncio.sleep(exponential_seconds(lost.ended_before, _DIAL_AGAIN_SECONDS, _MOST_DIAL_AGAIN_SECONDS))
 
     def _is_served(self, endpoint: int) -> bool:
         """Whether a process listens where a plugin of this directory did; so, too, where that cannot be found out."""
-        if endpoint not in self._sockets:
-            return False
         try:
             return is_served(self.directory.path / self._sockets[endpoint].name)
         except OSError:
             return True
 
     async def _dial_again(self, endpoint: int, lost: PluginConnection) -> None:
-        """Unlike with the kubelet: many plugins never register again as long as kubelet.sock stays.
+        """Returns when the plugin is connected, serves there no more, or its name has lost its place.
 
-        Returns when the plugin is connected, or serves there no more. Raises PluginFailed, OSError.
+        Raises PluginFailed, OSError.
         """
-        await asyncio.sleep(exponential_seconds(lost.broke_before, _DIAL_AGAIN_SECONDS, _MOST_DIAL_AGAIN_SECONDS))
+        await self._pause(lost)
         plugin, socket_name = (lost.socket, lost.resource_name), self._sockets[endpoint].name
+        resource = self.manager.resources.get(lost.resource_name)
         is_connected = any(plugin == (each.socket, each.resource_name) for each in self._connections.values())
-        if self._is_ending or is_connected or not is_served(self.directory.path / socket_name):
+        if self._is_ending or is_connected or resource is None or resource.lost_to is not None:
+            return
+        if not is_served(self.directory.path / socket_name):
             return
         try:
-            connection = await self._connect(lost.resource_name, lost.socket, socket_name)
-            connection.broke_before = lost.broke_before + 1
+            await self._connect(lost.resource_name, lost.socket, socket_name, lost.ended_before + 1)
         except RegistrationRejected as exc:
             extra = {"resource_name": lost.resource_name, "error": str(exc)}
             log.warning("device plugin may not be connected again", extra=extra)

@@ -134,7 +134,7 @@ class _RegistrySocket:
             pause: float | None = None
             before, plugin = plugin, None
             try:
-                plugin = await self._register()
+                plugin = await self._register(before.ended_before + 1 if before is not None and before.is_closed else 0)
             except RegistrationRejected as exc:
                 self._host.rejections.add(exc.reason, exc, socket=self._shown)
             except PluginFailed as exc:
@@ -149,8 +149,11 @@ class _RegistrySocket:
                 backoff.reset()
         await self._disconnect(plugin, None)
 
-    async def _register(self) -> PluginConnection | None:
-        """Get the info, check it, connect, notify. None for other plugins. Raises RegistrationRejected, PluginFailed."""
+    async def _register(self, ended_before: int) -> PluginConnection | None:
+        """Get the info, check it, connect, notify. None for other plugins. Raises RegistrationRejected, PluginFailed.
+
+        ended_before: see PluginConnection.
+        """
         async with registration_client(self._path) as client:
             info = await get_info(client, self._path)
             if info.type != DEVICE_PLUGIN:
@@ -160,7 +163,7 @@ class _RegistrySocket:
                 check_plugin_info(info.name, info.supported_versions)
                 socket = _serving_socket(self._path, info.endpoint, self._allowed)
                 plugin = await self._host.connect(info.name, socket)
-                plugin.on_broken = self._changed.set
+                plugin.ended_before, plugin.on_ended = ended_before, self._changed.set
             except (RegistrationRejected, PluginFailed) as exc:
                 await notify(client, self._path, str(exc))
                 raise

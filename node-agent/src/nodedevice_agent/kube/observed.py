@@ -8,8 +8,9 @@ from types import UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin
 
 from msgspec import Struct, structs, to_builtins
+from nodedevice_api.device_ids import written_id
 from nodedevice_api.extended_resources import resource_name_problem
-from nodedevice_api.names import ONLY_SHOWN
+from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD, ONLY_SHOWN
 from nodedevice_api.nodedevice import AllocationStatus, CordonedDevice, NodeDeviceSpec, NodeDeviceStatus
 from nodedevice_common.decoding import Undecodable, convert
 
@@ -43,11 +44,11 @@ def observed_spec(spec: Json) -> NodeDeviceSpec:
 
 def held_ids(allocation: AllocationStatus) -> tuple[list[str], int]:
     """The devices of an allocation, and how many are omitted; one with invalid parts omits all of these."""
-    parts = allocation.parts
+    parts, ids = allocation.parts, [*map(written_id, allocation.device_ids)]
     try:
-        return allocation.device_ids + part_ids(parts, _MAX_HELD), allocation.omitted
+        return ids + part_ids(parts, _MAX_HELD), allocation.omitted
     except ValueError:
-        return allocation.device_ids, allocation.omitted + max(sum(entry.parts for entry in parts), 1)
+        return ids, allocation.omitted + max(sum(entry.parts for entry in parts), 1)
 
 
 def since_of(time_stamp: str) -> int:
@@ -66,8 +67,13 @@ def is_only_shown(status: NodeDeviceStatus) -> bool:
 
 
 def cordons_of(entries: list[CordonedDevice]) -> dict[str, Cordon]:
-    """By device ID; * for all of them."""
-    return {entry.id: noted(entry.reason, entry.by, entry.at) for entry in entries if entry.id}
+    """By device ID; * or the word for it, for all of them."""
+    every = (ALL_DEVICES, ALL_DEVICES_WORD)
+    return {
+        entry.id if entry.id in every else str(written_id(entry.id)): noted(entry.reason, entry.by, entry.at)
+        for entry in entries
+        if entry.id
+    }
 
 
 def resource_name_of(spec: NodeDeviceSpec) -> str:

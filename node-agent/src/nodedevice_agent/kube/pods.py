@@ -13,6 +13,7 @@ import msgspec
 from lightkube.core import resource as res
 from nodedevice_api import extended_resources
 from nodedevice_api.assigned_parts import MAX_CHARACTERS
+from nodedevice_api.device_ids import shown_id
 from nodedevice_api.names import ASSIGNED_PARTS_ANNOTATION, GROUP
 from nodedevice_api.nodedevice import NodeDeviceSpec, NodeDeviceStatus
 from nodedevice_api.parts import parent_and_number
@@ -219,7 +220,7 @@ def _unhealthy(status: ClaimsInStatus) -> Iterator[tuple[str, str]]:
         for resource in container.allocatedResourcesStatus or ():
             for device in resource.resources or ():
                 if device.health == "Unhealthy" and not resource.name.startswith(OF_CLAIM):
-                    yield resource.name, device.resourceID
+                    yield resource.name, shown_id(device.resourceID)
 
 
 def _own_annotations(pod: PodObject) -> dict[str, str]:

@@ -46,6 +46,7 @@ MAX_LIST_BYTES = 256 * 1024
 _Entry = TypeVar("_Entry", bound=Record)
 _NO_ENDPOINT: Final = EndpointStatus()
 _NO_DEVICE: Final = DeviceStatus(id="")
+_HEALTHY: Final = "Healthy"
 
 
 def node_device_status(
@@ -78,7 +79,8 @@ def node_device_status(
     devices, omitted = _devices(now, before, wall_time)
     earlier = _by_container(before.allocations)
     by_parent = now.part_rules is not None
-    shown = (_allocation(a, earlier, wall_time, by_parent=by_parent) for a in now.held)
+    broken = frozenset(d.id for d in now.devices if not d.healthy) if now.is_live else frozenset[str]()
+    shown = (_allocation(a, earlier, wall_time, broken, by_parent=by_parent) for a in now.held)
     held = sorted(shown, key=lambda a: (a.pod_uid, a.container)) if rows is None else [*rows]
     allocations, omitted_allocations = _truncated(held, MAX_ALLOCATIONS)
     awaited = _by_container(before.waiting)
@@ -140,17 +142,22 @@ def _endpoint(now: Snapshot, before: EndpointStatus, wall_time: str) -> Endpoint
 def _devices(now: Snapshot, before: NodeDeviceStatus, wall_time: str) -> tuple[list[DeviceStatus], int]:
     earlier = {d.id: d for d in before.devices}
     shown = [_device(d, earlier.get(d.id, _NO_DEVICE), wall_time) for d in now.devices]
-    listed, _ = _truncated(shown, MAX_NAMED_DEVICES)
+    listed, omitted = _truncated(shown, MAX_NAMED_DEVICES)
+    if omitted:
+        # The same choice as in the snapshot: of healthy and other ones, those that are fewer come first.
+        are_few = 2 * sum(device.health == _HEALTHY for device in shown) <= len(shown)
+        ranked = sorted(shown, key=lambda device: (device.health == _HEALTHY) != are_few)
+        listed = sorted(_truncated(ranked, MAX_NAMED_DEVICES)[0], key=lambda device: device.id)
     return listed, now.total - sum(device.parts.total if device.parts is not None else 1 for device in listed)
 
 
 def _device(device: DeviceView, before: DeviceStatus, wall_time: str) -> DeviceStatus:
-    health = "Healthy" if device.healthy else "Unhealthy"
+    health = _HEALTHY if device.healthy else "Unhealthy"
     is_whole = device.parts is None or not device.present
     presence = ("Present" if device.present else "Missing") if is_whole else ""
     is_same = (before.health, before.presence, before.reason) == (health, presence, device.reason)
     return DeviceStatus(
-        id=device.id,
+        id=str(device.id),
         health=health,
         presence=presence,
         reason=device.reason,
@@ -173,16 +180,25 @@ def _by_container(entries: Iterable[_Container]) -> Mapping[tuple[str, str], _Co
 
 
 def _allocation(
-    held: AllocationView, before: Mapping[tuple[str, str], AllocationStatus], wall_time: str, *, by_parent: bool
+    held: AllocationView,
+    before: Mapping[tuple[str, str], AllocationStatus],
+    wall_time: str,
+    broken: frozenset[str] = frozenset(),
+    *,
+    by_parent: bool,
 ) -> AllocationStatus:
+    """broken: devices that are not healthy, which are named before others."""
     allocation = held.allocation
     uid = _shown_uid(allocation.pod_uid, held.pod)
     earlier = before.get((uid, allocation.container))
     since = _text(allocation.since) if allocation.since else (earlier.since if earlier is not None else "")
     of_parents: list[HeldParts] = []
-    ids, omitted = list(allocation.device_ids), 0
+    ids, omitted = list(map(str, allocation.device_ids)), 0
     if by_parent:
         of_parents, ids, omitted = parts.by_parent(ids)
+    if len(ids) > MAX_IDS:
+        first = sorted(ids, key=lambda device_id: device_id not in broken)[:MAX_IDS]
+        ids, omitted = sorted(first), omitted + len(ids) - MAX_IDS
     # the name of a deleted pod is copied from the observed status
     named = held.pod or earlier
     return AllocationStatus(
@@ -193,8 +209,8 @@ def _allocation(
         # a node holds hundreds of those with parts: no time of its own, which the age of the PodDevice shows
         since="" if of_parents else since or wall_time,
         parts=of_parents,
-        device_ids=ids[:MAX_IDS],
-        omitted=omitted + max(len(ids) - MAX_IDS, 0),
+        device_ids=ids,
+        omitted=omitted,
         releasing=held.releasing,
         not_injected=held.not_injected,
     )

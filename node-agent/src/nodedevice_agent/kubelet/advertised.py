@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from msgspec import Struct
+from nodedevice_api.device_ids import original_id
 from nodedevice_api.names import Reason
 from nodedevice_common.text import shown
 
@@ -21,7 +22,10 @@ from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 
 class Advertised(Struct, frozen=True):
-    """devices: sorted by ID, with the health that is advertised. options: None while no plugin is connected."""
+    """devices: sorted by ID, with the health that is advertised; their IDs are the original ones.
+
+    options: None while no plugin is connected.
+    """
 
     devices: tuple[PluginDevice, ...]
     options: PluginOptions | None
@@ -44,7 +48,7 @@ def advertised(resource: Resource) -> Advertised | None:
         is_out = resource.is_cordoned(device_id) or device_id in resource.listed.unconfirmed
         is_offered = device_id in resource.holders or not is_out
         is_healthy = is_offered and availability.is_healthy(resource, device_id)
-        devices.append(PluginDevice(device_id, is_healthy, resource.devices[device_id].numa_nodes))
+        devices.append(PluginDevice(original_id(device_id), is_healthy, resource.devices[device_id].numa_nodes))
     return Advertised(tuple(devices), resource.options if resource.is_live else None)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
+from nodedevice_api.device_ids import shown_id
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
 from nodedevice_agent.kubelet.readings import ClaimRow, DevicesByID, HeldByPod, PodResourcesRow, RowsByPod
@@ -54,7 +55,7 @@ def healthy_devices(octets: bytes) -> dict[str, DevicesByID]:
     for entry in api_pb2.AllocatableResourcesResponse.FromString(octets).devices:
         nodes = {node.ID for node in entry.topology.nodes}
         known = found.setdefault(entry.resource_name, {})
-        for device_id in entry.device_ids:
+        for device_id in map(shown_id, entry.device_ids):
             known[device_id] = tuple(sorted(nodes.union(known.get(device_id, ()))))
     return dict(found)
 
@@ -114,7 +115,7 @@ def _rows(pod: api_pb2.PodResources) -> Iterable[PodResourcesRow]:
     for container in pod.containers:
         ids: dict[str, set[str]] = {}
         for devices in container.devices:
-            ids.setdefault(devices.resource_name, set()).update(devices.device_ids)
+            ids.setdefault(devices.resource_name, set()).update(map(shown_id, devices.device_ids))
         for resource_name in sorted(ids):
             device_ids = tuple(sorted(ids[resource_name]))
             yield PodResourcesRow(pod.namespace, pod.name, container.name, resource_name, device_ids)

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+from nodedevice_api.device_ids import original_id, shown_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from nodedevice_agent import metrics
@@ -60,45 +61,46 @@ class ProxyService(Service):
             selection = select_preferred(
                 resource,
                 self.mirror.topology,
-                wanted.available_deviceIDs,
-                wanted.must_include_deviceIDs,
+                map(shown_id, wanted.available_deviceIDs),
+                map(shown_id, wanted.must_include_deviceIDs),
                 wanted.allocation_size,
             )
             is_asked = selection.missing > 0 and resource.options.get_preferred_allocation_available
-            response.container_responses.add(
-                deviceIDs=selection.completed(await self._preferred(selection) if is_asked else ())
-            )
+            chosen = selection.completed(await self._preferred(selection) if is_asked else ())
+            response.container_responses.add(deviceIDs=map(original_id, chosen))
         return response
 
     async def Allocate(self, request: api_pb2.AllocateRequest, context: _Context) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
         for wanted in request.container_requests:
+            device_ids = tuple(sorted(map(shown_id, wanted.devices_ids)))
             try:
                 with metrics.ALLOCATE_SECONDS.labels(self.resource_name).time():
                     connection = self.host.newest(self.resource_name, "Allocate")
-                    self._refuse_taken(wanted.devices_ids)
-                    answer = await connection.allocate(self._plugin_ids(wanted.devices_ids))
+                    self._refuse_taken(device_ids)
+                    answer = await connection.allocate(self._plugin_ids(device_ids))
                     await self._refuse_files_of_others(answer)
             except PluginFailed as exc:
                 metrics.ALLOCATE_FAILED.labels(self.resource_name).inc()
                 log.error("Allocate failed; the kubelet rejects the pod", extra=self._failed(exc))
                 await _abort(context, exc)
-            self.mirror.answered(self.resource_name, wanted.devices_ids, answer)
+            self.mirror.answered(self.resource_name, device_ids, answer)
             response.container_responses.add().ParseFromString(answer.octets)
-            extra = {"resource_name": self.resource_name, "device_ids": list(wanted.devices_ids)[:16]}
+            extra = {"resource_name": self.resource_name, "device_ids": [*map(shown_id, wanted.devices_ids[:16])]}
             log.info("devices allocated by the kubelet", extra=extra)
         return response
 
     async def PreStartContainer(
         self, request: api_pb2.PreStartContainerRequest, context: _Context
     ) -> api_pb2.PreStartContainerResponse:
+        device_ids = tuple(sorted(map(shown_id, request.devices_ids)))
         try:
             connection = self.host.newest(self.resource_name, "PreStartContainer")
-            if outdated := self.mirror.start_problem(self.resource_name, request.devices_ids, with_edits_of):
+            if outdated := self.mirror.start_problem(self.resource_name, device_ids, with_edits_of):
                 raise PluginFailed(self.resource_name, "PreStartContainer", outdated)
             if connection.options.pre_start_required:
                 with metrics.PRE_START_SECONDS.labels(self.resource_name).time():
-                    await connection.pre_start(self._plugin_ids(request.devices_ids))
+                    await connection.pre_start(self._plugin_ids(device_ids))
         except PluginFailed as exc:
             metrics.PRE_START_FAILED.labels(self.resource_name).inc()
             log.error("PreStartContainer failed; the kubelet retries", extra=self._failed(exc))

@@ -7,6 +7,8 @@ Source: kubelet pkg/kubelet/cm/devicemanager GetAllocatableDevices, GetCapacity,
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,13 +19,16 @@ from nodedevice_api.nodedevice import DeviceStatus
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.devices import Device, accept
+from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
+from nodedevice_agent.devicemanager.resources.list_limit import MAX_SMALL_LIST, ListLimit
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
 from nodedevice_agent.kubelet.attribution import KubeletState
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.readings import DevicesByID, PodReading
 
+# Devices of all the kubelet's resources that are known by ID, some 300 octets each; of more, the longest lists are counted.
+MOST_NAMED: Final = 65_536
 # of the one connection that each resource has: the kubelet's
 _ENDPOINT = 1
 _REPORTED = "its plugin reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it"
@@ -53,11 +58,19 @@ def devices_of(found: PodReading, before: Mapping[str, DevicesByID]) -> KubeletD
     return KubeletDevices({name: {i: known[name].get(i, ()) for i in ids} for name, ids in names.items()})
 
 
+class _NoLimit(ListLimit):
+    """Nothing that the kubelet has is refused: of lists that are too long some devices are known by their number alone."""
+
+    def accepted(self, resource: Resource, endpoint: int, listed: ListedDevices) -> ListedDevices:
+        return listed
+
+
 class ServedByKubelet(Mirror):
     """read() after each look at the kubelet; pods as in every device manager."""
 
     def __init__(self, now: float) -> None:
         super().__init__(now)
+        self.list_limit = _NoLimit(self.resources)
         # of the Node, by resource name; empty until it was read
         self._capacity: Mapping[str, int] = {}
         self._healthy: Mapping[str, DevicesByID] = {}
@@ -160,17 +173,20 @@ class ServedByKubelet(Mirror):
     def _list(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         all_reported = frozenset[tuple[str, str]]().union(*self._reported.values())
+        is_much = sum(map(len, self._healthy.values())) > MOST_NAMED
+        most = max(MAX_SMALL_LIST, MOST_NAMED // len(self._healthy)) if is_much else MOST_NAMED
         for name, healthy in self._healthy.items():
             resource = self.resources[name]
             reported = {device_id for resource_name, device_id in all_reported if resource_name == name}
             lost = self._lost(resource, healthy, reported)
-            devices = [Device(i, numa_nodes=numa) for i, numa in healthy.items()]
+            named = _named(resource, healthy, most)
+            devices = [Device(str(i), numa_nodes=healthy[i]) for i in named]
             for device_id in lost:
                 known = resource.devices.get(device_id)
                 numa = known.numa_nodes if known is not None else ()
                 message = _REPORTED if device_id in reported else _NOT_ALLOCATABLE
                 devices.append(Device(device_id, False, numa, Reason.NOT_ALLOCATABLE, message))
-            listed = accept(devices, known=resource.listed)
+            listed = accept(devices, known=resource.listed, counted=len(healthy) - len(named))
             self._remembered[name] = frozenset(listed.devices)
             effects += self.listed(name, _ENDPOINT, listed, now)
         return effects
@@ -185,6 +201,15 @@ class ServedByKubelet(Mirror):
         # -1 or less: not read yet, or before the devices came
         room = self._capacity.get(resource.name, -1) - len(healthy) - len(held)
         return held + (free if room < 0 else free[:room])
+
+
+def _named(resource: Resource, healthy: DevicesByID, most: int) -> Collection[str]:
+    """The healthy devices that are known by ID: of a long list those that pods hold, those of before, and the first others."""
+    if len(healthy) <= most:
+        return healthy
+    held = resource.holders.keys() & healthy
+    kept = chain(sorted(held), filter(healthy.__contains__, resource.devices), healthy)
+    return list(islice(dict.fromkeys(kept), max(most, len(held))))
 
 
 def _held_names(state: KubeletState) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
+from nodedevice_api.device_ids import original_id
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2 as alpha_pb2
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2_grpc as alpha_pb2_grpc
@@ -156,7 +157,7 @@ def _pod(pod: PodDevices) -> api_pb2.PodResources:
 
 
 def _device(device: DeviceOnNode) -> api_pb2.ContainerDevices:
-    message = api_pb2.ContainerDevices(resource_name=device.resource_name, device_ids=[device.device_id])
+    message = api_pb2.ContainerDevices(resource_name=device.resource_name, device_ids=[original_id(device.device_id)])
     if device.numa_node is not None:
         # absent, not empty, for a device without topology
         message.topology.nodes.add(ID=device.numa_node)
@@ -173,7 +174,8 @@ def _alpha_pod(pod: PodDevices) -> alpha_pb2.PodResources:
 
 
 def _alpha_device(device: DeviceOnNode) -> alpha_pb2.ContainerDevices:
-    return alpha_pb2.ContainerDevices(resource_name=device.resource_name, device_ids=[device.device_id])
+    ids = [original_id(device.device_id)]
+    return alpha_pb2.ContainerDevices(resource_name=device.resource_name, device_ids=ids)
 
 
 def _prepare_socket_path(path: Path) -> None:

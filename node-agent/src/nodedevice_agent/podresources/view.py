@@ -19,7 +19,7 @@ from nodedevice_agent.devicemanager.resources.devices import Device
 
 
 class DeviceOnNode(Struct, frozen=True):
-    """One device on one NUMA node; numa_node is None where the device has no topology."""
+    """One device, in the shown form, on one NUMA node; numa_node is None where the device has no topology."""
 
     resource_name: str
     device_id: str

@@ -24,6 +24,9 @@ _MOST_CONTAINERS: Final = 256
 _MOST_RESOURCES: Final = 64
 _MOST_DEVICES: Final = 1024
 _MOST_PARTS: Final = 131_072
+# Of one resource, in a line for people; of more devices the first ones and their number.
+_MOST_IN_LINE: Final = 32
+_FIRST_IN_LINE: Final = 4
 _HEALTHY: Final = "Healthy"
 _UNKNOWN: Final = "Unknown"
 
@@ -111,7 +114,7 @@ def _desired(
         owner_uid=pod_uid,
         resources=_cut(",".join(f"{resource}={numbers[resource]}" for resource, _ in in_words), _LONGEST_LINE),
         devices=_cut(",".join(device_id for _, found in in_words for device_id in found), _LONGEST_LINE),
-        health=_cut(_health(shown), _LONGEST_LINE),
+        health=_cut(_health(shown, held), _LONGEST_LINE),
         containers=tuple(
             HoldingContainer(container.name, container.resources[:_MOST_RESOURCES])
             for container in shown[:_MOST_CONTAINERS]
@@ -162,7 +165,7 @@ def _in_words(
             number += count
             shown.append(f"{parent}: {count} of {_total(record, parent)}")
         numbers[record.resource] = number
-        words.append((record.resource, tuple(shown)))
+        words.append((record.resource, tuple(_few(shown, max(number, len(shown))))))
     return numbers, tuple(words)
 
 
@@ -170,7 +173,9 @@ def _device(record: NodeDeviceRecord, device_id: str, parts: int = 0) -> HeldDev
     device = record.devices.get(device_id)
     of = _total(record, device_id) if parts else 0
     if device is None or record.ended:
-        return HeldDevice(device_id, _UNKNOWN, (), parts, of)
+        # The NodeDevice names its unhealthy devices first, and has no room for all healthy ones.
+        is_healthy = record.devices_omitted and not record.unlisted_unhealthy and not record.ended
+        return HeldDevice(device_id, _HEALTHY if is_healthy else _UNKNOWN, (), parts, of)
     return HeldDevice(device_id, device.health, device.numa_nodes, parts, of, taints=device.taints)
 
 
@@ -190,15 +195,28 @@ def _distinct(entries: list[HeldParts]) -> int:
         return max(of.parts for of in entries)
 
 
-def _health(containers: tuple[HoldingContainer, ...]) -> str:
-    broken = {
-        f"{device.id} {device.health}"
-        for container in containers
-        for resource in container.resources
-        for device in resource.devices
-        if device.health != _HEALTHY
-    }
-    return ", ".join(sorted(broken)) or _HEALTHY
+def _health(containers: tuple[HoldingContainer, ...], held: list[tuple[NodeDeviceRecord, AllocationRecord]]) -> str:
+    """Which devices are not healthy."""
+    broken: dict[str, set[str]] = defaultdict(set)
+    for container in containers:
+        for resource in container.resources:
+            for device in resource.devices:
+                if device.health != _HEALTHY:
+                    broken[device.health].add(device.id)
+    found = [
+        each
+        for health, ids in broken.items()
+        for each in _few([f"{device_id} {health}" for device_id in sorted(ids)], len(ids), f"devices {health}")
+    ]
+    # An agent names what is not healthy first.
+    unknown = sum(allocation.omitted for record, allocation in held if record.ended or record.unlisted_unhealthy)
+    rest = [f"{unknown} more {_UNKNOWN}"] if unknown else []
+    return ", ".join(sorted(found) + rest) or _HEALTHY
+
+
+def _few(words: list[str], number: int, noun: str = "devices") -> list[str]:
+    """All of a few; of more, the first ones and how many there are."""
+    return words if len(words) <= _MOST_IN_LINE else [*words[:_FIRST_IN_LINE], f"… ({number} {noun})"]
 
 
 def _cut(line: str, longest: int) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
+from nodedevice_api.device_ids import shown_id
 
 from tests.unit.node_agent.checkpoint.samples import VERSION_2, WHOLE, checksum_of, entry, of, sample
 
@@ -143,9 +144,10 @@ def test_refuses_a_checksum_of_another_kind(kind: Any) -> None:
 
 
 def test_escapes_as_gos_encoder_does() -> None:
-    written = encode(Checkpoint(registered={"example.com/é": ("<&>", "\u2028\u2029", '"\\', "☃")}))
+    ids = tuple(map(shown_id, ("<&>", "\u2028\u2029", '"\\', "☃")))
+    written = encode(Checkpoint(registered={"example.com/é": ids}))
     assert r'"example.com/é":["\u003c\u0026\u003e","\u2028\u2029","\"\\","☃"]' in written
-    assert decode(written).registered == {"example.com/é": ("<&>", "\u2028\u2029", '"\\', "☃")}
+    assert decode(written).registered == {"example.com/é": ids}
 
 
 def test_sorts_numa_nodes_as_text_in_the_file_and_as_numbers_in_the_checksum() -> None:

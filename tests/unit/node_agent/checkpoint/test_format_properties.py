@@ -7,12 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint.format import Encoder, decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import MAX_SINCE, Allocation, Checkpoint, CheckpointCorrupt
+from nodedevice_api.device_ids import original_id, shown_id
 
 from tests.unit.node_agent.checkpoint.samples import checksum_of, entry, of
 
 # no surrogates: nothing that comes over gRPC or from the API has them
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-IDS = st.dictionaries(st.integers(-1, 2**31), st.lists(TEXT, min_size=1, max_size=3).map(tuple), max_size=3)
+# A plugin may list any text, and the API has shown forms of which the original is lost.
+ORIGINALS = st.lists(TEXT | st.integers(129, 300).map("é".__mul__), min_size=1, max_size=3)
+FROM_API = st.integers(129, 300).map(lambda length: [str(shown_id("y" * length))])
+SHOWN = (ORIGINALS | FROM_API).map(lambda ids: tuple(i if i[:9] == "escaped:y" else shown_id(i) for i in ids))
+IDS = st.dictionaries(st.integers(-1, 2**31), SHOWN, max_size=3)
 ALLOCATIONS = st.lists(
     st.builds(
         Allocation,
@@ -27,14 +32,23 @@ ALLOCATIONS = st.lists(
     unique_by=lambda allocation: (allocation.container, allocation.resource_name),
 )
 CHECKPOINTS = st.builds(
-    Checkpoint, ALLOCATIONS.map(tuple), st.dictionaries(TEXT, st.lists(TEXT).map(tuple), max_size=3), TEXT
+    Checkpoint,
+    ALLOCATIONS.map(tuple),
+    st.dictionaries(TEXT, ORIGINALS.map(lambda ids: tuple(map(shown_id, ids))), max_size=3),
+    TEXT,
 )
 
 
 @pytest.mark.kubelet("scenario 17")
 @given(CHECKPOINTS)
 def test_decode_reverses_encode(written: Checkpoint) -> None:
-    assert decode(encode(written)) == written
+    read = decode(encode(written))
+    assert read == written
+    assert [*map(_originals, read.allocations)] == [*map(_originals, written.allocations)]
+
+
+def _originals(allocation: Allocation) -> list[str]:
+    return [*map(original_id, allocation.device_ids)]
 
 
 @given(st.text())

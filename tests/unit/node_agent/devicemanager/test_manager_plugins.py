@@ -6,6 +6,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
+from nodedevice_api.device_ids import shown_id
 
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
@@ -45,7 +46,7 @@ class TestRegistration:
             pytest.param([], (0, 0, 0), id="none"),
             pytest.param([Device("d0", healthy=False)], (1, 0, 0), id="none healthy"),
             pytest.param(["d0", Device("d0", healthy=False)], (1, 0, 0), id="an ID twice counts once"),
-            pytest.param(["d0", "", "x" * 500], (1, 1, 1), id="invalid IDs do not count"),
+            pytest.param(["d0", *map(shown_id, ("", "\0", "x" * 500))], (4, 4, 4), id="any text is an ID"),
         ],
     )
     def test_numbers_of_a_list(self, devices: list[str | Device], expected: tuple[int, int, int]) -> None:

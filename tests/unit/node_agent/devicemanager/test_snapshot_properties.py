@@ -73,12 +73,24 @@ def it_is_plainly_so(scenario: Scenario, seen: Snapshot, whole: int, most: int) 
     named = [i for i in ids if len(ids) <= whole or i not in healthy or i in cordoned or i in resource.holders]
     if not resource.is_live:
         named = [i for i in ids if i in resource.cordoned_ids or i in resource.holders]
+    noteworthy = {i for i in resource.cordoned_ids if i in resource.devices}
+    if resource.is_live:
+        # Of those that are not healthy no more than the bound are looked at.
+        not_healthy = [i for i in ids if i not in healthy][:most]
+        noteworthy |= {*named} if len(ids) <= whole or "*" in resource.cordoned_ids else {*not_healthy}
+    named = [i for i in named if i in noteworthy or i in resource.holders]
     assert [(view.id, view.healthy, view.present, view.cordoned) for view in seen.devices] == [
-        (i, i in healthy, i in resource.devices, i in cordoned) for i in named[:most]
+        (i, i in healthy, i in resource.devices, i in cordoned) for i in first_of(named, noteworthy, most)
     ]
     unhealthy = [i for i in ids if i not in healthy] if resource.is_live else []
     assert [view.id for view in seen.unhealthy] == unhealthy[: min(MAX_UNHEALTHY_NAMED, most)]
     assert all(view.reason and view.message for view in seen.unhealthy)
+
+
+def first_of(named: list[str], noteworthy: set[str], most: int) -> list[str]:
+    """Where there is no room for all: of those that are not healthy or cordoned, and others, first those that are fewer."""
+    groups = sorted(([i for i in named if i in noteworthy], [i for i in named if i not in noteworthy]), key=len)
+    return sorted([*groups[0], *groups[1]][:most])
 
 
 class CountedReads(Mapping[str, Device]):

@@ -1,4 +1,4 @@
-"""A connection that breaks while its plugin serves on: some plugins register once in their life."""
+"""A connection that breaks, or a stream that ends, while the plugin serves on: some plugins register once in their life."""
 
 import asyncio
 import errno
@@ -9,12 +9,10 @@ from pathlib import Path
 import grpc
 import pytest
 from nodedevice_agent.deviceplugin import host
-from nodedevice_agent.deviceplugin.connection import is_broken
-from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib import filesystem
 
 from tests.fakes.hosted_manager import HostedManager, hosted
-from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure, StreamEnd
 from tests.fakes.polling import until
 
 NAME = "example.com/once"
@@ -170,15 +168,46 @@ async def test_one_that_has_registered_meanwhile_is_not(
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED, None])
-async def test_a_stream_that_the_plugin_ends_is_its_end(
+async def test_one_that_ends_its_stream_is_dialled_again(
     manager: HostedManager, plugin: FakePlugin, line: Line, code: grpc.StatusCode | None
 ) -> None:
-    """As with the kubelet: it registers when it wants to serve again."""
-    plugin.knobs.stream_end, plugin.knobs.stream_error = "after_first", RpcFailure(code) if code else None
+    """And again, whatever the stream ends with."""
+    plugin.knobs.stream_error = RpcFailure(code) if code else None
+    for streams in (2, 3):
+        await plugin.end_streams()
+        await plugin.wait_for_calls("ListAndWatch", streams)
+        await manager.until(lambda: manager.available(NAME) == 1)
+
+
+@pytest.mark.parametrize("end", ["at_once", "after_first"])
+async def test_one_whose_streams_all_end_is_dialled_ever_later(
+    manager: HostedManager, plugin: FakePlugin, line: Line, monkeypatch: pytest.MonkeyPatch, end: StreamEnd
+) -> None:
+    """And is dialled once at a time, however often it has registered."""
+    pauses: list[int] = []
+
+    def noted(number: int, *bounds: float) -> float:
+        pauses.append(number)
+        return 0.0
+
+    monkeypatch.setattr(host, "exponential_seconds", noted)
+    plugin.knobs.stream_end = end
+    for _ in range(3):
+        await plugin.register(endpoint=VIA)
     await plugin.end_streams()
+    await plugin.wait_for_calls("ListAndWatch", 12)
+    assert pauses[-4:] == [*range(pauses[-4], pauses[-4] + 4)]
+    plugin.knobs.stream_end = "never"
+    await manager.until(lambda: manager.available(NAME) == 1)
+    assert len(manager.host._sockets) == 1
+
+
+async def test_a_name_that_has_lost_its_place_is_not_dialled(
+    manager: HostedManager, plugin: FakePlugin, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "_DIAL_AGAIN_SECONDS", 0.2)
+    await plugin.end_streams()
+    await manager.until(lambda: manager.available(NAME) == 0)
+    manager.host.do(manager.manager.displaced([NAME], "example.com/other", manager.host.now()))
     await until(lambda: not manager.host._sockets)
     assert len(plugin.calls_of("ListAndWatch")) == 1
-
-
-def test_what_else_fails_is_no_broken_connection() -> None:
-    assert not is_broken(PluginFailed(NAME, "ListAndWatch", "no cause"))

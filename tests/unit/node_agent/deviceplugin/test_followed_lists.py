@@ -77,7 +77,7 @@ async def test_one_list_of_a_connection_is_the_first(
 async def test_each_new_error_of_a_list_is_logged(
     node: Node, plugin: FakePlugin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lists = [("", "a"), ("", "a", "b"), ("a",), ("", "a"), ("", "\n", "a", "b")]
+    lists = [("", "", "a"), ("", "", "a", "b"), ("a",), ("", "", "a"), ("", "", "\n", "\n", "a", "b")]
     plugin.knobs.raw_list = listed(*lists[0])
     async with background(node.follow()):
         await node.until_listed(1)
@@ -88,9 +88,9 @@ async def test_each_new_error_of_a_list_is_logged(
     lines = [vars(record) for record in caplog.records if record.message == "invalid device list"]
     assert {line["resource_name"] for line in lines} == {RESOURCE}
     # the same error is not logged again before there was a list without it
-    assert [line["devices"] for line in lines] == [1, 1, 2]
-    assert ["1 rejected" in line["error"] for line in lines] == [True, True, False]
-    assert "2 rejected" in lines[2]["error"]
+    assert [line["devices"] for line in lines] == [2, 2, 4]
+    assert ["1 listed more than once" in line["error"] for line in lines] == [True, True, False]
+    assert "2 listed more than once and counted once ('escaped:', 'escaped:%0A')" in lines[2]["error"]
 
 
 async def test_of_a_name_that_has_lost_its_place_no_more_lists_are_read(node: Node) -> None:

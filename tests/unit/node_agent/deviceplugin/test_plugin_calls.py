@@ -37,6 +37,10 @@ class TestAllocate:
         plugin.knobs.allocate_answer = lambda _: api_pb2.ContainerAllocateResponse()
         assert await connection.allocate(("d0",)) == AllocateResponse(b"", ContainerEdits())
 
+    async def test_of_several_responses_the_first_one_counts(self, plugin: FakePlugin, connection: Connection) -> None:
+        plugin.knobs.allocate_more = 1
+        assert set((await connection.allocate(("d0",))).edits.envs) == {"FAKE_DEVICES"}
+
     async def test_no_container_response_is_a_failure(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.allocate_empty = True
         with pytest.raises(PluginFailed, match=r"Allocate.*0 container responses for one container"):

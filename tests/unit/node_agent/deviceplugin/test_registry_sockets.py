@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from nodedevice_agent.deviceplugin import plugin_watcher
+from nodedevice_agent.deviceplugin import host, plugin_watcher
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from prometheus_client import REGISTRY
 
@@ -174,14 +174,25 @@ async def test_sockets_that_cannot_be_asked_about_stay(
     assert len({line["path"] for line in lines}) == len(lines) > 0
 
 
-async def test_one_whose_connection_broke_is_asked_again(
-    manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("failure", [RpcFailure(grpc.StatusCode.UNAVAILABLE), RpcFailure(), None])
+async def test_one_whose_stream_ended_is_asked_again(
+    manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch, failure: RpcFailure | None
 ) -> None:
+    pauses: list[int] = []
+
+    def noted(number: int, *bounds: float) -> float:
+        pauses.append(number)
+        return 0.0
+
+    monkeypatch.setattr(host, "exponential_seconds", noted)
     async with announced(registry / "a.sock") as plugin, background(PluginWatcher(registry, manager.host).run()):
         await until(lambda: manager.available(GPU) == 1)
         plugin.plugin.knobs.stream_end = "after_first"
-        plugin.plugin.knobs.stream_error = RpcFailure(grpc.StatusCode.UNAVAILABLE)
+        plugin.plugin.knobs.stream_error = failure
         await plugin.plugin.end_streams()
+        # As long as its streams end, ever later.
+        await plugin.plugin.wait_for_calls("ListAndWatch", 4)
+        assert pauses[:3] == [0, 1, 2]
         plugin.plugin.knobs.stream_end = "never"
         plugin.plugin.knobs.stream_error = None
         await until(lambda: len(plugin.plugin.calls_of("ListAndWatch")) > 1 and manager.available(GPU) == 1)

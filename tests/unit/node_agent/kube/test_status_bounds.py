@@ -41,7 +41,7 @@ class TestBounds:
         scenario.plugin([*ids, Device("e", healthy=False)])
         scenario.run(pod("p", gpu=MAX_NAMED_DEVICES + 1))
         shown = status(scenario)
-        assert "e" not in {device["id"] for device in shown["devices"]}
+        assert {d["id"] for d in shown["devices"] if d["health"] != "Healthy"} == {"e"}
         message = next(c["message"] for c in shown["conditions"] if c["type"] == "Healthy")
         assert message == f"1 of {MAX_NAMED_DEVICES + 2} devices are unhealthy: e (ReportedUnhealthy)"
 
@@ -58,6 +58,18 @@ class TestBounds:
         assert (shown["allocated"], shown["available"]) == (100_000, 0)
         (held,) = shown["allocations"]
         assert (len(held["deviceIDs"]), held["deviceIDsOmitted"]) == (MAX_IDS, 100_000 - MAX_IDS)
+
+    def test_what_is_not_healthy_comes_first_of_what_pods_hold(self) -> None:
+        """Else a pod with so many devices keeps a broken one, and nobody is told."""
+        ids = [f"device-{index:06}-{'x' * 100}" for index in range(5_000)]
+        scenario = Scenario.with_plugin(ids).run(pod("p", gpu=4_990))
+        scenario.lists([*ids[:4_000], Device(ids[4_000], healthy=False), *ids[4_001:]])
+        shown = status(scenario)
+        assert len(json.dumps(shown["devices"], separators=(",", ":"))) <= MAX_LIST_BYTES + MAX_NAMED_DEVICES
+        listed = [device["id"] for device in shown["devices"]]
+        assert (listed, ids[4_000] in listed) == (sorted(listed), True)
+        (held,) = shown["allocations"]
+        assert held["deviceIDs"] == [*ids[: MAX_IDS - 1], ids[4_000]]
 
     def test_two_thousand_pods_with_one_device_each_fit(self) -> None:
         scenario = Scenario.with_plugin([f"d{index:06}" for index in range(2_000)])

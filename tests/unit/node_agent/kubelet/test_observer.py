@@ -21,6 +21,7 @@ from nodedevice_agent.kubelet.readings import PodReading
 from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.lib.file_watcher import Subscription
 from nodedevice_agent.lib.filesystem import replace_durably
+from nodedevice_api.device_ids import shown_id
 from nodedevice_common.pacing import Backoff
 
 from tests.fakes.background import background
@@ -345,3 +346,19 @@ async def test_names_beyond_those_of_a_node_are_logged_once(
     found = [line for line in log_lines(caplog.records) if "too many names" in line[1]]
     message = "resources of the kubelet are not shown: this node has too many names"
     assert found == [("WARNING", message, {"count": 3})]
+
+
+@pytest.mark.parametrize("is_listed", [True, False], ids=["with a list of devices", "by the checkpoint alone"])
+async def test_devices_with_any_id_are_shown_and_are_healthy(kubelet: Kubelet, is_listed: bool) -> None:
+    """Also of the pod that holds one: a plugin may list control characters, and the API does not accept them."""
+    ids = ("\0", "\1", "", "*", "a\nb", "x" * 10_000)
+    kubelet.resources.allocatable = {GPU: dict.fromkeys(ids, (0,))} if is_listed else None
+    kubelet.resources.assigned.append(AssignedDevices("default", "one", "c0", GPU, dict.fromkeys(ids[:5], ())))
+    held = Allocation("one", "c0", GPU, {-1: tuple(map(shown_id, ids[:5]))}, b"")
+    kubelet.write(held, registered={GPU: tuple(map(shown_id, ids))})
+    kubelet.observer.pods_synced([pod("one", gpu=5)])
+    assert await kubelet.read()
+    now = kubelet.observer.served.snapshot(GPU)
+    assert {view.id: view.healthy for view in now.devices} == {shown_id(i): True for i in ids}
+    assert [view.allocation.device_ids for view in now.held] == [tuple(sorted(map(shown_id, ids[:5])))]
+    assert (now.total, now.healthy, now.allocated, now.id_error) == (6, 6, 5, "")

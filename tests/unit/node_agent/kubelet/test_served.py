@@ -12,6 +12,7 @@ from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS, EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
+from nodedevice_agent.kubelet import served
 from nodedevice_agent.kubelet.attribution import KubeletState
 from nodedevice_agent.kubelet.readings import DevicesByID, PodReading, PodResourcesRow
 from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet, devices_of
@@ -307,3 +308,41 @@ class Kubelet(RuleBasedStateMachine):
 
 
 TestKubelet = Kubelet.TestCase
+
+
+def test_of_lists_that_are_too_long_together_the_rest_is_counted_as_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a device that a pod holds is known by its ID, wherever it stands in the list."""
+    monkeypatch.setattr(served, "MOST_NAMED", 600)
+    found = ServedByKubelet(0.0)
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    ids = [f"{number:03}" for number in range(500)]
+    both = KubeletDevices({GPU: dict.fromkeys(ids, ()), NIC: dict.fromkeys(ids, ())})
+    for _ in range(2):
+        read(found, both, ("one", "499"))
+        seen = found.snapshot(GPU)
+        assert numbers(seen) == (500, 500, 1, 499)
+        assert (seen.unhealthy, shown(seen)) == ((), {"499": "Healthy"})
+        assert "300 devices are known by ID, and 200 by their number" in seen.id_error
+        assert found.snapshot(NIC).healthy == 500
+    # One of the known devices is lost, and one of the others, which shows in the Node's capacity.
+    found.capacity_is({GPU: 500}, 0.0)
+    both = KubeletDevices({GPU: dict.fromkeys(ids[1:-2] + ids[-1:], ()), NIC: dict.fromkeys(ids, ())})
+    read(found, both, ("one", "499"))
+    seen = found.snapshot(GPU)
+    assert numbers(seen)[:2] == (500, 498)
+    assert shown(seen) == {"000": Reason.NOT_ALLOCATABLE, "499": "Healthy"}
+    # With room again, all are known.
+    read(found, KubeletDevices({GPU: dict.fromkeys(ids, ())}), ("one", "499"))
+    assert (len(found.resources[GPU].devices), found.snapshot(GPU).id_error) == (500, "")
+
+
+def test_as_many_devices_as_are_held_are_known_by_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "MOST_NAMED", 0)
+    found = ServedByKubelet(0.0)
+    ids = [f"{number:03}" for number in range(500)]
+    found.pods_synced([pod("one", gpu=400)], 0.0)
+    entries = (allocation("one", *ids[:400]),)
+    for _ in range(2):
+        found.read(KubeletDevices({GPU: dict.fromkeys(ids, ())}), KubeletState(entries, (row("one", *ids[:400]),)), 0.0)
+        assert numbers(found.snapshot(GPU)) == (500, 500, 400, 100)
+        assert len(found.resources[GPU].devices) == 400

@@ -188,13 +188,46 @@ def test_what_is_releasing_or_has_no_name_is_not_shown() -> None:
     assert desired_pod_devices("node-a", [record]) == ()
 
 
-def test_long_lists_are_cut() -> None:
-    ids = [f"device-with-a-rather-long-name-{number:04}" for number in range(1000)]
+def test_of_many_devices_the_first_are_named_and_all_are_counted() -> None:
+    ids = [f"d{number:04}" for number in range(1000)]
     want = only(publishes(holds(*ids), holds("x", container="b", omitted=5)))
     assert want.content.resources == f"{GPU}=1006"
-    for line in (want.content.devices, want.content.health, sentence(want, [GPU])):
+    assert want.content.devices == "d0000,d0001,d0002,d0003,… (1006 devices)"
+    assert sentence(want, [GPU]) == f"{GPU}: d0000, d0001, d0002, d0003, … (1006 devices) on node-a"
+    first = ", ".join(f"d000{number} Unknown" for number in range(4))
+    assert want.content.health == f"{first}, … (1001 devices Unknown)"
+    few = only(publishes(holds(*ids[:32])))
+    assert few.content.devices == ",".join(ids[:32])
+
+
+def test_long_lines_are_cut() -> None:
+    records = [
+        publishes(holds(f"{number:02}{'d' * 126}"), resource=f"example.com/{'r' * 50}{number}") for number in range(60)
+    ]
+    want = only(*records)
+    for line in (want.content.devices, sentence(want, [r.resource for r in records])):
         assert line.endswith("…") or line.endswith("… on node-a")
         assert len(line.encode()) <= 4096
+
+
+@pytest.mark.parametrize(
+    ("more", "health"),
+    [
+        pytest.param({}, "Healthy", id="all are"),
+        pytest.param({"devices": {"d0007": BROKEN}, "healthy": 59_999}, "d0007 Unhealthy", id="but a named one"),
+        pytest.param({"healthy": 59_999}, "18976 more Unknown", id="but one that is not named"),
+        pytest.param({"devices_omitted": 0}, "… (1024 devices Unknown)", id="none is omitted"),
+    ],
+)
+def test_a_pod_with_thousands_of_healthy_devices_is_healthy(more: dict[str, Any], health: str) -> None:
+    """The NodeDevice has no room for them, and says how many are healthy."""
+    ids = [f"d{number:04}" for number in range(1024)]
+    known = {"total": 60_000, "healthy": 60_000, "devices_omitted": 59_000}
+    record = replace(publishes(holds(*ids, omitted=18_976)), **{**known, **more})
+    content = only(record).content
+    assert content.health.endswith(health)
+    assert content.devices == "d0000,d0001,d0002,d0003,… (20000 devices)"
+    assert max(len(content.health), len(content.devices)) < 160
 
 
 def test_what_the_schema_does_not_hold_is_counted() -> None:

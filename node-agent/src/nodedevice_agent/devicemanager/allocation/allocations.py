@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
+from nodedevice_api.device_ids import has_original
 from nodedevice_api.extended_resources import domain_of
 
 from nodedevice_agent.devicemanager.allocation.answer_limit import kept_octets
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
@@ -49,17 +51,31 @@ class Allocation:
     files: tuple[tuple[str, str], ...] = ()
     # sorted, without duplicates; derived once, because they are read often
     device_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    # of the response in memory
+    # of the response and of long device IDs, in memory
     octets: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         device_ids = tuple(sorted(set().union(*self.ids_by_numa.values())))
         object.__setattr__(self, "device_ids", device_ids)
-        object.__setattr__(self, "octets", kept_octets(self.response, self.edits))
+        octets = kept_octets(self.response, self.edits, device_ids)
+        object.__setattr__(self, "octets", octets)
 
     @property
     def key(self) -> AllocationKey:
         return self.pod_uid, self.container, self.resource_name
+
+    @property
+    def has_originals(self) -> bool:
+        """Whether the original of every device ID is known; see device_ids."""
+        return all(map(has_original, self.device_ids))
+
+    def with_originals(self, devices: Mapping[str, Device]) -> "Allocation":
+        """The same with the original IDs of listed devices. devices: by ID."""
+
+        def listed(ids: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(devices[i].id if i in devices else i for i in ids)
+
+        return replace(self, ids_by_numa={node: listed(ids) for node, ids in self.ids_by_numa.items()})
 
     @property
     def response_problem(self) -> str:
@@ -144,6 +160,8 @@ class AllocationBook:
         self.releasing: dict[str, float] = {}
         # those without a response
         self.unanswered: dict[AllocationKey, Allocation] = {}
+        # resources with device IDs whose original is not known
+        self._without_originals: set[str] = set()
         # of the responses, by domain of the resources' names
         self.octets: Counter[str] = Counter()
 
@@ -162,6 +180,25 @@ class AllocationBook:
         self.unanswered.pop(allocation.key, None)
         if allocation.response is None:
             self.unanswered[allocation.key] = allocation
+
+    def restore(self, allocation: Allocation) -> None:
+        """Add one of before a restart. It may be from the API, which has the shown form of a device ID alone."""
+        self.add(allocation)
+        if not allocation.has_originals:
+            self._without_originals.add(allocation.resource_name)
+
+    def learn_originals(self, resource: Resource) -> None:
+        """A plugin has listed devices of it: with their original IDs, which an allocation from the API lacks."""
+        if resource.name not in self._without_originals:
+            return
+        for allocation in self.of_resource(resource.name):
+            self.add(allocation.with_originals(resource.devices))
+        if all(allocation.has_originals for allocation in self.of_resource(resource.name)):
+            self._without_originals.discard(resource.name)
+
+    def lacks_original(self, allocation: Allocation) -> bool:
+        """Whether the plugin would not know one of its devices by the ID that is known of it."""
+        return allocation.resource_name in self._without_originals and not allocation.has_originals
 
     def release(self, pod_uid: str) -> frozenset[str]:
         """Remove a pod's allocations. Returns their resource names."""

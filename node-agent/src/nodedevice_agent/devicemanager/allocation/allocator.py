@@ -181,10 +181,12 @@ class Allocator:
             return []
         return self._retry_later(current, current.pending(current.request, Reason.ALLOCATE_FAILED, message), now)
 
-    def awaited_resource(self, ticket: int) -> str:
-        """Whose response that of this call is; "" where it does not matter any more."""
+    def awaited(self, ticket: int) -> tuple[str, tuple[str, ...]]:
+        """The resource and the device IDs of this call; "" where its response does not matter any more."""
         current = self._by_ticket.get(ticket)
-        return "" if current is None or current.request is None else current.request.resource_name
+        if current is None or current.request is None:
+            return "", ()
+        return current.request.resource_name, current.chosen
 
     def octets(self) -> Counter[str]:
         """Of the responses so far in transactions, by domain of the resources' names."""

@@ -221,7 +221,7 @@ class PreStartCalls(_RetriedCalls):
             pods_with_earlier_call.add(key[0])
             if not self._is_due(key, now):
                 continue
-            if allocation is not None and not resource.is_live:
+            if allocation is not None and (not resource.is_live or self._book.lacks_original(allocation)):
                 self._stop_retry_timer(key)
             elif allocation is not None and resource.options.pre_start_required:
                 effects.append(self._call(allocation))

@@ -1,7 +1,7 @@
-"""Devices as a plugin lists them, and the validation of their IDs.
+"""Devices as a plugin lists them. Their IDs are in the shown form, see nodedevice_api.device_ids.
 
-Source: kubelet deviceplugin v1beta1, ListAndWatch. The kubelet accepts any bytes as an ID and counts an ID that is listed
-twice with different health in both sets; here an ID is counted once, and invalid IDs are rejected and reported.
+Source: kubelet deviceplugin v1beta1, ListAndWatch. The kubelet counts an ID that is listed twice with different health in both
+sets; here an ID is counted once, and is reported.
 """
 
 import sys
@@ -14,11 +14,15 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
+from nodedevice_api.device_ids import ShortenedID
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import PartRules, parent_and_number
 
-# The CRD's bound; the device plugin API documents 63, which the kubelet does not check.
-MAX_ID_CHARACTERS = 128
+# A longer ID would not fit into the kubelet's 4 MiB for a whole list.
+MAX_ID_OCTETS = 4 * 1024 * 1024
+# An octet of a long ID counts as many as JSON may need for it: the list is written into the checkpoint, and so its file stays below
+# the size that is read.
+_OCTETS_IN_JSON = 6
 MAX_NUMA_NODES = 64
 # The CRD's bound; a real machine has a few dozen.
 MAX_NUMA_NODE = 2**31 - 1
@@ -38,6 +42,11 @@ NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 _NO_IDS: Final[frozenset[str]] = frozenset()
 _EXAMPLES_NAMED = 3
 _EXAMPLE_CHARACTERS = 40
+
+
+def long_octets(device_ids: Iterable[str]) -> int:
+    """Of the IDs that are shown shortened, in their original form; an ordinary ID has few."""
+    return sum(i.octets for i in device_ids if isinstance(i, ShortenedID))
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -87,7 +96,8 @@ class ListedDevices:
 
     plugin_message: the plugin's own error about the resource as a whole. part_rules: of devices that are interchangeable parts;
     None for others. parents: details of the physical devices of parts, by ID; only reason, message, attributes, part_size count.
-    omitted: how many more there were, of a plugin that is gone. is_refused: the plugin's latest list exceeds a limit, and id_error
+    omitted: how many more there were, of a plugin that is gone. counted: how many more there are, which are healthy, where the list
+    is only shown here; no pod holds one of them. is_refused: the plugin's latest list exceeds a limit, and id_error
     says which; this is the one before it. size: of the plugin's list, also of a refused one.
     ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin reports them, sorted. by_parent: IDs of the devices of
     each physical device, sorted; only where the plugin names these. has_identities, has_aliases: of any device. kinds: the IDs of
@@ -103,6 +113,7 @@ class ListedDevices:
     part_rules: PartRules | None = None
     parents: Mapping[str, Device] = field(default_factory=lambda: NOTHING)
     omitted: int = 0
+    counted: int = 0
     is_refused: bool = False
     size: Size = field(init=False, repr=False, compare=False)
     ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -126,6 +137,7 @@ class ListedDevices:
         has_identities = has_aliases = False
         unconfirmed = []
         octets = _DEVICE_OCTETS * len(ids) + sum(map(sys.getsizeof, ids)) + sum(map(_octets, self.parents.values()))
+        octets += _OCTETS_IN_JSON * long_octets(ids)
         for device_id in ids:
             device = self.devices[device_id]
             if device.attributes or device.message or device.numa_nodes:
@@ -166,7 +178,7 @@ class ListedDevices:
             {i: self.devices[i] for i in self.ids if i in ids},
             part_rules=self.part_rules,
             parents={p: device for p, device in self.parents.items() if p in parents},
-            omitted=self.omitted + len(self.ids) - len(ids),
+            omitted=self.omitted + self.counted + len(self.ids) - len(ids),
         )
 
     def with_unhealthy(self, more: Mapping[str, Device]) -> "ListedDevices":
@@ -263,22 +275,23 @@ def accept(
     known: ListedDevices = NO_DEVICES,
     part_rules: PartRules | None = None,
     parents: Mapping[str, Device] | None = None,
+    counted: int = 0,
 ) -> ListedDevices:
-    """Validate a plugin's list: each ID counts once (unhealthy wins over healthy), invalid IDs are left out and reported.
+    """Validate a plugin's list: each ID counts once (unhealthy wins over healthy), IDs that are too long are left out and reported.
 
     With part_rules each ID must be that of a part of its parent.
 
     A list of more than MAX_DEVICES is read no further and refused whole: `known` stays.
     known: the list before it. Equal parts, the whole list or single devices, are taken from it, so that comparing the two
-    lists is fast (by identity).
+    lists is fast (by identity). counted: see ListedDevices.
     """
     devices: dict[str, Device] = {}
-    duplicate, invalid, no_part = _Examples(), _Examples(), _Examples()
+    duplicate, too_long, no_part = _Examples(), _Examples(), _Examples()
     for number, device in enumerate(listed):
         if number == MAX_DEVICES:
             return known.refused(TOO_MANY)
-        if not is_valid_id(device.id):
-            invalid.add(device.id)
+        if isinstance(device.id, ShortenedID) and device.id.octets > MAX_ID_OCTETS:
+            too_long.add(device.id)
             continue
         if part_rules is not None and not _is_part(device):
             no_part.add(device.id)
@@ -290,13 +303,11 @@ def accept(
                 continue
         same = known.devices.get(device.id)
         devices[device.id] = same if same is not None and same == device else device
-    id_error = _id_error(duplicate, invalid, no_part)
-    found = ListedDevices(devices, id_error, plugin_message, part_rules, parents or NOTHING)
+    id_error = _id_error(duplicate, too_long, no_part)
+    if counted:
+        id_error = f"the list is too long to be shown whole: {len(devices)} devices are known by ID, and {counted} by their number"
+    found = ListedDevices(devices, id_error, plugin_message, part_rules, parents or NOTHING, counted=counted)
     return known if found == known else found
-
-
-def is_valid_id(device_id: str) -> bool:
-    return 0 < len(device_id) <= MAX_ID_CHARACTERS and device_id.isprintable()
 
 
 def part_number(device_id: str) -> int:
@@ -310,12 +321,12 @@ def _is_part(device: Device) -> bool:
     return found is not None and found[0] == device.parent
 
 
-def _id_error(duplicate: _Examples, invalid: _Examples, no_part: _Examples) -> str:
+def _id_error(duplicate: _Examples, too_long: _Examples, no_part: _Examples) -> str:
     parts = []
     if duplicate.count:
         parts.append(f"{duplicate.count} listed more than once and counted once ({duplicate})")
-    if invalid.count:
-        parts.append(f"{invalid.count} rejected ({invalid}): an ID has 1 to {MAX_ID_CHARACTERS} printable characters")
+    if too_long.count:
+        parts.append(f"{too_long.count} rejected ({too_long}): an ID has {MAX_ID_OCTETS // 1024 // 1024} MiB at most")
     if no_part.count:
         parts.append(f"{no_part.count} rejected ({no_part}): the ID of a part is its parent's, :: and a number")
     return "the device plugin listed invalid device IDs: " + "; ".join(parts) if parts else ""

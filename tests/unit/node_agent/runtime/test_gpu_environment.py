@@ -294,9 +294,14 @@ class TestAContainerWithoutAGpu:
         assert node.backend._gpus.note(GPU) == ""
 
 
-def write_kubelets(folder: Path, pod_uid: str, name: str, env: dict[str, str]) -> None:
+def write_kubelets(
+    folder: Path, pod_uid: str, name: str, env: dict[str, str], more: ContainerEdits | None = None
+) -> None:
     """The kubelet's checkpoint: its own plugin answered this."""
-    octets = api_pb2.ContainerAllocateResponse(envs=env).SerializeToString()
+    mounts = (
+        [api_pb2.Mount(container_path=m.container_path, host_path=m.host_path) for m in more.mounts] if more else []
+    )
+    octets = api_pb2.ContainerAllocateResponse(envs=env, mounts=mounts).SerializeToString()
     given = Allocation(pod_uid, name, "nvidia.com/gpu", {-1: ("GPU-1",)}, octets)
     file = folder / "device-plugins" / "kubelet_internal_checkpoint"
     file.parent.mkdir(exist_ok=True)

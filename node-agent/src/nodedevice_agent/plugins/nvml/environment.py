@@ -28,6 +28,9 @@ MPS_PIPE: Final = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_THREADS: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MPS_MEMORY: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
+# of programs for gpushare, which limit themselves by them
+GPUSHARE_PREFIX: Final = "ALIYUN_COM_GPU_MEM_"
+
 # to NVIDIA's runtime: a container without GPUs
 VOID: Final = "void"
 # ... and these give none either, none with the driver's libraries
@@ -62,7 +65,7 @@ TABLE: Final = (
     ("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"),
     (MPS_THREADS, "100"),
     ("CUDA_MPS_*", ""),
-    ("ALIYUN_COM_GPU_MEM_*", ""),
+    (f"{GPUSHARE_PREFIX}*", ""),
 )
 _PATTERNS = [(re.compile(re.sub(r"_n$", "_[0-9]+", name).replace("*", "[A-Z0-9_]+")), unset) for name, unset in TABLE]
 _BEGINNINGS = tuple({name.partition("_")[0] + "_" for name, _ in TABLE})
@@ -277,6 +280,10 @@ def joined(answers: Sequence[Answer]) -> dict[str, str]:
         **_sm_limits(answers),
         **(_of_mps(answers, pipe) if pipe is not None else {}),
         **_same(answers, OVERSUBSCRIBE, "limits.oversubscribe"),
+    }
+    # one resource has them
+    found |= {
+        name: value for answer in answers for name, value in answer.env.items() if name.startswith(GPUSHARE_PREFIX)
     }
     # one file of the library's own for all of its GPUs, in whichever directory
     caches = [answer.env[CACHE] for answer in answers if CACHE in answer.env]

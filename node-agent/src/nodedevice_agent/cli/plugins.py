@@ -1,5 +1,6 @@
 """`nodedevice-agent gpu` and `simulate`: what an administrator changes in the built-in plugins of a running agent."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -77,7 +78,7 @@ def release(settings: AgentSettings, wait_seconds: float) -> None:
     with _as_error(state_dir):
         driver_release.request(state_dir)
     until = time.monotonic() + wait_seconds
-    while not driver_release.closed_file(state_dir).exists():
+    while not os.path.exists(driver_release.closed_file(state_dir)):
         if wait_seconds == 0:
             return
         if not time.monotonic() < until:

@@ -38,14 +38,14 @@ _NO_GPUS: Final = ("", VOID, "none")
 # an image with the first and without the second has all GPUs where VISIBLE_DEVICES is not set
 _OLD_IMAGE, _NEW_IMAGE = "CUDA_VERSION", "NVIDIA_REQUIRE_CUDA"
 
-# Names that the runtime's setting swarm-resource may give: it reads them in place of VISIBLE_DEVICES, an empty one included.
+# Names that the runtime's setting swarm-resource may give: it reads them in place of VISIBLE_DEVICES, an empty one included. So a
+# container with GPUs has the same value there.
 ALIASES: Final = "DOCKER_RESOURCE_*"
 
 # Each name, _n for a number of a GPU, and what its reader takes for no such variable: a runtime does not take one out for an NRI
 # plugin (containerd/nri pkg/adaptation/result.go, adjustEnv @ v0.12.3). The first row that matches counts.
 TABLE: Final = (
     (VISIBLE_DEVICES, VOID),
-    (ALIASES, VOID),
     # device files that are not GPUs: capabilities of MIG, channels of IMEX, storage, network, memory of GPUs, NVSwitches
     ("NVIDIA_*_DEVICES", ""),
     ("NVIDIA_*_CHANNELS", ""),
@@ -68,26 +68,14 @@ TABLE: Final = (
     (f"{GPUSHARE_PREFIX}*", ""),
 )
 _PATTERNS = [(re.compile(re.sub(r"_n$", "_[0-9]+", name).replace("*", "[A-Z0-9_]+")), unset) for name, unset in TABLE]
-_BEGINNINGS = tuple({name.partition("_")[0] + "_" for name, _ in TABLE})
 _NVIDIAS, _ALIAS = "NVIDIA_", ALIASES.removesuffix("*")
+_BEGINNINGS = (_ALIAS, *{name.partition("_")[0] + "_" for name, _ in TABLE})
 
 # Variables that add no device file of their own: read by the runtime, by CUDA, or by nothing in the images of NVIDIA that set them.
 HARMLESS: Final = (
-    *(
-        "NVIDIA_DRIVER_CAPABILITIES",
-        "NVIDIA_REQUIRE_*",
-        "NVIDIA_DISABLE_REQUIRE",
-        "NVIDIA_GPU_MEMORY_*",
-        "NVIDIA_CTK_LIBCUDA_DIR",
-    ),
-    *(
-        "NVIDIA_TF32_OVERRIDE",
-        "NVIDIA_*VERSION",
-        "NVIDIA_*VERSION_*",
-        "NVIDIA_PRODUCT_NAME",
-        "NVIDIA_BUILD_*",
-        "NVIDIA_*_KEY",
-    ),
+    *("NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_*", "NVIDIA_DISABLE_REQUIRE", "NVIDIA_GPU_MEMORY_*"),
+    *("NVIDIA_CTK_LIBCUDA_DIR", "NVIDIA_TF32_OVERRIDE", "NVIDIA_*VERSION", "NVIDIA_*VERSION_*"),
+    *("NVIDIA_PRODUCT_NAME", "NVIDIA_BUILD_*", "NVIDIA_*_KEY"),
 )
 # values by which the runtime switches something on, in whatever case
 _SWITCHED_ON = ("enabled", "all")

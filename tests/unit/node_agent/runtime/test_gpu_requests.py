@@ -171,6 +171,22 @@ class TestAnnotationsAndMounts:
         claimed = container("p", **shown, cdi_devices=tuple(device.split(",")))
         assert await self.created(node, claimed, of_pod) is None
 
+    async def test_the_annotations_of_the_kubelets_plugin_stay(self, tmp_path: Path) -> None:
+        """As NVIDIA's plugin with DEVICE_LIST_STRATEGY=cdi-annotations; a second device in it is not allocated."""
+        node, key, device = (
+            Node(tmp_path),
+            "cdi.k8s.io/nvidia-device-plugin_1",
+            "k8s.device-plugin.nvidia.com/gpu=GPU-1",
+        )
+        write_kubelets(tmp_path, "p", "main", {}, ContainerEdits(annotations={key: device}))
+        env = (f"{VISIBLE}=all", "NVIDIA_GDS=enabled")
+        made = container("p", env=env, annotations={key: device})
+        assert (await self.created(node, made, {})).envs == {"NVIDIA_GDS": ""}
+        with pytest.raises(InjectionRefused, match="GPU-2"):
+            await self.created(node, container("p", annotations={key: device.replace("1", "2")}), {})
+        with pytest.raises(InjectionRefused, match=r"gpu=GPU-1"):
+            await self.created(node, container("p", "other", annotations={key: device}), {})
+
     @pytest.mark.parametrize("device", ["all", "0", ""])
     async def test_a_name_without_a_kind_is_a_gpu_to_the_runtime(self, tmp_path: Path, device: str) -> None:
         assert visible_devices([], {"cdi.k8s.io/x": device})

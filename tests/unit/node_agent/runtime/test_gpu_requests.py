@@ -103,6 +103,15 @@ class TestVariables:
                 assert envs is not None
                 assert (added(edited(env, envs)), envs["A"]) == ({"GPU-7"}, "b"), env
 
+    @pytest.mark.parametrize("value", ["", "void", " none "])
+    async def test_of_a_plugin_that_gives_no_gpu_make_none_of_it(self, tmp_path: Path, value: str) -> None:
+        """Such as a plugin of network cards, the kubelet's or one that is served here, whose answer says so."""
+        env = (f"{VISIBLE}=all", "NVIDIA_GDS=enabled")
+        write_kubelets(tmp_path, "p", "main", {VISIBLE: value})
+        assert added(edited(env, await Node(tmp_path).created(container("p", env=env)))) == set()
+        here = Node(tmp_path / "here", holding({VISIBLE: value}, PluginOptions(), envs=frozenset({VISIBLE})))
+        assert added(edited(env, await here.created(container("p", env=env)))) == set()
+
     async def test_that_the_allocated_device_comes_with_stay(self, tmp_path: Path) -> None:
         """NVIDIA's plugin sets these with --gds-enabled and the like."""
         given = {VISIBLE: "GPU-1", "NVIDIA_GDS": "enabled", "NVIDIA_LATER_FEATURE": "enabled"}

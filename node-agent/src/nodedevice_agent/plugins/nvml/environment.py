@@ -205,7 +205,7 @@ def _overruling(own: Variables, envs: dict[str, str]) -> Overruling:
 
 def names_gpus(envs: Mapping[str, str], cdi_devices: Iterable[str]) -> bool:
     """Whether a response of a device plugin, or the CDI devices of a claim, give GPUs."""
-    return VISIBLE_DEVICES in envs or any(map(is_gpu, cdi_devices))
+    return envs.get(VISIBLE_DEVICES, "").strip() not in _NO_GPUS or any(map(is_gpu, cdi_devices))
 
 
 def is_gpu(cdi_device: str) -> bool:

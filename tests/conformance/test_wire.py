@@ -157,7 +157,7 @@ message PodSandbox { string id = 1; string name = 2; string uid = 3; string name
   map<string, string> labels = 5; map<string, string> annotations = 6 }
 message Container { string id = 1; string pod_sandbox_id = 2; string name = 3; ContainerState state = 4;
   map<string, string> labels = 5; map<string, string> annotations = 6; repeated string args = 7; repeated string env = 8;
-  LinuxContainer linux = 11; uint32 pid = 12; repeated CDIDevice CDI_devices = 20; User user = 21 }
+  repeated Mount mounts = 9; LinuxContainer linux = 11; uint32 pid = 12; repeated CDIDevice CDI_devices = 20; User user = 21 }
 message User { uint32 uid = 1; uint32 gid = 2; repeated uint32 additional_gids = 3 }
 message Mount { string destination = 1; string type = 2; string source = 3; repeated string options = 4 }
 message LinuxContainer { repeated LinuxDevice devices = 2; LinuxResources resources = 3 }

@@ -135,6 +135,7 @@ class Agent:
             state_dir,
             partial(self._configured, apply_plugins),
             self._lease.report_configs,
+            built_in.node_labels.are,
         )
         self._pod_resources = self._pod_resources_server()
         self._watcher = self._plugin_watcher(directory)

@@ -152,6 +152,8 @@ class Reason:
     """The kubelet no longer counts it among its allocatable devices."""
     FLAPPING: Final = "Flapping"
     """It changed too often within seconds, and counts as unhealthy until it is stable."""
+    DRIVER_RELEASED: Final = "DriverReleased"
+    """The driver was closed on request, to be replaced; the GPU is not read until the request ends. Its pod keeps it."""
     IN_OTHER_USE: Final = "InOtherUse"
     """It is given out in another way: under another ID or resource, or its physical device whole, in parts, or in instances."""
     # Injectable

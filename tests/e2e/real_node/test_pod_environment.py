@@ -86,6 +86,26 @@ def test_of_pod_and_image_at_once_is_refused(nri_node: NodeUnderTest, tmp_path: 
         nri_node.delete("has", "none", "wants-none")
 
 
+def test_annotations_and_mounts_by_which_nvidias_runtime_adds_devices(nri_node: NodeUnderTest, tmp_path: Path) -> None:
+    """As the runtime shows them to a plugin of NRI when it creates the container."""
+    path = "/var/run/nvidia-container-devices/all"
+    with gpus(nri_node, tmp_path, handOver=["env"], exempt=[f"{nri_node.namespace}/monitor-*"]):
+        nri_node.wait_allocatable(GPU, 2)
+        for name in ("asks-by-mount", "monitor-mount"):
+            asking = container("main")
+            asking["volumeMounts"].append({"name": "null", "mountPath": path})
+            nri_node.create(pod(name, [asking], volumes=[{"name": "null", "hostPath": {"path": "/dev/null"}}]))
+        annotated = pod("asks-by-annotation", [container("main")])
+        annotated["metadata"]["annotations"] = {"nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=all"}
+        nri_node.create(annotated)
+        for name, words in (("asks-by-mount", path), ("asks-by-annotation", "nvidia.com/gpu=all")):
+            _wait_for_event(nri_node, name, words)
+            _wait_for_event(nri_node, name, "was not allocated")
+            assert not nri_node.starts(name)
+        wait_until(lambda: bool(nri_node.starts("monitor-mount")), "an exempt pod starts", PATIENCE_SECONDS)
+        nri_node.delete("asks-by-mount", "asks-by-annotation", "monitor-mount")
+
+
 def test_who_keeps_it(nri_node: NodeUnderTest, tmp_path: Path) -> None:
     """An exempt pod, which the NodeDevice names; and a container that starts while the agent is away."""
     with gpus(nri_node, tmp_path, exempt=[f"{nri_node.namespace}/monitor-*"]):

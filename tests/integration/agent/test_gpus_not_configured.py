@@ -1,9 +1,16 @@
-"""GPUs and MIG instances that are taken out of the configuration: real agent and operator, on a real API server."""
+"""GPUs and MIG instances that are taken out of the configuration, or whose driver is released: real agent and operator, on a real
+API server.
+"""
 
+import asyncio
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from lightkube.resources.core_v1 import Node
+from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL
 
 from hack.fake_nvml.library import FakeNvml
 from tests.integration.agent_process import condition, until
@@ -63,3 +70,45 @@ async def test_gpus_that_the_agents_file_lost(configured: ConfiguredNode, a100: 
     configured.start_agent(**{"--config": str(file)})
     await until_deleted(configured, ONE)
     await until_deleted(configured, GPU)
+
+
+async def test_the_gpu_operators_label_closes_nvml(configured: ConfiguredNode, a100: FakeNvml) -> None:
+    """Within five seconds, by the rights that the agent has; an agent that starts meanwhile leaves it closed."""
+    node = configured.node
+
+    async def label(value: str | None) -> None:
+        patch = {"metadata": {"labels": {GPU_CLIENT_LABEL: value}}}
+        await asyncio.to_thread(node.client.patch, Node, node.name, patch)
+
+    def readers() -> list[Path]:
+        """Processes that have the library of this test mapped."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                uses_it = str(node.folder).encode() in (process / "environ").read_bytes()
+                if uses_it and "libnvidia-ml" in (process / "maps").read_text():
+                    found.append(process)
+            except OSError:
+                continue
+        return found
+
+    configured.start_agent()
+    await configured.configure("a", nvml())
+    await until_capacity(configured, 1, GPU)
+    assert readers()
+    for value in ("paused-for-driver-upgrade", "paused-for-mig-change"):
+        await label(value)
+        began = time.monotonic()
+        await until(lambda: not readers(), lambda: f"{readers()} is empty")
+        assert time.monotonic() - began < 5
+        shown = ("DriverReleased", f"{GPU_CLIENT_LABEL}={value}")
+        await node.until(lambda seen: all(each in str(seen["devices"]) for each in shown), GPU)  # noqa: B023
+    await node.agent.stop()
+    configured.start_agent()
+    logged = "NVML is closed on request; GPUs are not read"
+    await until(lambda: bool(node.agent.lines(logged)), lambda: "an agent that starts reads the label")
+    assert not readers()
+    await label("true")
+    await node.until(lambda seen: seen["available"] == 1, GPU)
+    assert readers()
+    await label(None)

@@ -1,6 +1,9 @@
 """`nodedevice-agent gpu` and `simulate`: what an administrator changes in the built-in plugins of a running agent."""
 
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -9,12 +12,14 @@ import click
 from nodedevice_agent.cli.options import OneLineErrors, takes_settings
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.plugins.nvml import boot_memory as memory
+from nodedevice_agent.plugins.nvml import driver_release
 from nodedevice_agent.plugins.nvml.fleet import Remembered
 from nodedevice_agent.plugins.simulated import control
 from nodedevice_agent.settings import AgentSettings
 
 _node_settings = takes_settings("state_dir")
 _resource = click.argument("resource")
+_POLL_SECONDS = 0.1
 
 
 class _PluginErrors(OneLineErrors):
@@ -23,7 +28,7 @@ class _PluginErrors(OneLineErrors):
 
 @click.group(cls=_PluginErrors)
 def gpu() -> None:
-    """Show and clear GPUs of the nvml plugin on this node."""
+    """Show and clear GPUs of the nvml plugin on this node, and release their driver."""
 
 
 @gpu.command("show")
@@ -52,6 +57,57 @@ def clear(settings: AgentSettings, uuid: str) -> None:
         (folder / uuid).touch()
     except OSError as exc:
         raise click.ClickException(f"{folder}: {exc.strerror}; run this as the user the agent runs as") from exc
+
+
+@gpu.command()
+@_node_settings
+@click.option(
+    "--wait",
+    "wait_seconds",
+    type=click.FloatRange(0, 600),
+    default=15.0,
+    show_default=True,
+    help="Seconds to wait until the agent confirms; 0 returns at once.",
+)
+def release(settings: AgentSettings, wait_seconds: float) -> None:
+    """Close NVIDIA's driver, so that it can be replaced.
+
+    GPUs stay allocated. Free ones are not allocated until `gpu resume`, or until the node reboots.
+    """
+    state_dir = Path(settings.state_dir)
+    with _as_error(state_dir):
+        driver_release.request(state_dir)
+    until = time.monotonic() + wait_seconds
+    while not os.path.exists(driver_release.closed_file(state_dir)):
+        if wait_seconds == 0:
+            return
+        if not time.monotonic() < until:
+            raise click.ClickException(
+                f"the agent has not confirmed within {wait_seconds:g} s that NVML is closed. The request stays: an agent that is "
+                "not running closes it at its start. Check that it runs, has the plugin nvml and this --state-dir, and see why its "
+                "GPUs are unhealthy (DriverHangs: reboot the node)"
+            )
+        time.sleep(_POLL_SECONDS)
+    click.echo("NVML is closed. When the driver is loaded again, run: nodedevice-agent gpu resume")
+
+
+@gpu.command()
+@_node_settings
+def resume(settings: AgentSettings) -> None:
+    """Open NVIDIA's driver again after `gpu release`."""
+    state_dir = Path(settings.state_dir)
+    with _as_error(state_dir):
+        if not driver_release.withdraw(state_dir):
+            click.echo("The driver was not released by this command since the node booted.")
+
+
+@contextmanager
+def _as_error(state_dir: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        path = exc.filename or state_dir
+        raise click.ClickException(f"{path}: {exc.strerror}; run this as the user the agent runs as") from exc
 
 
 def _known(state_dir: Path) -> dict[str, Remembered]:

@@ -19,7 +19,7 @@ from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeMetadataObject
 from nodedevice_agent.lib.filesystem import replace_durably
-from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL, PluginSettings
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,7 @@ class ConfigWatch:
 
     base: the plugins of the agent's file. apply: called with what the node has, at first and whenever that changes.
     publish: called with the report about the configurations that select the node, and whether it refuses one, when that changes.
+    labels_are: called with the Node's labels at each change, and at first with those that were kept.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class ConfigWatch:
         state_dir: Path,
         apply: Callable[[Effective], None],
         publish: Callable[[str, bool], None],
+        labels_are: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         # of its own: an API server without this kind makes no other watch wait, nor is the agent unready for it
         self._watches = Watches(cluster)
@@ -62,6 +64,7 @@ class ConfigWatch:
         self._file = state_dir / FILE_NAME
         self._apply = apply
         self._publish = publish
+        self._publish_labels = labels_are
         self._stored = _Stored()
         self._labels: Mapping[str, str] | None = None
         self._configs: dict[str, Config] | None = None
@@ -73,6 +76,7 @@ class ConfigWatch:
         has_stored = stored is not None
         if stored is not None:
             self._stored = stored
+            self._publish_labels(stored.labels)
             self._decide(stored)
         async with asyncio.TaskGroup() as tasks:
             node = {"metadata.name": self._node_name}
@@ -90,6 +94,7 @@ class ConfigWatch:
 
     def _labels_are(self, labels: Mapping[str, str]) -> None:
         self._labels = labels
+        self._publish_labels(labels)
         self._changed()
 
     def _configs_are(self, configs: dict[str, Config]) -> None:
@@ -100,8 +105,8 @@ class ConfigWatch:
         if self._labels is None or self._configs is None:
             return
         configs = sorted(self._configs.values(), key=lambda config: config.name)
-        # labels that no selector names change by themselves
-        named = {key for config in configs for key in config.node_selector}
+        # labels that nothing reads change by themselves
+        named = {GPU_CLIENT_LABEL, *(key for config in configs for key in config.node_selector)}
         found = _Stored({key: value for key, value in self._labels.items() if key in named}, configs)
         # also where what was decided without them, and what they say, is that there are none
         if found != self._stored or self._applied is None or not self._applied.is_known:

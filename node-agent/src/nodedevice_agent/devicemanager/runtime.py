@@ -58,6 +58,7 @@ class RunningContainer(Struct, frozen=True):
     annotations: from the pod's author, and those added at creation. pid: 0 without a process. pod_uid: "" where the runtime does
     not show it; the sandbox has it too. user: of its process; 0, root, where the runtime does not show it.
     cdi_devices: names of those that the kubelet asks for, of its own plugins and of claims; empty where it does not show them.
+    null_mounts: paths at which the host's /dev/null is mounted.
     """
 
     id: str
@@ -71,6 +72,7 @@ class RunningContainer(Struct, frozen=True):
     pod_uid: str = ""
     user: int = 0
     cdi_devices: tuple[str, ...] = ()
+    null_mounts: tuple[str, ...] = ()
 
 
 class Validator(Enum):

@@ -40,4 +40,10 @@ def container(message: api_pb2.Container) -> RunningContainer:
         pod_uid=message.labels.get(_POD_UID, ""),
         user=message.user.uid,
         cdi_devices=tuple(device.name for device in message.CDI_devices),
+        null_mounts=tuple(normalized(m.destination) for m in message.mounts if _is_null(m.source)),
     )
+
+
+def _is_null(source: str) -> bool:
+    """Most mounts are told apart by their last letters."""
+    return source.endswith("null") and normalized(source) == "/dev/null"

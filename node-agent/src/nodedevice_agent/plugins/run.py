@@ -122,7 +122,8 @@ class PluginRunner:
         """One watch for all resource names; each name is served as soon as it has something to list."""
         from nodedevice_agent.plugins.nvml.watch import GpuWatch
 
-        watch = GpuWatch(settings, host_root, self._state_dir, watcher, self.sockets.delivery)
+        sockets = self.sockets
+        watch = GpuWatch(settings, host_root, self._state_dir, watcher, sockets.delivery, sockets.node_labels)
         async with asyncio.TaskGroup() as group:
             group.create_task(_served(GPUS, watch.run))
             while True:

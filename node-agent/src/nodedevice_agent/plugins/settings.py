@@ -23,6 +23,8 @@ SCOPE: Final = "built-in"
 # all of them are one plugin; no resource is called so
 GPUS: Final = "GPUs"
 GPU_SCOPE: Final = f"{SCOPE} {GPUS}"
+# of the Node, set by NVIDIA's GPU Operator: whether programs that use the driver may run there
+GPU_CLIENT_LABEL: Final = "nvidia.com/gpu.deploy.client"
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 ID_PREFIX = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,52}[A-Za-z0-9])?")
 

@@ -10,22 +10,26 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, normalized
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
 from nodedevice_agent.plugins.nvml.environment import (
-    VISIBLE_DEVICES,
     Answer,
     Overruling,
+    for_foreign_holder,
     for_other,
     joined,
+    named_by_annotations,
+    names_by_mount,
+    names_gpus,
     variables,
 )
 from nodedevice_agent.plugins.settings import GPU_SCOPE
 
-_VENDOR = "nvidia.com"
 _BUS_ID = "pciBusID"
+_SHOWN = 128
+NO_EDITS = ContainerEdits()
 
 
 class GpuEnvironment:
@@ -63,16 +67,48 @@ class GpuEnvironment:
         return joined(sorted(answers, key=lambda answer: answer.resource_name))
 
     def withheld(
-        self, sandbox: Sandbox, container: RunningContainer, given: ContainerEdits | None = None
+        self,
+        sandbox: Sandbox,
+        container: RunningContainer,
+        given: ContainerEdits = NO_EDITS,
+        of_kubelet: ContainerEdits = NO_EDITS,
     ) -> Overruling | None:
-        """For a container without a GPU of ours that names some; None for any other. given: what it gets of other plugins."""
-        if self._exempt is None or (found := for_other(variables(container.env))) is None:
+        """What a container without a GPU of ours gets in place of its own variables; None where they ask for nothing.
+
+        given: what it gets of plugins, with the GPUs of others. of_kubelet: what it has of the kubelet's plugins.
+        """
+        if self._exempt is None or self._has_ours(sandbox, container):
             return None
-        if any(map(self.is_gpu, self._manager.book.of_container(sandbox.uid, container.name))):
-            return None
-        devices = [*container.cdi_devices, *(given.cdi_devices if given is not None else ())]
-        is_given = given is not None and VISIBLE_DEVICES in given.envs
-        return None if is_given or any(map(_is_nvidias, devices)) else found
+        own = variables(container.env)
+        if names_gpus({**of_kubelet.envs, **given.envs}, _cdi_devices(container, given, of_kubelet)):
+            return for_foreign_holder(own, given.envs, of_kubelet.envs)
+        return for_other(own)
+
+    def unallocated(
+        self,
+        sandbox: Sandbox,
+        container: RunningContainer,
+        given: ContainerEdits = NO_EDITS,
+        of_kubelet: ContainerEdits = NO_EDITS,
+    ) -> str:
+        """The annotation or mount, in words, by which NVIDIA's runtime would add a device that the container was not allocated."""
+        if self._exempt is None:
+            return ""
+        allocated = _cdi_devices(container, given, of_kubelet)
+        for key, device in named_by_annotations(container.name, sandbox.annotations, container.annotations):
+            if device not in allocated:
+                return f"annotation {key}, which names {device[:_SHOWN]!a}"
+        mounted = {normalized(mount.container_path) for mount in (*given.mounts, *of_kubelet.mounts)}
+        paths = (path for path in container.null_mounts if path not in mounted and names_by_mount(path))
+        return next((f"mount {path[:_SHOWN]!a}, which names a device" for path in paths), "")
+
+    def overrules(self, sandbox: Sandbox, edits: ContainerEdits) -> bool:
+        """Whether a container has these GPUs of another plugin and no others, whatever its own variables say."""
+        is_on = self._exempt is not None and not self.is_exempt(sandbox)
+        return is_on and names_gpus(edits.envs, edits.cdi_devices)
+
+    def _has_ours(self, sandbox: Sandbox, container: RunningContainer) -> bool:
+        return any(map(self.is_gpu, self._manager.book.of_container(sandbox.uid, container.name)))
 
     def is_exempt(self, sandbox: Sandbox) -> bool:
         pod = f"{sandbox.namespace}/{sandbox.name}"
@@ -90,7 +126,6 @@ def _bus_id(resource: Resource, device_id: str) -> str:
     return dict(details.attributes).get(_BUS_ID, "") if details is not None else ""
 
 
-def _is_nvidias(cdi_device: str) -> bool:
-    """Whether this CDI device is a GPU that the kubelet's own plugin or a claim gave, such as k8s.gpu.nvidia.com/claim=…."""
-    vendor = cdi_device.partition("/")[0]
-    return vendor == _VENDOR or vendor.endswith(f".{_VENDOR}")
+def _cdi_devices(container: RunningContainer, *edits: ContainerEdits) -> set[str]:
+    """Those that a container has or gets, of plugins and of claims."""
+    return {*container.cdi_devices, *(device for each in edits for device in each.cdi_devices)}

@@ -127,10 +127,14 @@ class Injection:
         if pod is not None and version.missing:
             return self._missing(pod, container, version.missing[0])
         if version.allocations:
-            return _refusal(container, version, self._manager.allocate_once) or self._grant(container, version, env)
+            return _refusal(container, version, self._manager.allocate_once) or self._grant(
+                sandbox, container, version, env
+            )
         return self._unknown_pod(sandbox, container) if pod is None else self._unknown_resource(pod, sandbox, container)
 
-    def _grant(self, container: str, version: InjectionVersion, env: Sequence[str]) -> Grant | Refusal:
+    def _grant(
+        self, sandbox: Sandbox, container: str, version: InjectionVersion, env: Sequence[str]
+    ) -> Grant | Refusal:
         """The own settings of a pod that the API has not shown are unknown; those that concern GPUs are in env."""
         own = NO_SETTINGS if version.pod is None else version.pod.container_settings(container)
         of_gpus = [a for a in version.allocations if self.gpus.is_gpu(a)]
@@ -139,7 +143,7 @@ class Injection:
         for a in version.allocations:
             assert a.edits is not None
             names: Collection[str] = own.envs
-            if a in of_gpus:
+            if a in of_gpus or self.gpus.overrules(sandbox, a.edits):
                 names = [name for name in own.envs if unset_value(name) is None]
             responses[a.resource_name], words = without(a.edits, names, own.paths)
             omitted += words

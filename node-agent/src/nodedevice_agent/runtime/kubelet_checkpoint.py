@@ -10,6 +10,7 @@ import logging
 from nodedevice_common.log_once import LogOnce
 
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, merged
 from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
@@ -47,7 +48,8 @@ class KubeletCheckpoint:
         found = (a for a in self._checkpoint.allocations if a.pod_uid == pod_uid)
         return frozenset((a.container, a.resource_name) for a in found)
 
-    def gives(self, variable: str, pod_uid: str, container: str) -> bool:
-        """Whether a plugin of the kubelet's answered this environment variable for a container."""
+    def given(self, pod_uid: str, container: str) -> ContainerEdits:
+        """What the kubelet's plugins responded for a container, empty where it has none of their devices."""
         found = (a for a in self._checkpoint.allocations if (a.pod_uid, a.container) == (pod_uid, container))
-        return any(a.edits is not None and variable in a.edits.envs for a in map(with_edits_of, found))
+        responses = {a.resource_name: a.edits for a in map(with_edits_of, found) if a.edits is not None}
+        return merged(responses)[0]

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
-from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES
-from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
+from nodedevice_agent.runtime.gpu_environment import NO_EDITS, GpuEnvironment
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 
 log = logging.getLogger(__name__)
@@ -38,35 +37,52 @@ class WithheldGpus:
 
     def asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
         """Whether edits() may depend on what the kubelet has given, which is to be read before."""
-        return self._gpus.withheld(sandbox, container) is not None
+        gpus = self._gpus
+        return gpus.withheld(sandbox, container) is not None or bool(gpus.unallocated(sandbox, container))
 
     def edits(
         self, sandbox: Sandbox, container: RunningContainer, given: ContainerEdits | None
     ) -> ContainerEdits | None:
         """What the container gets; given: without this. Raises InjectionRefused."""
-        found = self._gpus.withheld(sandbox, container, given)
-        if found is None or self._kubelet.gives(VISIBLE_DEVICES, sandbox.uid, container.name):
+        plugins = given or NO_EDITS
+        if self._gpus.withheld(sandbox, container, plugins) is None and not self._gpus.unallocated(
+            sandbox, container, plugins
+        ):
+            return given
+        of_kubelet = self._kubelet.given(sandbox.uid, container.name)
+        found = self._gpus.withheld(sandbox, container, plugins, of_kubelet)
+        asked = self._gpus.unallocated(sandbox, container, plugins, of_kubelet)
+        if found is None and not asked:
             return given
         pod = f"{sandbox.namespace}/{sandbox.name}"
         extra = {"pod": pod, "container": container.name}
         if self._gpus.is_exempt(sandbox):
             metrics.GPU_ENVIRONMENTS.labels("exempt").inc()
-            log.info("container keeps the GPUs that its environment names: its pod is exempt", extra=extra)
+            log.info("container keeps the GPUs that it asks NVIDIA's runtime for: its pod is exempt", extra=extra)
             self._note(sandbox.uid, pod)
             return given
+        if asked or found is None:
+            raise self._refused(
+                given,
+                f"container {container.name} has the {asked}: NVIDIA's runtime would add it, and it was not allocated; remove it "
+                "from the pod's spec, or exempt the pod (nvml.exempt)",
+            )
         if found.stays:
-            metrics.GPU_ENVIRONMENTS.labels("refused").inc()
-            if given is None:
-                # no device is refused with it, which the caller would count
-                metrics.CONTAINERS_REFUSED.inc()
-            raise InjectionRefused(
+            raise self._refused(
+                given,
                 f"container {container.name} has {found.stays} twice, of its image and of its pod, and would get GPUs that it did "
-                f"not ask for: take {found.stays} out of the pod's spec or set it to void, or exempt the pod (nvml.exempt)"
+                f"not ask for: take {found.stays} out of the pod's spec or set it to void, or exempt the pod (nvml.exempt)",
             )
         metrics.GPU_ENVIRONMENTS.labels("withheld").inc()
-        log.info("container has no GPU and gets none of those that its environment names", extra=extra)
-        given = given or ContainerEdits()
-        return replace(given, envs={**given.envs, **found.envs})
+        log.info("container gets none of the devices that its environment names", extra=extra)
+        return replace(plugins, envs={**plugins.envs, **found.envs})
+
+    def _refused(self, given: ContainerEdits | None, message: str) -> InjectionRefused:
+        metrics.GPU_ENVIRONMENTS.labels("refused").inc()
+        if given is None:
+            # no device is refused with it, which the caller would count
+            metrics.CONTAINERS_REFUSED.inc()
+        return InjectionRefused(message)
 
     def sandbox_removed(self, pod_uid: str) -> None:
         if self._exempt.pop(pod_uid, None) is not None:

@@ -30,6 +30,8 @@ from nodedevice_operator.objects.status_writers import editors, is_of_agent
 _ENDED: Final = frozenset({names.Reason.NOT_CONFIGURED, names.Reason.PLACE_TAKEN})
 # Reasons of Ready False with which no device is missing that a pod holds.
 _INTENDED: Final = frozenset({names.Reason.NO_DEVICES, names.Reason.ALL_CORDONED, names.Reason.NOT_CONFIGURED})
+# Reasons of Unhealthy with which a device has not failed.
+_NOT_FAILED: Final = frozenset({names.Reason.NOT_LISTED_YET, names.Reason.DRIVER_RELEASED})
 # one write's worth; the others follow when these are set. And of cordons, so many are known by their IDs.
 _MOST_LOST: Final = 256
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -59,9 +61,10 @@ class DeviceRecord:
     def has_failed(self) -> bool:
         """Whether a pod that holds it has lost it: reported unhealthy, or unplugged while its plugin lists other devices or none.
 
-        A plugin that has listed no device since it registered may still be looking for them.
+        A plugin that has listed no device since it registered may still be looking for them. A device whose driver was released on
+        request has not failed.
         """
-        return self.health == "Unhealthy" and self.reason != names.Reason.NOT_LISTED_YET
+        return self.health == "Unhealthy" and self.reason not in _NOT_FAILED
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from nodedevice_agent.cli.plugins import gpu
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.nvml import boot_memory as memory
+from nodedevice_agent.plugins.nvml import driver_release
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.fleet import Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -84,3 +85,38 @@ def test_another_boot_has_reset_every_gpu(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "boot_id").write_text("another\n")
     monkeypatch.setattr(filesystem, "BOOT_ID", tmp_path / "boot_id")
     assert Memory(tmp_path).read() == ()
+
+
+def test_release_leaves_a_request_and_resume_withdraws_it(tmp_path: Path) -> None:
+    done = run(tmp_path, "release", "--wait", "0")
+    assert (done.exit_code, done.output, driver_release.is_requested(tmp_path)) == (0, "", True)
+    driver_release.closed_file(tmp_path).touch()
+    assert "gpu resume" in run(tmp_path, "release").output
+    assert (run(tmp_path, "resume").output, driver_release.is_requested(tmp_path)) == ("", False)
+    assert "not released" in run(tmp_path, "resume").output
+
+
+@pytest.mark.parametrize("seconds", ["0.2", "nan"])
+def test_release_without_an_agent_fails_and_the_request_stays(tmp_path: Path, seconds: str) -> None:
+    refused = run(tmp_path, "release", "--wait", seconds)
+    assert refused.exit_code == 1
+    assert f"the agent has not confirmed within {seconds} s" in refused.output
+    assert driver_release.is_requested(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["release", "resume"])
+@pytest.mark.parametrize("in_place", ["gpus", "gpus/released"])
+def test_errors_of_the_driver_commands_name_the_file(tmp_path: Path, command: str, in_place: str) -> None:
+    """A file in place of the folder, or a folder in place of the file."""
+    (tmp_path / in_place).parent.mkdir(exist_ok=True)
+    (tmp_path / in_place).touch() if in_place == "gpus" else (tmp_path / in_place).mkdir()
+    refused = run(tmp_path, command)
+    assert (refused.exit_code, "Traceback" in refused.output) == (1, False)
+    assert str(tmp_path / "gpus") in refused.output
+
+
+@pytest.mark.parametrize("seconds", ["-1", "soon", "1e9", "inf"])
+def test_release_refuses_odd_waits(tmp_path: Path, seconds: str) -> None:
+    refused = run(tmp_path, "release", "--wait", seconds)
+    assert refused.exit_code == 2
+    assert not driver_release.is_requested(tmp_path)

@@ -19,7 +19,7 @@ from nodedevice_agent.kube.objects import (
     NodeDeviceConfigObject,
     NodeMetadataObject,
 )
-from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
+from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL, PluginSettings, SimulatedSettings
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
@@ -215,3 +215,26 @@ async def test_what_cannot_be_kept_is_applied_all_the_same(bench: Bench, caplog:
     (record,) = caplog.records
     assert (record.message, vars(record)["path"]) == ("cannot keep configurations", str(file))
     assert vars(record)["error"]
+
+
+@virtual_time
+async def test_the_labels_count_at_each_change_and_the_gpu_operators_at_the_next_start(bench: Bench) -> None:
+    """Also before any configuration is known, and where no selector names it."""
+    seen: list[Mapping[str, str]] = []
+    bench.made = ConfigWatch(
+        cast(Any, None), "n1", FILE, [], bench.folder, bench.applied.append, bench._published, seen.append
+    )
+    paused = {GPU_CLIENT_LABEL: "paused-for-driver-upgrade"}
+    async with bench.running():
+        bench.node_is(node(zone="x"))
+        assert seen == [{"zone": "x"}]
+        bench.node_is(node(zone="x", **paused))
+        bench.configs_are()
+        assert seen[1:] == [{"zone": "x", **paused}]
+    bench.followed.clear()
+    bench.made = ConfigWatch(
+        cast(Any, None), "n1", FILE, [], bench.folder, lambda _: seen.append({}), bench._published, seen.append
+    )
+    del seen[:]
+    async with bench.running():
+        assert seen == [paused, {}], "it counts before plugins are applied"

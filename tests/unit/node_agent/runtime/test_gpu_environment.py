@@ -18,6 +18,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.plugins.nvml.environment import TABLE, unset_value
 from nodedevice_agent.plugins.settings import GPU_SCOPE
 from nodedevice_agent.runtime.backend import NriBackend
+from nodedevice_agent.runtime.gpu_environment import NO_EDITS
 from nodedevice_agent.runtime.injection import Grant, Refusal
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.parts import part_id
@@ -294,9 +295,11 @@ class TestAContainerWithoutAGpu:
         assert node.backend._gpus.note(GPU) == ""
 
 
-def write_kubelets(folder: Path, pod_uid: str, name: str, env: dict[str, str]) -> None:
+def write_kubelets(folder: Path, pod_uid: str, name: str, env: dict[str, str], more: ContainerEdits = NO_EDITS) -> None:
     """The kubelet's checkpoint: its own plugin answered this."""
-    octets = api_pb2.ContainerAllocateResponse(envs=env).SerializeToString()
+    mounts = [api_pb2.Mount(container_path=m.container_path, host_path=m.host_path) for m in more.mounts]
+    response = api_pb2.ContainerAllocateResponse(envs=env, mounts=mounts, annotations=more.annotations)
+    octets = response.SerializeToString()
     given = Allocation(pod_uid, name, "nvidia.com/gpu", {-1: ("GPU-1",)}, octets)
     file = folder / "device-plugins" / "kubelet_internal_checkpoint"
     file.parent.mkdir(exist_ok=True)

@@ -148,3 +148,12 @@ def test_a_storm_goes_at_the_rate_and_no_faster(pending: PendingEvictions) -> No
     assert [uid for _, uid in gone] == sorted({uid for _, uid in gone})
     assert len(gone) == pytest.approx(BURST + 600 * 6 / 60, abs=1)
     assert max(sum(begin <= second < begin + 60 for second, _ in gone) for begin in range(630)) <= BURST + 6
+
+
+def test_a_device_whose_driver_was_released_has_not_failed() -> None:
+    """A driver upgrade ends; one that broke beside it counts."""
+    released = DeviceRecord("Unhealthy", names.Reason.DRIVER_RELEASED, False, ())
+    record = replace(held(), devices={"gpu-0": released, "gpu-1": released})
+    assert not candidates([record], EVICT)
+    broken = replace(record, devices={"gpu-0": released, "gpu-1": DeviceRecord("Unhealthy", "Xid79", False, ())})
+    assert candidates([broken], EVICT)["uid-a"].why == f"gpu-1 of {GPU} unhealthy"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nodedevice_agent.lib.deviceplugin_server.values import Delivery
+from nodedevice_agent.lib.deviceplugin_server.values import Delivery, NodeLabels
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 
 
@@ -26,6 +26,7 @@ class BuiltInSockets:
 
     def __init__(self) -> None:
         self.delivery = Delivery()
+        self.node_labels = NodeLabels()
         self._plugins: dict[FileIdentity, BuiltIn] = {}
 
     @contextmanager

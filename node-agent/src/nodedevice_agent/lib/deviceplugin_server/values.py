@@ -6,7 +6,7 @@ Device IDs are stable over restarts and hot-plug, readable, at most 63 character
 
 import hashlib
 import re
-from collections.abc import Container, Iterable, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Set
 
 from msgspec import Struct, field
 from nodedevice_api.parts import OLD_SEPARATOR, SEPARATOR, part_id
@@ -98,6 +98,25 @@ class Delivery(Struct):
 
     by_kubelet: bool = False
     takes_cdi: bool = True
+
+
+class NodeLabels:
+    """The labels of the Node, as far as the device manager beside this process's plugins knows them. Use in one thread."""
+
+    def __init__(self) -> None:
+        self.latest: Mapping[str, str] = {}
+        self._subscribers: list[Callable[[], None]] = []
+
+    def are(self, labels: Mapping[str, str]) -> None:
+        self.latest = labels
+        for changed in list(self._subscribers):
+            changed()
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        self._subscribers.append(changed)
+
+    def unsubscribe(self, changed: Callable[[], None]) -> None:
+        self._subscribers.remove(changed)
 
 
 class AllocationRefused(Exception):

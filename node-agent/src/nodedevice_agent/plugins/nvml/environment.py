@@ -1,13 +1,20 @@
-"""The environment variables that say which GPUs a container has and what it is limited to: one table. Pure.
+"""Everything by which a container can ask for NVIDIA's device files, or change its limits: one table. Pure.
 
-NVIDIA's container runtime reads the first ones, the library that enforces limits (vgpu.py) and clients of MPS (mps.py) the others.
-A container with GPUs has the values that the plugin answered and no others, whether its own come from the pod or from the image.
-Source: nvidia-container-toolkit internal/config/image/cuda_image.go @ 1.18; HAMi-core src/multiprocess/multiprocess_memory_limit.c;
-NVIDIA MPS, appendix on environment variables.
+NVIDIA's container runtime reads the first variables, CDI names in annotations, and mounts of /dev/null. The library that enforces
+limits (vgpu.py), clients of MPS (mps.py) and programs for gpushare read the other variables. A container with GPUs has the values
+of the plugin's response and no others, whether its own come from the pod or from the image.
+The table is closed. For a container without a GPU each value of NVIDIA_VISIBLE_DEVICES but a few becomes void, and then the runtime
+ignores every other variable. With GPUs, a variable of NVIDIA's that the table does not know is blanked when its value switches
+something on.
+Source: nvidia-container-toolkit internal/config/image/cuda_image.go, internal/modifier/cdi.go,
+cmd/nvidia-container-runtime-hook and cmd/nvidia-ctk-installer/container/runtime/nri @ 1.18.2, 1.19.0 and 1.20.2;
+k8s-device-plugin internal/cdi @ 0.20; HAMi-core src/multiprocess/multiprocess_memory_limit.c; gpushare-device-plugin
+pkg/gpu/nvidia/allocate.go; NVIDIA MPS, appendix on environment variables.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
 from msgspec import Struct
@@ -21,6 +28,9 @@ MPS_PIPE: Final = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_THREADS: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MPS_MEMORY: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
+# of programs for gpushare, which limit themselves by them
+GPUSHARE_PREFIX: Final = "ALIYUN_COM_GPU_MEM_"
+
 # to NVIDIA's runtime: a container without GPUs
 VOID: Final = "void"
 # ... and these give none either, none with the driver's libraries
@@ -28,12 +38,21 @@ _NO_GPUS: Final = ("", VOID, "none")
 # an image with the first and without the second has all GPUs where VISIBLE_DEVICES is not set
 _OLD_IMAGE, _NEW_IMAGE = "CUDA_VERSION", "NVIDIA_REQUIRE_CUDA"
 
+# Names that the runtime's setting swarm-resource may give: it reads them in place of VISIBLE_DEVICES, an empty one included. So a
+# container with GPUs has the same value there.
+ALIASES: Final = "DOCKER_RESOURCE_*"
+
 # Each name, _n for a number of a GPU, and what its reader takes for no such variable: a runtime does not take one out for an NRI
 # plugin (containerd/nri pkg/adaptation/result.go, adjustEnv @ v0.12.3). The first row that matches counts.
 TABLE: Final = (
     (VISIBLE_DEVICES, VOID),
-    ("NVIDIA_MIG_*_DEVICES", ""),
-    ("NVIDIA_IMEX_CHANNELS", ""),
+    # device files that are not GPUs: capabilities of MIG, channels of IMEX, storage, network, memory of GPUs, NVSwitches
+    ("NVIDIA_*_DEVICES", ""),
+    ("NVIDIA_*_CHANNELS", ""),
+    ("NVIDIA_GDS", ""),
+    ("NVIDIA_MOFED", ""),
+    ("NVIDIA_GDRCOPY", ""),
+    ("NVIDIA_NVSWITCH", ""),
     (MEMORY_LIMIT, ""),
     (f"{MEMORY_LIMIT}_n", ""),
     (SM_LIMIT, ""),
@@ -46,9 +65,32 @@ TABLE: Final = (
     ("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"),
     (MPS_THREADS, "100"),
     ("CUDA_MPS_*", ""),
+    (f"{GPUSHARE_PREFIX}*", ""),
 )
 _PATTERNS = [(re.compile(re.sub(r"_n$", "_[0-9]+", name).replace("*", "[A-Z0-9_]+")), unset) for name, unset in TABLE]
-_BEGINNINGS = tuple({name.partition("_")[0] + "_" for name, _ in TABLE})
+_NVIDIAS, _ALIAS = "NVIDIA_", ALIASES.removesuffix("*")
+_BEGINNINGS = (_ALIAS, *{name.partition("_")[0] + "_" for name, _ in TABLE})
+
+# Variables that add no device file of their own: read by the runtime, by CUDA, or by nothing in the images of NVIDIA that set them.
+HARMLESS: Final = (
+    *("NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_*", "NVIDIA_DISABLE_REQUIRE", "NVIDIA_GPU_MEMORY_*"),
+    *("NVIDIA_CTK_LIBCUDA_DIR", "NVIDIA_TF32_OVERRIDE", "NVIDIA_*VERSION", "NVIDIA_*VERSION_*"),
+    *("NVIDIA_PRODUCT_NAME", "NVIDIA_BUILD_*", "NVIDIA_*_KEY"),
+)
+# values by which the runtime switches something on, in whatever case
+_SWITCHED_ON = ("enabled", "all")
+
+# CDI kinds whose devices are GPUs or MIG instances, by shell pattern. Others of NVIDIA's are not: k8s.compute-domain.nvidia.com,
+# k8s.device-plugin.nvidia.com/gds, nvidia.com/net-rdma, nvidia.com/nvswitch, nvidia.com/gdrcopy …
+GPU_KINDS: Final = (
+    *("nvidia.com/gpu", "nvidia.com/mig*", "k8s.gpu.nvidia.com/*", "k8s.device-plugin.nvidia.com/gpu"),
+    *("runtime.nvidia.com/gpu", "management.nvidia.com/gpu"),
+)
+_VENDOR = "nvidia.com"
+# of containers, read by the runtime, whose value may also be a name without a kind; and of pods, read by its NRI plugin
+_CDI_PREFIX, _NRI_KEY = "cdi.k8s.io/", "nvidia.cdi.k8s.io"
+# mounts of /dev/null below this path of a container name devices; it may go on without a slash
+_MOUNTS = "/var/run/nvidia-container-devices"
 
 # name and value, in the runtime's order
 Variables = Sequence[tuple[str, str]]
@@ -87,18 +129,60 @@ def for_holder(own: Variables, answer: Mapping[str, str]) -> Overruling:
     others = {name: unset for name, _ in own if name not in wanted and (unset := unset_value(name)) is not None}
     if VISIBLE_DEVICES not in wanted and _visible(own) is not None:
         others[VISIBLE_DEVICES] = VOID
+    others |= _aliases(own, answer, answer.get(VISIBLE_DEVICES, VOID)) | _switches(own, answer)
     return _overruling(own, {**wanted, **others})
+
+
+def for_foreign_holder(own: Variables, given: Mapping[str, str], kept: Collection[str] = ()) -> Overruling | None:
+    """In a container with GPUs of another plugin or of a claim. None: it names nothing besides.
+
+    given: the variables that it gets for them. kept: variables that it has for them already, of the kubelet.
+    """
+    known = {*given, *kept}
+    rows = {name: "" for name, value in own if value and name.startswith(_NVIDIAS) and unset_value(name) == ""}
+    visible = given.get(VISIBLE_DEVICES, dict(own).get(VISIBLE_DEVICES, VOID))
+    envs = {VISIBLE_DEVICES: visible} if VISIBLE_DEVICES in given else {}
+    envs |= _aliases(own, known, visible) | _switches(own, known)
+    found = _overruling(own, envs | {name: "" for name in rows if name not in known})
+    is_new = any(given.get(name) != value for name, value in found.envs.items())
+    return found if found.stays or is_new else None
 
 
 def for_other(own: Variables) -> Overruling | None:
     """In a container without a GPU. None: it names none either."""
-    visible = _visible(own)
-    if visible is None or visible in ("", VOID):
-        return None
-    if visible != "none":
-        return _overruling(own, {VISIBLE_DEVICES: VOID})
-    asked = {name: "" for name, value in own if value and name.startswith("NVIDIA_") and unset_value(name) == ""}
+    visible, aliases = _visible(own), _aliases(own, (), VOID)
+    if visible not in (*_NO_GPUS, None):
+        return _overruling(own, {VISIBLE_DEVICES: VOID, **aliases})
+    asked = dict(aliases)
+    if visible == "none" or aliases:
+        rows = [(name, unset_value(name)) for name, value in own if value and name.startswith(_NVIDIAS)]
+        asked |= {name: "" for name, unset in rows if unset == ""}
+        if any(unset is None and not _is_harmless(name) for name, unset in rows):
+            asked[VISIBLE_DEVICES] = VOID
     return _overruling(own, asked) if asked else None
+
+
+def _aliases(own: Variables, known: Collection[str], visible: str) -> dict[str, str]:
+    """An alias that is there has the same GPUs; an empty one would have none."""
+    found = {name: value.strip() for name, value in own if name.startswith(_ALIAS) and name not in known}
+    return {name: visible for name, value in found.items() if visible != VOID or value not in ("", VOID)}
+
+
+def _switches(own: Variables, known: Collection[str]) -> dict[str, str]:
+    """Variables of NVIDIA's that no row knows, and that switch something on."""
+    return {
+        name: ""
+        for name, value in own
+        if name.startswith(_NVIDIAS)
+        and value.strip().lower() in _SWITCHED_ON
+        and name not in known
+        and unset_value(name) is None
+        and not _is_harmless(name)
+    }
+
+
+def _is_harmless(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in HARMLESS)
 
 
 def _visible(own: Variables) -> str | None:
@@ -114,6 +198,45 @@ def _overruling(own: Variables, envs: dict[str, str]) -> Overruling:
     lost = [name for name in last if name in envs and last[name] != envs[name]]
     twice = [name for name in lost if names.count(name) > 1]
     return Overruling(envs, tuple(lost), twice[0] if twice else "")
+
+
+# -- CDI devices, annotations, mounts -------------------------------------------------------------------------------------
+
+
+def names_gpus(envs: Mapping[str, str], cdi_devices: Iterable[str]) -> bool:
+    """Whether a response of a device plugin, or the CDI devices of a claim, give GPUs."""
+    return envs.get(VISIBLE_DEVICES, "").strip() not in _NO_GPUS or any(map(is_gpu, cdi_devices))
+
+
+def is_gpu(cdi_device: str) -> bool:
+    """Whether a CDI device, such as nvidia.com/gpu=0, is a GPU or a MIG instance."""
+    kind = cdi_device.partition("=")[0]
+    return any(fnmatchcase(kind, pattern) for pattern in GPU_KINDS)
+
+
+def named_by_annotations(
+    container: str, of_pod: Mapping[str, str], of_container: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Annotation and device of everything that NVIDIA's runtime, or its NRI plugin, adds to a container by annotations."""
+    for key, value in of_container.items():
+        if key.startswith(_CDI_PREFIX):
+            yield from ((key, device) for device in value.split(",") if _is_nvidias(device))
+    for key in (f"{_NRI_KEY}/container.{container}", f"{_NRI_KEY}/pod", _NRI_KEY):
+        if key in of_pod:
+            yield from ((key, device) for device in of_pod[key].split(",") if device)
+            return
+
+
+def _is_nvidias(device: str) -> bool:
+    """A name without a kind is one of the runtime's default kind."""
+    vendor, is_qualified, _ = device.partition("/")
+    return not is_qualified or vendor == _VENDOR or vendor.endswith(f".{_VENDOR}")
+
+
+def names_by_mount(container_path: str) -> bool:
+    """Whether NVIDIA's runtime takes /dev/null at this path of a container, in normal form, for the name of a device."""
+    name = container_path.removeprefix(_MOUNTS)
+    return name not in (container_path, "", f"/{VOID}")
 
 
 # -- several resources in one container -----------------------------------------------------------------------------------
@@ -145,6 +268,10 @@ def joined(answers: Sequence[Answer]) -> dict[str, str]:
         **_sm_limits(answers),
         **(_of_mps(answers, pipe) if pipe is not None else {}),
         **_same(answers, OVERSUBSCRIBE, "limits.oversubscribe"),
+    }
+    # one resource has them
+    found |= {
+        name: value for answer in answers for name, value in answer.env.items() if name.startswith(GPUSHARE_PREFIX)
     }
     # one file of the library's own for all of its GPUs, in whichever directory
     caches = [answer.env[CACHE] for answer in answers if CACHE in answer.env]

@@ -15,6 +15,7 @@ from nodedevice_api.parts import Choice, PartRules, Placement, parent_and_number
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice, natural_key, old_form
 from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.devices import device_of
+from nodedevice_agent.plugins.nvml.environment import GPUSHARE_PREFIX
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.identity import UNKNOWN, OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
@@ -236,6 +237,20 @@ def memory_mib(resource_name: str, held: HeldParts, remedy: str) -> int:
 def parents(device_ids: Iterable[str]) -> Counter[str]:
     """How many of these parts each GPU has."""
     return Counter(found[0] for found in map(parent_and_number, device_ids) if found is not None)
+
+
+def gpushare_variables(held: HeldParts) -> dict[str, str]:
+    """What programs for gpushare read to limit themselves, in units; empty for shares.
+
+    The memory of the GPU counts without the reserve, so that CONTAINER / DEV is the fraction that a program may take. POD is what
+    the container has, as in gpushare's responses.
+    Source: AliyunContainerService/gpushare-device-plugin pkg/gpu/nvidia/allocate.go @ 0f2eade.
+    """
+    if not isinstance(held.parts, MemorySettings) or held.gpu.memory_bytes is None:
+        return {}
+    index = {} if held.gpu.index is None else {"IDX": held.gpu.index}
+    units = {"CONTAINER": held.count, "POD": held.count, "DEV": held.gpu.memory_bytes // held.parts.unit_bytes}
+    return {f"{GPUSHARE_PREFIX}{name}": str(value) for name, value in sorted({**index, **units}.items())}
 
 
 def check_request(resource_name: str, device_ids: Collection[str], parts: PartsOf) -> None:

@@ -27,6 +27,8 @@ CDI_KIND = re.compile(r"[A-Za-z][A-Za-z0-9.-]*/[A-Za-z][A-Za-z0-9._-]*")
 QUANTITY = re.compile(r"[0-9]{1,15}(Mi|Gi)")
 # of one GPU; as many as the generic plugin shares a device between
 MAX_PARTS: Final = 1000
+# of units of memory, by the gpushare plugins
+GPUSHARE_NAME: Final = "aliyun.com/gpu-mem"
 # shell patterns of a namespace and, behind a slash, of a pod
 EXEMPT = re.compile(r"[a-z0-9*?\[\]!.-]{1,253}(/[a-z0-9*?\[\]!.-]{1,253})?")
 _SHARED = ".shared"
@@ -125,7 +127,7 @@ class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
     """Containers share the GPU's memory in units."""
 
     # what pods request, as the gpushare plugins name it
-    resource_name: str = "aliyun.com/gpu-mem"
+    resource_name: str = GPUSHARE_NAME
     # memory of one part, in Mi or Gi
     unit: str = "1Gi"
     # memory of each GPU that is in no part, in Mi or Gi; 640Mi is what one CUDA program takes besides what it allocates

@@ -24,9 +24,17 @@ from nodedevice_agent.plugins.nvml.host_files import capabilities, control_nodes
 from nodedevice_agent.plugins.nvml.identity import OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.mps import control_path, not_running, with_mps
-from nodedevice_agent.plugins.nvml.parts import HeldParts, Use, check_request, listing, parents, preferred_parts
+from nodedevice_agent.plugins.nvml.parts import (
+    HeldParts,
+    Use,
+    check_request,
+    gpushare_variables,
+    listing,
+    parents,
+    preferred_parts,
+)
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
-from nodedevice_agent.plugins.nvml.settings import MpsSettings, NvmlSettings, PartsOf, SharesSettings
+from nodedevice_agent.plugins.nvml.settings import GPUSHARE_NAME, MpsSettings, NvmlSettings, PartsOf, SharesSettings
 
 
 class HostOfGpus(Struct, frozen=True):
@@ -157,6 +165,8 @@ class NvmlSource:
         for trouble in self._node_troubles():
             raise AllocationRefused(self.resource_name, trouble.message)
         made = self._of_gpus(container, [each.gpu for each in held])
+        if self.resource_name == GPUSHARE_NAME:
+            made = replace(made, env={**made.env, **gpushare_variables(held[0])})
         return made if self._mps is None else with_mps(self.resource_name, made, self._mps, held)
 
     @property

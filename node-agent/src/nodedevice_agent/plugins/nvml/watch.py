@@ -6,17 +6,20 @@ when no reader has reported for a few seconds, and a mark (why a GPU needs a res
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import aclosing, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
+from nodedevice_api.names import Reason
 from nodedevice_common.pacing import Backoff
 
-from nodedevice_agent.lib.deviceplugin_server.values import Delivery
+from nodedevice_agent.lib.deviceplugin_server.values import Delivery, NodeLabels
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.devices import AUTO
+from nodedevice_agent.plugins.nvml.driver_release import DriverRelease
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.limited_source import source_of
@@ -44,6 +47,8 @@ _PARTIAL_SECONDS = 600.0
 # display controllers: VGA and 3D
 _DISPLAY_CLASS = "0x03"
 
+T = TypeVar("T")
+
 
 class GpuWatch:
     """wanted: each resource that has something to serve, once; a node without GPUs serves none."""
@@ -55,12 +60,16 @@ class GpuWatch:
         state_dir: Path,
         watcher: FileWatcher,
         delivery: Delivery | None = None,
+        labels: NodeLabels | None = None,
     ) -> None:
         self._settings = settings
         self._host_root = host_root
         self._host = HostOfGpus.seen_at(host_root, settings, delivery)
         self._state_dir = state_dir
         self._memory = Memory(state_dir)
+        self._release = DriverRelease(state_dir, labels)
+        # readers of which one hangs in the kernel, with NVML open
+        self._hanging: Succession | None = None
         self._fleet = Fleet(settings.health_rules(), self._memory.read())
         self._dev = Path(host_root) / "dev"
         self._watcher = watcher
@@ -85,6 +94,7 @@ class GpuWatch:
                 if is_auto:
                     group.create_task(self._watch_specs())
                 group.create_task(self._keep_reading())
+                group.create_task(self._release.follow())
         finally:
             self._end_grace()
 
@@ -94,17 +104,50 @@ class GpuWatch:
         backoff = Backoff(_FIRST_PAUSE_SECONDS, self._settings.rescan_seconds)
         loop = asyncio.get_running_loop()
         while True:
+            await self._stay_closed()
             began = loop.time()
-            problem = await self._read()
+            self._release.opening()
+            problem = await self._unless_released(self._read())
+            await self._wait_for_hanging()
+            if self._release.message:
+                continue
             if loop.time() - began > _HEALTHY_AFTER_SECONDS:
                 backoff.reset()
+            pause = self._settings.rescan_seconds
             if problem is None:
                 self._begin_grace()
-                await self._pause(backoff.next())
+                pause = backoff.next()
             elif problem.is_absent and not self._is_expected():
-                await self._pause(_IDLE_SECONDS)
-            else:
-                await self._pause(self._settings.rescan_seconds)
+                pause = _IDLE_SECONDS
+            await self._unless_released(self._pause(pause))
+
+    async def _stay_closed(self) -> None:
+        """Return when NVML may be open."""
+        while self._release.message:
+            self._end_grace()
+            self._driver_failed(Trouble(Reason.DRIVER_RELEASED, f"NVML is closed: {self._release.message}"))
+            self._release.closed()
+            await self._release.changed()
+
+    async def _unless_released(self, doing: Coroutine[Any, Any, T]) -> T | None:
+        """The result; None when the driver is to be released first, and then it has been cancelled."""
+        work, released = asyncio.ensure_future(doing), asyncio.ensure_future(self._release.requested())
+        try:
+            await asyncio.wait({work, released}, return_when=asyncio.FIRST_COMPLETED)
+            return work.result() if work.done() else None
+        finally:
+            for task in (work, released):
+                task.cancel()
+            await asyncio.gather(work, released, return_exceptions=True)
+
+    async def _wait_for_hanging(self) -> None:
+        """For a reader that cannot be killed, if there is one."""
+        hanging, self._hanging = self._hanging, None
+        if hanging is not None:
+            self._driver_failed(
+                Trouble(GpuReason.DRIVER_HANGS, "the NVIDIA driver blocks its reader for good: reboot the node")
+            )
+            await hanging.ended()
 
     async def _read(self) -> messages.Problem | None:
         """Run readers until the last one exits. Returns the driver's problem, if that was the reason.
@@ -138,12 +181,8 @@ class GpuWatch:
         except ReaderFailed as error:
             log.error("GPU reader failed; restarting it", extra={"error": str(error)})
         finally:
-            has_ended = await readers.end()
-        if not has_ended:
-            self._driver_failed(
-                Trouble(GpuReason.DRIVER_HANGS, "the NVIDIA driver blocks its reader for good: reboot the node")
-            )
-            await readers.ended()
+            if not await readers.end():
+                self._hanging = readers
         return problem
 
     def _note_scan(self) -> None:
@@ -220,7 +259,9 @@ class GpuWatch:
     def _driver_failed(self, trouble: Trouble) -> None:
         if self._fleet.unread(trouble):
             extra = {"reason": trouble.reason, "error": trouble.message}
-            if self._is_expected():
+            if trouble.reason == Reason.DRIVER_RELEASED:
+                log.info("NVML is closed on request; GPUs are not read", extra=extra)
+            elif self._is_expected():
                 log.error("GPUs cannot be read", extra=extra)
             else:
                 log.info("no GPU found; the nvml plugin is idle", extra=extra)

@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
     ContainerAllocation,
     ContainerIdentity,
     HeldDevices,
 )
+from nodedevice_agent.plugins.nvml.environment import GPUSHARE_PREFIX
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.limited_source import LimitedSource, source_of
@@ -99,6 +101,11 @@ def form(value: str) -> str:
     return re.sub(r"^\d+m$", "Nm", value)
 
 
+def of_hami(env: Mapping[str, str]) -> dict[str, str]:
+    """Without the variables that units have for programs of gpushare."""
+    return {name: value for name, value in env.items() if not name.startswith(GPUSHARE_PREFIX)}
+
+
 def mounts(given: ContainerAllocation) -> set[tuple[str, str, bool]]:
     return {(mount.host_path, mount.container_path, mount.read_only) for mount in given.mounts}
 
@@ -111,7 +118,7 @@ async def test_keys_mounts_and_forms_are_those_of_a_published_checkpoint(
     uid, container, theirs = published()[entry]
     source = await limited(tmp_path, rule)
     ours = source.allocate(parts(V100, 1), who(uid, container))
-    assert {key: form(value) for key, value in ours.env.items()} == {
+    assert {key: form(value) for key, value in of_hami(ours.env).items()} == {
         key: form(value) for key, value in theirs.envs.items()
     }
     assert mounts(ours) == {(mount.host_path, mount.container_path, mount.read_only) for mount in theirs.mounts}
@@ -159,8 +166,44 @@ async def test_each_is_a_setting_and_without_a_library_nothing_is_mounted(
     if isinstance(source, LimitedSource):
         await source.holdings([])
     given = source.allocate(parts(V100, 4), who())
-    assert given.env == {"NVIDIA_VISIBLE_DEVICES": V100.uuid, **env}
+    assert of_hami(given.env) == {"NVIDIA_VISIBLE_DEVICES": V100.uuid, **env}
     assert given.mounts == ()
+
+
+@pytest.mark.parametrize("who_asks", [None, ContainerIdentity("default", "p", UUID, "main")])
+@pytest.mark.parametrize(
+    ("rule", "gpu", "values"),
+    [
+        pytest.param(
+            {"memory": {}}, V100, {"IDX": "0", "CONTAINER": "4", "POD": "4", "DEV": "32"}, id="units of a GiB"
+        ),
+        pytest.param(
+            {"memory": {"unit": "512Mi", "limits": None}},
+            T4,
+            {"IDX": "1", "CONTAINER": "4", "POD": "4", "DEV": "30"},
+            id="others",
+        ),
+        pytest.param(
+            {"memory": {}},
+            replace(T4, index=None),
+            {"CONTAINER": "4", "POD": "4", "DEV": "15"},
+            id="a GPU without a number",
+        ),
+        pytest.param({"memory": {"resourceName": "example.com/memory"}}, V100, {}, id="another name"),
+        pytest.param({"shares": {"replicas": 8, "resourceName": UNITS}}, V100, {}, id="shares of that name"),
+    ],
+)
+async def test_units_of_gpushares_name_have_its_variables(
+    tmp_path: Path, rule: dict[str, Any], gpu: Gpu, values: dict[str, str], who_asks: ContainerIdentity | None
+) -> None:
+    """As gpushare's plugin sets them: a program takes CONTAINER / DEV of the memory. The reserve is part of DEV."""
+    source = make(tmp_path, rule, gpu)
+    if isinstance(source, LimitedSource):
+        await source.holdings([])
+    env = source.allocate(parts(gpu, 4) if "memory" in rule else parts(gpu, 1), who_asks).env
+    found = {name.removeprefix(GPUSHARE_PREFIX): value for name, value in env.items() if GPUSHARE_PREFIX in name}
+    assert found == values
+    assert env["NVIDIA_VISIBLE_DEVICES"] == gpu.uuid
 
 
 @pytest.mark.parametrize(
@@ -273,7 +316,7 @@ async def test_a_kubelet_shows_no_container(tmp_path: Path, caplog: pytest.LogCa
     source = await limited(tmp_path, rule)
     for _ in range(2):
         given = source.allocate(parts(V100, 2), None)
-    assert given.env == {
+    assert of_hami(given.env) == {
         "NVIDIA_VISIBLE_DEVICES": V100.uuid,
         "CUDA_DEVICE_MEMORY_LIMIT_0": "2048m",
         "CUDA_DEVICE_SM_LIMIT": "10",

@@ -636,6 +636,7 @@ class Container(google.protobuf.message.Message):
     ANNOTATIONS_FIELD_NUMBER: builtins.int
     ARGS_FIELD_NUMBER: builtins.int
     ENV_FIELD_NUMBER: builtins.int
+    MOUNTS_FIELD_NUMBER: builtins.int
     LINUX_FIELD_NUMBER: builtins.int
     PID_FIELD_NUMBER: builtins.int
     CDI_DEVICES_FIELD_NUMBER: builtins.int
@@ -659,6 +660,8 @@ class Container(google.protobuf.message.Message):
         """NAME=value"""
 
     @property
+    def mounts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Mount]: ...
+    @property
     def linux(self) -> global___LinuxContainer: ...
     @property
     def CDI_devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CDIDevice]:
@@ -679,13 +682,14 @@ class Container(google.protobuf.message.Message):
         annotations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         args: collections.abc.Iterable[builtins.str] | None = ...,
         env: collections.abc.Iterable[builtins.str] | None = ...,
+        mounts: collections.abc.Iterable[global___Mount] | None = ...,
         linux: global___LinuxContainer | None = ...,
         pid: builtins.int = ...,
         CDI_devices: collections.abc.Iterable[global___CDIDevice] | None = ...,
         user: global___User | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["linux", b"linux", "user", b"user"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["CDI_devices", b"CDI_devices", "annotations", b"annotations", "args", b"args", "env", b"env", "id", b"id", "labels", b"labels", "linux", b"linux", "name", b"name", "pid", b"pid", "pod_sandbox_id", b"pod_sandbox_id", "state", b"state", "user", b"user"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["CDI_devices", b"CDI_devices", "annotations", b"annotations", "args", b"args", "env", b"env", "id", b"id", "labels", b"labels", "linux", b"linux", "mounts", b"mounts", "name", b"name", "pid", b"pid", "pod_sandbox_id", b"pod_sandbox_id", "state", b"state", "user", b"user"]) -> None: ...
 
 global___Container = Container
 

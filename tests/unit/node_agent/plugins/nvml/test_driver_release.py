@@ -1,0 +1,179 @@
+"""When NVML is closed on request, and what the watch of the GPUs makes of it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodedevice_agent.lib import filesystem
+from nodedevice_agent.lib.deviceplugin_server.values import NodeLabels
+from nodedevice_agent.plugins.nvml import driver_release
+from nodedevice_agent.plugins.nvml.driver_release import (
+    closed_file,
+    is_requested,
+    released_by_label,
+    request,
+    request_file,
+    withdraw,
+)
+from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL
+
+from tests.fakes.gpu_watch import BOTH, BROKEN, END, FINE, Play
+from tests.fakes.virtual_time import virtual_time
+
+PAUSED = "paused-for-driver-upgrade"
+
+
+@pytest.mark.parametrize(
+    ("value", "is_released"),
+    [
+        ("", False),
+        ("true", False),
+        ("false", True),
+        (PAUSED, True),
+        (f"custom_{PAUSED}", True),
+        ("paused-for-mig-change", True),
+        ("True", True),
+        ("unknown", True),
+    ],
+)
+def test_values_of_the_label(value: str, is_released: bool) -> None:
+    """As a node selector of the value true, but for no value: k8s-driver-manager writes that in place of no label."""
+    message = released_by_label(value)
+    assert bool(message) is is_released
+    assert not message or f"{GPU_CLIENT_LABEL}={value}," in message
+
+
+class TestTheCommandsFile:
+    def test_counts_until_it_is_withdrawn(self, tmp_path: Path) -> None:
+        assert not is_requested(tmp_path)
+        for _ in range(2):
+            request(tmp_path)
+            assert is_requested(tmp_path)
+        assert [withdraw(tmp_path) for _ in range(2)] == [True, False]
+        assert not is_requested(tmp_path)
+
+    def test_counts_for_one_boot(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        request(tmp_path)
+        monkeypatch.setattr(filesystem, "boot_id", lambda: "another")
+        assert not is_requested(tmp_path)
+        request(tmp_path)
+        assert is_requested(tmp_path)
+
+    @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"x" * 100_000, None])
+    def test_of_another_content_counts_for_nothing(self, tmp_path: Path, content: bytes | None) -> None:
+        file = request_file(tmp_path)
+        file.parent.mkdir()
+        file.mkdir() if content is None else file.write_bytes(content)
+        assert not is_requested(tmp_path)
+
+    def test_a_confirmation_of_an_earlier_request_does_not_count(self, tmp_path: Path) -> None:
+        file = closed_file(tmp_path)
+        file.parent.mkdir()
+        file.touch()
+        request(tmp_path)
+        assert not file.exists()
+        file.touch()
+        request(tmp_path)
+        assert file.exists(), "the driver is closed already"
+
+
+@pytest.fixture
+def labels(monkeypatch: pytest.MonkeyPatch) -> NodeLabels:
+    """Of the node whose watch begins next."""
+    found = NodeLabels()
+    monkeypatch.setattr(driver_release, "NodeLabels", lambda: found)
+    return found
+
+
+def pause(labels: NodeLabels) -> None:
+    labels.are({GPU_CLIENT_LABEL: PAUSED})
+
+
+class TestTheWatch:
+    @virtual_time
+    async def test_ends_its_readers_and_begins_again(self, play: Play, labels: NodeLabels) -> None:
+        node = await play([BOTH, FINE], [BOTH, FINE])
+        assert not closed_file(node.state).exists()
+        pause(labels)
+        await asyncio.sleep(0.1)
+        assert (node.unhealthy, node.trouble, node.reader.ends) == ({"GPU-1", "GPU-2"}, "DriverReleased", 1)
+        assert closed_file(node.state).exists()
+        await asyncio.sleep(1000)
+        assert len(node.readers) == 1
+        labels.are({GPU_CLIENT_LABEL: "true"})
+        await asyncio.sleep(0.1)
+        assert (node.unhealthy, node.trouble, len(node.readers)) == (set(), "", 2)
+        assert not closed_file(node.state).exists()
+
+    @virtual_time
+    async def test_takes_the_commands_request_within_seconds(self, play: Play) -> None:
+        node = await play([BOTH, FINE], [BOTH, FINE])
+        request(node.state)
+        await asyncio.sleep(2)
+        assert (node.trouble, closed_file(node.state).exists()) == ("DriverReleased", True)
+        withdraw(node.state)
+        await asyncio.sleep(2)
+        assert node.trouble == ""
+
+    @pytest.mark.parametrize("script", [[BROKEN, END], [BOTH, FINE, END], [20, BOTH]])
+    @virtual_time
+    async def test_does_so_in_each_state(self, play: Play, labels: NodeLabels, script: list[Any]) -> None:
+        """While it waits before the next reader, and while a reader has not reported yet."""
+        node = await play(script, *[[BOTH, FINE]] * 3, rescanSeconds=30)
+        await asyncio.sleep(0.1)
+        pause(labels)
+        await asyncio.sleep(0.1)
+        assert closed_file(node.state).exists()
+        await asyncio.sleep(100)
+        assert node.trouble == "DriverReleased"
+        assert len(node.readers) == 1
+
+    @virtual_time
+    async def test_begins_closed_where_it_was_requested_before(self, play: Play, labels: NodeLabels) -> None:
+        pause(labels)
+        node = await play([BOTH, FINE])
+        await asyncio.sleep(100)
+        assert (node.readers, node.trouble) == ([], "DriverReleased")
+        labels.are({})
+        await asyncio.sleep(0.1)
+        assert node.trouble == ""
+
+    @virtual_time
+    async def test_tells_no_more_than_is_true_of_a_reader_that_hangs(self, play: Play, labels: NodeLabels) -> None:
+        node = await play([BOTH, FINE], [BOTH, FINE])
+        node.reader.has_ended = False
+        pause(labels)
+        await asyncio.sleep(100)
+        assert (node.trouble, closed_file(node.state).exists()) == ("DriverHangs", False)
+        node.reader.gone.set()
+        await asyncio.sleep(0.1)
+        assert (node.trouble, closed_file(node.state).exists()) == ("DriverReleased", True)
+
+    @virtual_time
+    async def test_names_both_requests_and_confirms_each(self, play: Play, labels: NodeLabels) -> None:
+        node = await play([BOTH, FINE])
+        pause(labels)
+        await asyncio.sleep(0.1)
+        request(node.state)
+        # as after an earlier confirmation that was removed
+        closed_file(node.state).unlink(missing_ok=True)
+        await asyncio.sleep(2)
+        message = next(iter(node.watch._sources.values())).devices.trouble[1]
+        assert "gpu resume" in message
+        assert PAUSED in message
+        assert closed_file(node.state).exists()
+
+    @virtual_time
+    async def test_goes_on_where_the_confirmation_cannot_be_written(
+        self, play: Play, labels: NodeLabels, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        node = await play([BOTH, FINE], [BOTH, FINE])
+        closed_file(node.state).parent.mkdir(parents=True, exist_ok=True)
+        closed_file(node.state).symlink_to(node.state / "nowhere/closed")
+        pause(labels)
+        await asyncio.sleep(0.1)
+        assert "cannot confirm that NVML is closed" in caplog.text
+        labels.are({})
+        await asyncio.sleep(0.1)
+        assert node.trouble == ""

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, field, structs
 from nodedevice_api import extended_resources
 from nodedevice_api.parts import PartRules, Placement
 
+from nodedevice_agent.lib import cdi_specification
 from nodedevice_agent.plugins.checks import check_path, check_resource_name
 from nodedevice_agent.plugins.nvml.conditions import EFFECTS, Effect
 from nodedevice_agent.plugins.nvml.health import EccErrors, HealthRules
@@ -23,7 +24,6 @@ from nodedevice_agent.plugins.parts import PartChoiceSettings
 
 # one item of LD_LIBRARY_PATH; a NUL would end the environment variable
 LIBRARY_DIR = re.compile(r"/[^:;\x00-\x1f\x7f]*")
-CDI_KIND = re.compile(r"[A-Za-z][A-Za-z0-9.-]*/[A-Za-z][A-Za-z0-9._-]*")
 QUANTITY = re.compile(r"[0-9]{1,15}(Mi|Gi)")
 # of one GPU; as many as the generic plugin shares a device between
 MAX_PARTS: Final = 1000
@@ -290,8 +290,11 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
         for name in (*self.whole_names(), *self.resource_names()):
             check_resource_name(name)
         self._check_sharing()
-        if not CDI_KIND.fullmatch(self.cdi_kind):
-            raise ValueError(f"cdiKind: {self.cdi_kind[:400]!r} must be vendor/class, such as nvidia.com/gpu")
+        if not cdi_specification.KIND.fullmatch(self.cdi_kind):
+            raise ValueError(
+                f"cdiKind: {self.cdi_kind[:400]!r} must be vendor/class, such as nvidia.com/gpu: each begins with a letter, ends "
+                "with a letter or digit, and has letters, digits, `_`, `-` and `.` between"
+            )
         if self.library_dir and not LIBRARY_DIR.fullmatch(self.library_dir):
             raise ValueError(
                 f"libraryDir: {self.library_dir[:400]!r} must be one absolute path, such as /usr/lib/x86_64-linux-gnu"
@@ -310,6 +313,10 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     @property
     def domain(self) -> str:
         return extended_resources.domain_of(self.resource_name)
+
+    @property
+    def uses_cdi(self) -> bool:
+        return not {"auto", "cdi"}.isdisjoint(self.hand_over)
 
     def whole_names(self) -> tuple[str, ...]:
         """The resource names of GPUs that no rule gives another use, each once; resource_name first."""

@@ -16,7 +16,6 @@ from nodedevice_agent.lib.deviceplugin_server.values import Delivery
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.conditions import Trouble
-from nodedevice_agent.plugins.nvml.devices import AUTO
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.limited_source import source_of
@@ -76,13 +75,13 @@ class GpuWatch:
 
     async def run(self) -> None:
         """Run until cancelled. Raises OSError when no reader can be started."""
-        is_auto = AUTO in self._settings.hand_over
-        if is_auto:
+        uses_cdi = self._settings.uses_cdi
+        if uses_cdi:
             await self._host.specs.refresh()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watch_files())
-                if is_auto:
+                if uses_cdi:
                     group.create_task(self._watch_specs())
                 group.create_task(self._keep_reading())
         finally:

@@ -70,6 +70,8 @@ class GpuWatch:
         self._dev_changed = asyncio.Event()
         self.wanted: asyncio.Queue[NvmlSource] = asyncio.Queue()
         self._sources: dict[str, NvmlSource] = {}
+        # the driver has been loaded again, maybe as another version: specifications may name files that are gone
+        self._specs_due = asyncio.Event()
         # start of the last inventory, in event loop seconds; set by _note_scan()
         self._scanned_at: float
 
@@ -83,6 +85,7 @@ class GpuWatch:
                 group.create_task(self._watch_files())
                 if uses_cdi:
                     group.create_task(self._watch_specs())
+                    group.create_task(self._check_specs())
                 group.create_task(self._keep_reading())
         finally:
             self._end_grace()
@@ -191,6 +194,7 @@ class GpuWatch:
         found = str(sorted(gpu.uuid for gpu in message.gpus)) + str(extra)
         log.log(logging.DEBUG if found == self._logged else logging.INFO, "GPUs found", extra=extra)
         self._logged = found
+        self._specs_due.set()
 
     # -- consequences ----------------------------------------------------------------------------------------------
 
@@ -303,6 +307,14 @@ class GpuWatch:
                 await subscription.wait(_IDLE_SECONDS)
         finally:
             subscription.close()
+
+    async def _check_specs(self) -> None:
+        """The same after each inventory of the driver, whose files specifications name."""
+        while True:
+            await self._specs_due.wait()
+            self._specs_due.clear()
+            if await self._host.specs.refresh():
+                self._publish()
 
     def _take_clears(self) -> None:
         uuids = self._memory.take_clears()

@@ -1,4 +1,4 @@
-"""GPUs by CDI: a specification that is written, outdated and removed while pods hold GPUs, with the real plugin on the fake NVML."""
+"""GPUs by CDI: a specification is outdated or removed while pods hold GPUs; the real plugin, on the fake NVML."""
 
 import json
 from collections.abc import AsyncIterator

@@ -176,7 +176,9 @@ def test_device_files_that_an_older_agent_stored_beside_a_cdi_name_of_now() -> N
 def test_a_cdi_name_that_is_over_where_a_second_call_is_forbidden() -> None:
     held = holding_by_cdi(NAMED, allocate_retry={GPU: "never"})
     assert calls(held.lists([dongle("a", FIRST)])) == []
-    message = f"no container can get CDI device {NAMED[0]} of {GPU} now: write its specification again, or delete the pod"
+    message = (
+        f"no container can get CDI device {NAMED[0]} of {GPU} now: write its specification again, or delete the pod"
+    )
     assert message in held.refusal("p").message
 
 

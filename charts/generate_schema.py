@@ -14,10 +14,11 @@ from typing import Any, get_args
 import msgspec
 import yaml
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateRetry
+from nodedevice_agent.lib.cdi_specification import KIND as CDI_KIND
 from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES
 from nodedevice_agent.plugins.checks import MAX_PATH
 from nodedevice_agent.plugins.generic.select_settings import PROPERTY, SUBSYSTEM, USB_ID
-from nodedevice_agent.plugins.nvml.settings import CDI_KIND, LIBRARY_DIR, QUANTITY
+from nodedevice_agent.plugins.nvml.settings import LIBRARY_DIR, QUANTITY
 from nodedevice_agent.plugins.settings import ENV_NAME, ID_PREFIX
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api import extended_resources

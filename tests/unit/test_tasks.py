@@ -118,6 +118,7 @@ AWAITED: Final = {
         "self._watch_files()": "the task plugin",
         "self._keep_reading()": "the task plugin",
         "self._watch_specs()": "the task plugin",
+        "self._check_specs()": "the task plugin",
         "self._release.follow()": "the task plugin",
         "self._release.requested()": "the task plugin",
         "doing": "the task plugin",

@@ -51,14 +51,15 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- if $udev -}}
 {{- $paths = append $paths (dict "name" "udev" "path" "/run/udev" "readOnly" true "type" "DirectoryOrCreate") -}}
 {{- end -}}
-{{- /* CDI specifications, which handOver auto of the nvml plugin reads, and which say what the devices of DRA drivers are */ -}}
+{{- /* CDI specifications, which handOver auto and cdi of the nvml plugin read, and which say what the devices of DRA drivers are */ -}}
 {{- $built := $config.plugins | default dict -}}
 {{- $cdi := .Values.agents.cdi -}}
 {{- $ofThisBoot := $cdi -}}
 {{- if eq (toString $cdi) "auto" -}}
 {{- $cdi = false -}}
 {{- if kindIs "map" $built.nvml -}}
-{{- $cdi = has "auto" ($built.nvml.handOver | default (list "auto")) -}}
+{{- $handOver := $built.nvml.handOver | default (list "auto") -}}
+{{- $cdi = or (has "auto" $handOver) (has "cdi" $handOver) -}}
 {{- end -}}
 {{- /* where drivers write; /etc/cdi would be made where it is missing, which not each node lets one do */ -}}
 {{- $ofThisBoot = or $cdi (include "nodedevice.observesDra" .) -}}

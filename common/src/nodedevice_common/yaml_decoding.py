@@ -1,10 +1,12 @@
 """The entrance for YAML: files that people write. As `decoding`, with one error for whatever the library raises."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import yaml
 
 from nodedevice_common.decoding import DEEPEST, Undecodable
+from nodedevice_common.yaml_nodes import Mapping, Node, Scalar
 
 # values, with what aliases repeat; a file of a megabyte has fewer
 _MOST: Final = 1_000_000
@@ -56,3 +58,84 @@ def _check_size(text: bytes | str, loader: type[Any]) -> None:
             raise ValueError(f"it is nested deeper than {DEEPEST} levels, with its aliases")
         if before + count > _MOST:
             raise ValueError(f"it has more than {_MOST} values, with what its aliases repeat")
+
+
+def first_document(text: bytes, loader: type[Any] = yaml.SafeLoader) -> Node | None:
+    """The nodes of the first document, None where there is none, as go.yaml.in/yaml/v3 @ v3.0.5 reads them. Raises Undecodable.
+
+    For a reader that has to decide as a program in Go does: which text is a number depends on the library. What follows the first
+    document is not read. An alias is the node of its anchor itself. Another thread may run between any two nodes.
+    Refused, too, is what that library refuses and libyaml reads: `%YAML 1.2`, a backslash before a slash, as JSON may have it, and
+    a question mark without quotes within brackets.
+    """
+    try:
+        shown = _decoded(text) if rb"\/" in text else ""
+        return _first_document(yaml.parse(text, Loader=loader), shown)
+    except Exception as exc:
+        # as above
+        raise Undecodable(exc) from exc
+
+
+def _decoded(text: bytes) -> str:
+    """As the positions of events count. Raises UnicodeDecodeError."""
+    is_wide = text.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return text.decode("utf-16" if is_wide else "utf-8-sig")
+
+
+def _first_document(events: Iterator[Any], text: str) -> Node | None:
+    """text: where a backslash may matter. Raises ValueError for what is too deep or too much; YAMLError for what is no YAML."""
+    root: list[Any] = []
+    # the items of each collection that is open, of a mapping keys and values in turn; and whether it is in brackets
+    is_open: list[tuple[list[Any], bool]] = [(root, False)]
+    anchors: dict[str | None, Node] = {}
+    count = 0
+    for event in events:
+        items, is_flow = is_open[-1]
+        match event:
+            case yaml.DocumentEndEvent():
+                break
+            case yaml.DocumentStartEvent() if event.version not in (None, (1, 1)):
+                raise ValueError("%YAML of another version than 1.1")
+            case yaml.CollectionEndEvent():
+                is_open.pop()
+                if isinstance(items, Mapping):
+                    items[:] = [*zip(items[::2], items[1::2], strict=True)]
+                continue
+            case yaml.ScalarEvent():
+                _check_scalar(event, text, is_flow=is_flow)
+                node: Node = Scalar(event.value, event.tag or "", not event.style)
+            case yaml.CollectionStartEvent():
+                node = Mapping() if isinstance(event, yaml.MappingStartEvent) else []
+                is_open.append((node, is_flow or bool(event.flow_style)))
+                if len(is_open) > DEEPEST + 1:
+                    raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+            case yaml.AliasEvent():
+                node = _named(event.anchor, anchors, [each for each, _ in is_open])
+            case _:
+                continue
+        count += 1
+        if count > _MOST:
+            raise ValueError(f"it has more than {_MOST} values")
+        if not isinstance(event, yaml.AliasEvent) and event.anchor is not None:
+            anchors[event.anchor] = node
+        items.append(node)
+    return root[0] if root else None
+
+
+def _check_scalar(event: Any, text: str, *, is_flow: bool) -> None:
+    """Raises ValueError for what the library in Go refuses."""
+    if is_flow and not event.style and "?" in event.value:
+        raise ValueError(f"put {event.value[:100]!r} in quotes: it has a question mark")
+    if text and event.style == '"':
+        written = text[event.start_mark.index : event.end_mark.index]
+        if r"\/" in written.replace(r"\\", ""):
+            raise ValueError(f"{written[:100]} has a backslash before a slash")
+
+
+def _named(anchor: str | None, anchors: dict[str | None, Node], is_open: list[list[Any]]) -> Node:
+    """Raises ValueError."""
+    if anchor not in anchors:
+        raise ValueError(f"*{anchor} is an alias of nothing")
+    if any(anchors[anchor] is each for each in is_open):
+        raise ValueError(f"*{anchor} holds itself")
+    return anchors[anchor]

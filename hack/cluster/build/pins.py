@@ -191,6 +191,13 @@ FAMILIES = (
         packages={"oracle": "nodedevice.io/tests/oracle"},
         folder=_ORACLE,
     ),
+    Family(
+        name="cdi-oracle",
+        module="tags.cncf.io/container-device-interface",
+        # the version that containerd has
+        packages={"cdi-oracle": "nodedevice.io/tests/oracle/cdi"},
+        folder=_ORACLE / "cdi",
+    ),
     Family(name="checker", module="", packages={"checker": "nodedevice.io/tests/cluster/checker"}),
     Family(name="kwok", module="sigs.k8s.io/kwok", packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Family(

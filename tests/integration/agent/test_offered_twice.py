@@ -152,7 +152,7 @@ async def test_files_of_a_claim_and_a_path_here(
     }
     cdi = root / "var/run/cdi/vendor.example-claim_one.json"
     cdi.parent.mkdir(parents=True)
-    cdi.write_text(json.dumps({"kind": "vendor.example/claim", "devices": [spec]}))
+    cdi.write_text(json.dumps({"cdiVersion": "0.6.0", "kind": "vendor.example/claim", "devices": [spec]}))
     config = node.folder / "agent.yaml"
     config.write_text(json.dumps({"plugins": {"hostRoot": str(root)}}))
     node.start_agent({"--config": str(config)})

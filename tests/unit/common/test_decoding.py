@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -23,7 +24,8 @@ from nodedevice_common.decoding import (
     decode_unique,
     shallow,
 )
-from nodedevice_common.yaml_decoding import decode_yaml
+from nodedevice_common.yaml_decoding import decode_yaml, first_document
+from nodedevice_common.yaml_nodes import Mapping, Scalar
 
 from tests.examples import examples
 from tests.unit.sources import ROOT
@@ -275,6 +277,40 @@ def test_deep_yaml_is_an_error(text: str, loader: type[Any]) -> None:
     """The library in C overflows its stack, which ends the process: in one of its own where it would."""
     with pytest.raises(Undecodable, match=f"nested deeper than {DEEPEST} levels"):
         decode_yaml(text, loader)
+    with pytest.raises(Undecodable, match=f"nested deeper than {DEEPEST} levels"):
+        first_document(text.encode(), loader)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_the_nodes_of_a_document(loader: type[Any]) -> None:
+    """Whose texts stay texts; what follows the first document is not read."""
+    text = b"a: [1, '1', !!str 1]\n1: &x {b: ~}\na: *x\n---\n[\n"
+    inner = Mapping([(Scalar("b"), Scalar("~"))])
+    items = [Scalar("1"), Scalar("1", is_plain=False), Scalar("1", "tag:yaml.org,2002:str")]
+    found = first_document(text, loader)
+    assert found == [(Scalar("a"), items), (Scalar("1"), inner), (Scalar("a"), inner)]
+    assert isinstance(found, Mapping)
+    assert first_document(b"", loader) is None
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("text", [b"*a", b"&a [*a]", b"[", b"\xff", b"\0", b"%YAML 1.2\n---\na", rb'"\/"', b"[a?b]"])
+def test_a_document_without_nodes(text: bytes, loader: type[Any]) -> None:
+    with pytest.raises(Undecodable):
+        first_document(text, loader)
+
+
+def test_a_document_has_a_bounded_number_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_decoding, "_MOST", 3)
+    assert first_document(b"[a, b]")
+    with pytest.raises(Undecodable, match="more than 3 values"):
+        first_document(b"[a, b, c]")
+
+
+@given(st.binary(max_size=60))
+def test_any_octets_are_nodes_or_an_error(octets: bytes) -> None:
+    with suppress(Undecodable):
+        first_document(octets)
 
 
 @pytest.mark.parametrize("loader", LOADERS)

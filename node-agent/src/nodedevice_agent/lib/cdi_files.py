@@ -1,28 +1,36 @@
-"""The node's CDI specifications: what their files say of each device. Read with bounds, and again only when they change.
+"""The node's CDI specifications, read as a container runtime reads them, with bounds, and again only when they change.
 
-Blocks: it is for a thread. Nothing is written. A device that two files of one directory name is none to a container runtime, and a
-file of /var/run/cdi goes before one of /etc/cdi.
-Source: CDI specification, and tags.cncf.io/container-device-interface pkg/cdi/cache.go @ v1.1.
+Blocks: it is for a thread. Nothing is written. Each reader of specifications in this program comes here.
+What a runtime drops is a problem with its reason: a file with any mistake, and a name that two files of one directory have, in
+whichever directory; that one drops the name in the other directory as well. What only this reader has not read (too big, too many,
+a disk that does not answer) is listed apart, in CdiFile.is_unread and Unread: a runtime may read it, and then find such a conflict.
+Source: tags.cncf.io/container-device-interface pkg/cdi/cache.go and spec-dirs.go @ v1.1.1.
 """
 
+import errno
 import os
+import re
 import stat
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from msgspec import Struct, field
-from nodedevice_common.decoding import Undecodable, convert, decode
+from msgspec import Struct, field, structs
+from nodedevice_common.decoding import Undecodable
 from nodedevice_common.text import clean
-from nodedevice_common.yaml_decoding import decode_yaml
+from nodedevice_common.yaml_decoding import first_document
 
-from nodedevice_agent.lib.filesystem import FileIdentity, note_unanswered
+from nodedevice_agent.lib.cdi_specification import CdiDevice, CdiEdits, Specification, specification
+from nodedevice_agent.lib.filesystem import FileIdentity, is_absent, link_target
+from nodedevice_agent.lib.host_view import sees_all
+from nodedevice_agent.lib.yaml_as_go import TooMuch
 
+# in a runtime's order: a later one goes before an earlier one
 DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
-_ENDINGS = (".json", ".yaml")
+_ENDINGS: Final = (".json", ".yaml")
 # nvidia-ctk's for sixteen GPUs has 60 KiB
 MAX_BYTES: Final = 1024 * 1024
 # Of one directory: a DRA driver has a file for each claim. And of all files.
@@ -30,39 +38,19 @@ MAX_FILES: Final = 512
 MAX_BYTES_OF_ALL: Final = 8 * MAX_BYTES
 _MAX_ENTRIES: Final = 16_384
 _MAX_DEVICES = 4096
+# as many as the kernel follows
+_MAX_LINKS: Final = 40
 
+_NO_FILE: Final = FileIdentity(0, 0, 0)
 # in C, where the library has that: a tenth of the time
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class CdiNode(Struct, frozen=True, rename="camel"):
-    """A device file. host_path: "" where it is the path. type, major, minor: as the specification gives them, or not."""
-
-    path: str = ""
-    host_path: str = ""
-    type: str = ""
-    major: int | None = None
-    minor: int | None = None
-
-
-class CdiEdits(Struct, rename="camel"):
-    env: list[str] = field(default_factory=list)
-    device_nodes: list[CdiNode] = field(default_factory=list)
-
-
-class CdiDevice(Struct, rename="camel"):
-    name: str
-    container_edits: CdiEdits = field(default_factory=CdiEdits)
-
-
-class _Specification(Struct, rename="camel"):
-    kind: str
-    devices: list[CdiDevice] = field(default_factory=list)
-    container_edits: CdiEdits = field(default_factory=CdiEdits)
-
-
 class CdiFile(Struct, frozen=True):
-    """A file as it was read. size: in bytes. edits: those of each of its devices. problem: why it has none; empty where it has."""
+    """A file as it was read. size: in bytes. edits: those of each of its devices. problem: why it has none; empty where it has.
+
+    is_unread: the problem is this reader's, not the file's. is_wanted: with its problem, it may be of a kind that was asked for.
+    """
 
     identity: FileIdentity
     size: int = 0
@@ -70,10 +58,24 @@ class CdiFile(Struct, frozen=True):
     devices: Sequence[CdiDevice] = ()
     edits: CdiEdits = field(default_factory=CdiEdits)
     problem: str = ""
+    is_unread: bool = False
+    is_wanted: bool = False
 
 
 # by path, in the order of directories
 CdiFiles = Mapping[Path, CdiFile]
+
+
+class CdiReading(Struct, frozen=True):
+    """What the directories hold. problems: sentences, each with its path as this process has it.
+
+    wanted, unread: with the host's path, those of wanted files, and one of a file that a runtime may have read.
+    """
+
+    files: CdiFiles = field(default_factory=dict)
+    problems: frozenset[str] = frozenset()
+    wanted: tuple[str, ...] = ()
+    unread: str = ""
 
 
 def directories_at(host_root: str) -> tuple[Path, ...]:
@@ -81,85 +83,166 @@ def directories_at(host_root: str) -> tuple[Path, ...]:
     return tuple(Path(host_root.rstrip("/") + directory) for directory in DIRECTORIES)
 
 
-def read_files(
-    directories: Iterable[Path], known: CdiFiles, first: Collection[str] = ()
-) -> tuple[CdiFiles, frozenset[str]]:
-    """All files, and what is wrong with some. known: as they were read before. first: how names begin that go before others."""
+def read_files(host_root: str, known: CdiFiles, kinds: Collection[str] = ()) -> CdiReading:
+    """All files, and what is wrong with some. known: as they were read before. kinds: vendor/class; files whose name begins with
+    such a vendor are read before others.
+    """
+    root = host_root.rstrip("/")
+    first = tuple(sorted({kind.partition("/")[0] for kind in kinds}))
     found: dict[Path, CdiFile] = {}
     problems: set[str] = set()
+    wanted: list[str] = []
+    unread: list[str] = []
     left = MAX_BYTES_OF_ALL
-    for directory in directories:
-        for path in _paths(directory, first):
-            try:
-                found[path] = file = _read(path, known.get(path), min(left, MAX_BYTES))
-            except OSError as error:
-                problems.add(f"{path}: {error.strerror}")
+    for directory in DIRECTORIES:
+        try:
+            paths, is_whole = _paths(root, directory, first)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
                 continue
+            # a runtime does not go on to the next directory either
+            unread.append(f"{directory}: {error.strerror}")
+            problems.add(f"{root}{directory}: {error.strerror}")
+            break
+        if not is_whole:
+            unread.append(f"{directory}: it has more than {MAX_FILES} files")
+            problems.add(f"{root}{directory}: it has more than {MAX_FILES} files")
+        for path in paths:
+            found[path] = file = _read(root, path, known.get(path), min(left, MAX_BYTES), kinds)
             left -= file.size
+            problem = f"{clean(str(path))}: {file.problem}"
             if file.problem:
-                problems.add(f"{path}: {file.problem}")
-    return found, frozenset(problems)
+                problems.add(problem)
+            if file.is_wanted:
+                wanted.append(problem.removeprefix(root))
+            if file.is_unread:
+                unread.append(problem.removeprefix(root))
+    return CdiReading(found, frozenset(problems), tuple(wanted), unread[0] if unread else "")
 
 
 def devices_of(files: CdiFiles) -> dict[tuple[str, str], tuple[CdiFile, CdiDevice]]:
-    """By kind and name; without those that two files of one directory name."""
-    found: dict[tuple[str, str], tuple[CdiFile, CdiDevice]] = {}
-    for directory in dict.fromkeys(path.parent for path in files):
-        here = [
-            ((file.kind, device.name), (file, device))
-            for path, file in files.items()
-            if path.parent == directory
-            for device in file.devices
-        ]
-        count = Counter(key for key, _ in here)
-        found = {key: each for key, each in {**found, **dict(here)}.items() if count[key] <= 1}
-    return found
+    """By kind and name, as a runtime takes them; without the names in `conflicts`."""
+    dropped = conflicts(files)
+    return {
+        (file.kind, device.name): (file, device)
+        for file in files.values()
+        for device in file.devices
+        if (file.kind, device.name) not in dropped
+    }
 
 
-def _paths(directory: Path, first: Collection[str]) -> list[Path]:
-    names = []
+def conflicts(files: CdiFiles) -> dict[tuple[str, str], tuple[Path, ...]]:
+    """The kinds and names that two files of one directory have, with those files: in no directory they are a device."""
+    count = Counter((path.parent, file.kind, device.name) for path, file in files.items() for device in file.devices)
+    dropped = {(kind, name): directory for (directory, kind, name), times in count.items() if times > 1}
+    return {
+        key: tuple(p for p, f in files.items() if p.parent == directory and f.kind == key[0] and _has(f, key[1]))
+        for key, directory in dropped.items()
+    }
+
+
+def _has(file: CdiFile, name: str) -> bool:
+    return any(device.name == name for device in file.devices)
+
+
+def _paths(root: str, directory: str, first: tuple[str, ...]) -> tuple[list[Path], bool]:
+    """Those to read, and whether these are all. Raises OSError."""
+    names: list[str] = []
+    seen = 0
+    with os.scandir(below(root, directory)) as entries:
+        for entry in islice(entries, _MAX_ENTRIES + 1):
+            seen += 1
+            if os.path.splitext(f"x{entry.name}")[1] in _ENDINGS:
+                names.append(entry.name)
+    names.sort(key=lambda name: (not name.startswith(first), name))
+    is_whole = seen <= _MAX_ENTRIES and len(names) <= MAX_FILES
+    return [Path(f"{root}{directory}/{name}") for name in names[:MAX_FILES]], is_whole
+
+
+def below(root: str, path: str) -> str:
+    """Where a path of the host leads, with links followed inside the root as the host follows them.
+
+    Raises OSError for links that lead in circles.
+    """
+    if not root:
+        return path
+    done, rest, links = "", path.split("/"), 0
+    while rest:
+        name = rest.pop(0)
+        if name in ("", ".", ".."):
+            done = done.rpartition("/")[0] if name == ".." else done
+            continue
+        target = link_target(f"{root}{done}/{name}")
+        if not target:
+            done = f"{done}/{name}"
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        done = "" if target.startswith("/") else done
+        rest = [*target.split("/"), *rest]
+    return f"{root}{done}"
+
+
+def _read(root: str, path: Path, known: CdiFile | None, most: int, kinds: Collection[str]) -> CdiFile:
+    """most: bytes."""
     try:
-        with os.scandir(directory) as entries:
-            for entry in islice(entries, _MAX_ENTRIES):
-                if entry.name.endswith(_ENDINGS) and clean(entry.name) == entry.name:
-                    names.append(entry.name)
+        found, octets = _octets(below(root, str(path).removeprefix(root)), known, most)
     except OSError as error:
-        note_unanswered(str(directory), error)
-    names.sort(key=lambda name: (not name.startswith(tuple(first)), name))
-    return [directory / name for name in names[:MAX_FILES]]
+        # a link to nothing is nothing to a runtime either, unless it sees more of the host than this process
+        is_unread = not (is_absent(error) and sees_all(root))
+        found, octets = CdiFile(_NO_FILE, problem=str(error.strerror), is_unread=is_unread), None
+    if octets is None:
+        is_wanted = found.is_wanted or _is_named_for(path.name, kinds)
+        return structs.replace(found, is_wanted=is_wanted) if found.problem else found
+    try:
+        spec = specification(first_document(octets, _LOADER))
+        _check_count(spec)
+    except Undecodable as error:
+        is_unread, is_wanted = isinstance(error, TooMuch), _has_kind(octets, kinds)
+        return CdiFile(found.identity, len(octets), problem=str(error), is_unread=is_unread, is_wanted=is_wanted)
+    return CdiFile(found.identity, len(octets), spec.kind, spec.devices, spec.container_edits)
 
 
-def _read(path: Path, known: CdiFile | None, most: int) -> CdiFile:
-    """most: bytes. Raises OSError."""
+def _is_named_for(name: str, kinds: Collection[str]) -> bool:
+    """As nvidia.yaml for nvidia.com/gpu."""
+    return any(name.startswith(re.split("[./]", kind)[0]) for kind in kinds)
+
+
+def _has_kind(octets: bytes, kinds: Collection[str]) -> bool:
+    text = octets.replace(rb"\/", b"/")
+    return any(re.search(rb"(?<![\w.-])" + re.escape(os.fsencode(kind)) + rb"(?![\w.-])", text) for kind in kinds)
+
+
+def _check_count(spec: Specification) -> None:
+    if len(spec.devices) > _MAX_DEVICES:
+        raise TooMuch(ValueError(f"it has more than {_MAX_DEVICES} devices"))
+
+
+def _octets(path: str, known: CdiFile | None, most: int) -> tuple[CdiFile, bytes | None]:
+    """What it has; None where it is as it was known, or has a problem. Raises OSError."""
     # opening a FIFO waits for a writer unless it is opened without blocking
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         status = os.fstat(descriptor)
         identity = FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
         if known is not None and known.identity == identity and known.size == status.st_size <= most:
-            return known
+            return known, None
         if not stat.S_ISREG(status.st_mode):
-            return CdiFile(identity, problem="not a regular file")
+            # a runtime fails to read a directory; whatever else it waits for
+            is_unread = not stat.S_ISDIR(status.st_mode)
+            return CdiFile(identity, problem="not a regular file", is_unread=is_unread), None
         if status.st_size > most:
-            return CdiFile(identity, problem=_too_big(most))
+            return CdiFile(identity, problem=_too_big(most), is_unread=True), None
         with open(descriptor, "rb", closefd=False) as file:
             octets = file.read(most + 1)
     finally:
         os.close(descriptor)
     if len(octets) > most:
         # it has grown meanwhile
-        return CdiFile(identity, problem=_too_big(most))
-    try:
-        found = _decoded(octets, is_yaml=path.name.endswith(".yaml"))
-    except Undecodable as error:
-        return CdiFile(identity, len(octets), problem=str(error))
-    return CdiFile(identity, len(octets), found.kind, found.devices[:_MAX_DEVICES], found.container_edits)
+        return CdiFile(identity, problem=_too_big(most), is_unread=True), None
+    return CdiFile(identity), octets
 
 
 def _too_big(most: int) -> str:
     return f"bigger than {most} bytes" if most == MAX_BYTES else f"all files have more than {MAX_BYTES_OF_ALL} bytes"
-
-
-def _decoded(octets: bytes, *, is_yaml: bool) -> _Specification:
-    """Raises Undecodable."""
-    return convert(decode_yaml(octets, _LOADER), _Specification) if is_yaml else decode(octets, _Specification)

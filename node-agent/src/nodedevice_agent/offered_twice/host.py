@@ -15,7 +15,8 @@ from nodedevice_common.log_once import LogOnce
 from nodedevice_common.tasks import apart
 from nodedevice_common.threads import in_thread
 
-from nodedevice_agent.lib.cdi_files import CdiFile, CdiFiles, CdiNode, devices_of, directories_at, read_files
+from nodedevice_agent.lib.cdi_files import CdiFile, CdiFiles, CdiReading, devices_of, read_files
+from nodedevice_agent.lib.cdi_specification import CdiNode
 from nodedevice_agent.offered_twice.identities import Node, dev_path
 from nodedevice_agent.offered_twice.offers import MOST_NODES, Host
 
@@ -25,7 +26,6 @@ _READ_SECONDS: Final = 1.0
 NONE: Final[Mapping[str, Node]] = {}
 # of all sources
 MOST_PATHS: Final = 16_384
-_TYPES: Final = {"c": "c", "u": "c", "b": "b"}
 _KINDS: Final = {"c": "char", "b": "block"}
 _VIRTUAL: Final = "/sys/devices/virtual/"
 _NAME: Final = "DEVNAME="
@@ -75,28 +75,24 @@ def read_host(
     paths: Collection[str], cdi: Collection[str], known: CdiFiles, root: str = "", before: Mapping[str, Node] = NONE
 ) -> tuple[Host, CdiFiles, frozenset[str]]:
     """Also the specifications as they were read, and what is wrong with some. before: files as they were."""
-    directories = directories_at(root)
-    files, problems = (
-        read_files(directories, known, {name.partition("/")[0] for name in cdi}) if cdi else ({}, frozenset())
-    )
-    devices = devices_of(files)
+    reading = read_files(root, known, {name.partition("=")[0] for name in cdi}) if cdi else CdiReading()
+    devices = devices_of(reading.files)
     of_cdi: dict[str, tuple[Node, ...]] = {}
     for name in cdi:
         kind, _, device_name = name.partition("=")
         if (found := devices.get((kind, device_name))) is not None:
             of_cdi[name] = tuple(_nodes(found[0], found[1].container_edits.device_nodes))[:MOST_NODES]
     wanted = dict.fromkeys([*sorted(paths), *(node.path for nodes in of_cdi.values() for node in nodes)])
-    return Host({path: _node(path, root, before.get(path)) for path in [*wanted][:MOST_PATHS]}, of_cdi), files, problems
+    nodes = {path: _node(path, root, before.get(path)) for path in [*wanted][:MOST_PATHS]}
+    return Host(nodes, of_cdi), reading.files, reading.problems
 
 
 def _nodes(file: CdiFile, own: Collection[CdiNode]) -> Iterator[Node]:
     # what all devices of a specification have is nobody's own
     everybodys = file.edits.device_nodes if len(file.devices) == 1 else ()
     for node in (*own, *everybodys):
-        kind = _TYPES.get(node.type)
-        is_numbered = kind and node.major is not None and node.minor is not None
-        if path := dev_path(node.host_path or node.path):
-            yield Node(path, f"{kind}{node.major}:{node.minor}" if is_numbered else "")
+        if path := dev_path(node.on_host):
+            yield Node(path, node.number)
 
 
 def _node(path: str, root: str, before: Node | None) -> Node:

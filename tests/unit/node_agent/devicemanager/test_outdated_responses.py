@@ -110,6 +110,78 @@ def test_an_answer_that_is_right_stays(files: tuple[tuple[str, str], ...]) -> No
     assert given(held) == {FIRST[0]}
 
 
+NAMED = ("vendor.com/gpu=a", "a")
+BY_CDI = AllocateResponse(b"cdi", ContainerEdits(cdi_devices=(NAMED[0],)))
+BY_FILE = AllocateResponse(b"file", ContainerEdits(devices=(DeviceFile(FIRST[0], FIRST[0], "rw"),)))
+
+
+def holding_by_cdi(*files: tuple[str, str], **more: Any) -> RuntimeScenario:
+    """A pod has a GPU by a CDI name."""
+    scenario = RuntimeScenario(**more)
+    scenario.sync()
+    (call,) = calls([*scenario.plugin([dongle("a", *files)], options=OWN), *scenario.see(pod("p", gpu=1))])
+    scenario.happens("allocated", call.ticket, BY_CDI)
+    assert cdi_names(scenario) == (NAMED[0],)
+    return scenario
+
+
+def cdi_names(scenario: RuntimeScenario) -> tuple[str, ...]:
+    decision = scenario.ask("p")
+    assert isinstance(decision, Grant), decision
+    return decision.edits.cdi_devices
+
+
+@pytest.mark.parametrize("files", [(NAMED,), (FIRST, NAMED)], ids=["cdi", "auto"])
+def test_a_cdi_name_that_has_outlived_its_specification(files: tuple[tuple[str, str], ...]) -> None:
+    held = holding_by_cdi(*files)
+    effects = held.lists([dongle("a", FIRST)])
+    (call,) = calls(effects)
+    assert (call.device_ids, call.pod_uid) == (("a",), "p")
+    refusal = held.refusal("p")
+    assert refusal.is_temporary
+    assert is_saved(held.happens("allocated", call.ticket, BY_FILE), durable=True)
+    assert given(held) == {FIRST[0]}
+    assert cdi_names(held) == ()
+    # it stays so where the name is back
+    assert calls(held.lists([dongle("a", FIRST, NAMED)])) == []
+
+
+@pytest.mark.parametrize("files", [(NAMED,), (FIRST, NAMED), ((NAMED[0], "other"), SECOND)])
+def test_a_cdi_name_that_is_still_right_stays(files: tuple[tuple[str, str], ...]) -> None:
+    """Whatever the device's files are."""
+    held = holding_by_cdi(NAMED)
+    assert calls(held.lists([dongle("a", *files)])) == []
+    assert cdi_names(held) == (NAMED[0],)
+
+
+def test_a_cdi_name_that_an_older_agent_stored() -> None:
+    kept = with_files(holding_by_cdi(FIRST, NAMED), without_numbers=True)
+    same, other = RuntimeScenario(kept), RuntimeScenario(kept)
+    for scenario in (same, other):
+        scenario.sync()
+        scenario.see(pod("p", gpu=1))
+    assert calls(same.plugin([dongle("a", FIRST, NAMED)], options=OWN)) == []
+    assert cdi_names(same) == (NAMED[0],)
+    assert len(calls(other.plugin([dongle("a", FIRST)], options=OWN))) == 1
+
+
+def test_device_files_that_an_older_agent_stored_beside_a_cdi_name_of_now() -> None:
+    after = RuntimeScenario(with_files(holding(), without_numbers=True))
+    after.sync()
+    after.see(pod("p", gpu=1))
+    assert calls(after.plugin([dongle("a", FIRST, NAMED)], options=OWN)) == []
+    assert given(after) == {FIRST[0]}
+
+
+def test_a_cdi_name_that_is_over_where_a_second_call_is_forbidden() -> None:
+    held = holding_by_cdi(NAMED, allocate_retry={GPU: "never"})
+    assert calls(held.lists([dongle("a", FIRST)])) == []
+    message = (
+        f"no container can get CDI device {NAMED[0]} of {GPU} now: write its specification again, or delete the pod"
+    )
+    assert message in held.refusal("p").message
+
+
 def test_a_device_that_is_listed_as_damped_is_not_there() -> None:
     held = holding()
     for _ in range(6):

@@ -7,18 +7,10 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.lib import cdi_files
-from nodedevice_agent.lib.cdi_files import (
-    CdiDevice,
-    CdiEdits,
-    CdiFile,
-    CdiFiles,
-    CdiNode,
-    devices_of,
-    directories_at,
-    read_files,
-)
+from nodedevice_agent.lib.cdi_files import CdiFile, CdiFiles, CdiReading, devices_of, directories_at, read_files
+from nodedevice_agent.lib.cdi_specification import CdiDevice, CdiEdits, CdiNode
 from nodedevice_agent.lib.filesystem import FileIdentity
-from nodedevice_common.decoding import decode
+from nodedevice_common.yaml_decoding import first_document
 
 KIND = "vendor.com/class"
 
@@ -32,8 +24,8 @@ def write(root: Path, name: str, *devices: tuple[str, str], kind: str = KIND, di
     return path
 
 
-def read(root: Path, known: CdiFiles | None = None, *first: str) -> CdiFiles:
-    return read_files(directories_at(str(root)), known or {}, first)[0]
+def read(root: Path, known: CdiFiles | None = None, *kinds: str) -> CdiFiles:
+    return read_files(str(root), known or {}, kinds).files
 
 
 def files_of(files: CdiFiles) -> dict[str, list[str]]:
@@ -59,8 +51,9 @@ def test_one_of_this_boot_goes_before_one_of_etc_and_two_of_one_directory_are_no
     write(tmp_path, "b.json", ("two", "/dev/b"), directory="etc/cdi")
     write(tmp_path, "c.json", ("one", "/dev/new"))
     assert files_of(read(tmp_path)) == {"one": ["/dev/new"]}
+    # the library of container runtimes drops such a name of the other directory, too
     write(tmp_path, "d.json", ("two", "/dev/c"))
-    assert files_of(read(tmp_path)) == {"one": ["/dev/new"], "two": ["/dev/c"]}
+    assert files_of(read(tmp_path)) == {"one": ["/dev/new"]}
 
 
 def test_a_file_is_read_again_only_when_it_changes(tmp_path: Path) -> None:
@@ -78,31 +71,15 @@ def test_a_file_is_read_again_only_when_it_changes(tmp_path: Path) -> None:
     assert files_of(read(tmp_path, after))["one"] == ["/dev/one-more-time"]
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"kind": KIND},
-        {"kind": KIND, "devices": [{"name": "one"}]},
-        {"kind": KIND, "devices": [{"name": "one", "containerEdits": {"deviceNodes": []}}], "containerEdits": {}},
-        {"kind": KIND, "devices": [{"name": "one", "unknown": [1]}], "annotations": {"a": "b"}},
-    ],
-)
-def test_what_is_left_out_is_empty(tmp_path: Path, spec: dict[str, Any]) -> None:
-    path = write(tmp_path, "a.json")
-    path.write_text(json.dumps(spec))
-    found, problems = read_files(directories_at(str(tmp_path)), {})
-    assert not problems
-    assert not any(files_of(found).values())
-
-
 def test_ten_thousand_files_are_not_all_read_and_the_wanted_ones_are(tmp_path: Path) -> None:
     write(tmp_path, "0.json")
     for number in range(10_000):
         (tmp_path / "var/run/cdi" / f"a{number:05}.json").touch()
     write(tmp_path, "vendor.com-class_z.json", ("one", "/dev/one"))
-    found = read(tmp_path, None, "vendor.com")
-    assert len(found) == cdi_files.MAX_FILES
-    assert files_of(found) == {"one": ["/dev/one"]}
+    found = read_files(str(tmp_path), {}, [KIND])
+    assert len(found.files) == cdi_files.MAX_FILES
+    assert files_of(found.files) == {"one": ["/dev/one"]}
+    assert found.unread == f"/var/run/cdi: it has more than {cdi_files.MAX_FILES} files"
 
 
 def test_a_spec_of_a_hundred_megabytes_is_read_no_further_than_the_bound(
@@ -113,15 +90,16 @@ def test_a_spec_of_a_hundred_megabytes_is_read_no_further_than_the_bound(
     write(tmp_path, "b.json", ("two", "/dev/two"))
     sizes: list[int] = []
 
-    def counted(octets: bytes, form: Any) -> Any:
+    def counted(octets: bytes, loader: Any) -> Any:
         sizes.append(len(octets))
-        return decode(octets, form)
+        return first_document(octets, loader)
 
-    monkeypatch.setattr(cdi_files, "decode", counted)
-    found, problems = read_files(directories_at(str(tmp_path)), {})
-    assert files_of(found) == {"two": ["/dev/two"]}
+    monkeypatch.setattr(cdi_files, "first_document", counted)
+    found = read_files(str(tmp_path), {})
+    assert files_of(found.files) == {"two": ["/dev/two"]}
     assert max(sizes) < 1000
-    assert [problem.rpartition(": ")[2] for problem in problems] == [f"bigger than {cdi_files.MAX_BYTES} bytes"]
+    assert found.unread == f"/var/run/cdi/a.json: bigger than {cdi_files.MAX_BYTES} bytes"
+    assert found.problems == {f"{tmp_path}{found.unread}"}
 
 
 def test_all_files_together_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,26 +107,34 @@ def test_all_files_together_have_a_bound(tmp_path: Path, monkeypatch: pytest.Mon
     for name in "bcd":
         write(tmp_path, f"{name}.json", ("two", "/dev/one"), kind=f"{name}.com/class")
     monkeypatch.setattr(cdi_files, "MAX_BYTES_OF_ALL", 2 * size + 8)
-    found, problems = read_files(directories_at(str(tmp_path)), {})
+    reading = read_files(str(tmp_path), {})
+    found = reading.files
     assert sum(bool(file.devices) for file in found.values()) == 2
-    folder, limit = tmp_path / "var/run/cdi", f"all files have more than {2 * size + 8} bytes"
-    assert problems == {f"{folder}/{name}.json: {limit}" for name in "cd"}
-    assert read_files(directories_at(str(tmp_path)), found)[0] == found
+    limit = f"all files have more than {2 * size + 8} bytes"
+    assert reading.problems == {f"{tmp_path}/var/run/cdi/{name}.json: {limit}" for name in "cd"}
+    assert read_files(str(tmp_path), found).files == found
     (tmp_path / "var/run/cdi/a.json").unlink()
     (tmp_path / "var/run/cdi/b.json").unlink()
     assert len(files_of(read(tmp_path, found))) == 1
-    assert not read_files(directories_at(str(tmp_path)), found)[1]
+    assert not read_files(str(tmp_path), found).problems
 
 
 def test_a_file_that_grows_while_it_is_read_is_read_up_to_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of the kernel do, whose size is zero."""
-    (tmp_path / "a.json").symlink_to("/proc/version")
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/cdi").mkdir()
+    (tmp_path / "etc/cdi/a.json").symlink_to("/version")
+    (tmp_path / "version").symlink_to("proc/version")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/version").touch()
+    real = cdi_files.below
+    monkeypatch.setattr(cdi_files, "below", lambda root, path: real(root, path).replace(f"{root}/proc/", "/proc/"))
     monkeypatch.setattr(cdi_files, "MAX_BYTES", 8)
-    found, problems = read_files([tmp_path], {})
-    assert [file.problem for file in found.values()] == ["bigger than 8 bytes"]
-    assert problems == {f"{tmp_path}/a.json: bigger than 8 bytes"}
+    found = read_files(str(tmp_path), {})
+    assert [file.problem for file in found.files.values()] == ["bigger than 8 bytes"]
+    assert found.problems == {f"{tmp_path}/etc/cdi/a.json: bigger than 8 bytes"}
 
 
 def test_the_directories_are_those_of_the_host() -> None:
@@ -162,13 +148,19 @@ def identity_of(path: Path) -> FileIdentity:
 
 
 JSON = """{
-\t"cdiVersion": "0.6.0", "kind": "vendor.com/class", "containerEdits": {"env": ["A=b"]},
+\t"cdiVersion": "0.6.0", "kind": "vendor.com/class", "containerEdits": {"env": ["A=b"],
+\t\t"mounts": [{"hostPath": "/l", "containerPath": "/c", "type": "none", "options": ["rbind"]},
+\t\t\t{"hostPath": "tmp", "containerPath": "/t", "type": "tmpfs"}],
+\t\t"hooks": [{"hookName": "createRuntime", "path": "/h"}, {"hookName": "startContainer", "path": "/i"}]},
 \t"devices": [{"name": "one", "containerEdits": {"deviceNodes": [
 \t\t{"path": "/dev/one", "hostPath": "/dev/1", "type": "c", "major": 7, "minor": 1}]}}]
 }"""
 YAML = """cdiVersion: 0.6.0
 kind: vendor.com/class
-containerEdits: {env: [A=b]}
+containerEdits:
+  env: [A=b]
+  mounts: [{hostPath: /l, containerPath: /c}]
+  hooks: [{hookName: poststart, path: /h}, {hookName: poststop, path: /i}]
 devices:
 - name: one
   containerEdits:
@@ -177,60 +169,130 @@ devices:
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.json", JSON), ("a.yaml", YAML)])
-def test_all_that_a_file_says_is_kept(tmp_path: Path, name: str, text: str) -> None:
-    path = tmp_path / name
+def test_what_matters_of_a_file_is_kept(tmp_path: Path, name: str, text: str) -> None:
+    path = write(tmp_path, name, directory="etc/cdi")
     path.write_text(text)
-    nodes = [CdiNode("/dev/one", "/dev/1", "c", 7, 1)]
-    devices = [CdiDevice("one", CdiEdits(device_nodes=nodes))]
-    expected = CdiFile(identity_of(path), len(text), KIND, devices, CdiEdits(["A=b"]))
-    assert read_files([tmp_path], {}) == ({path: expected}, frozenset())
+    nodes = (CdiNode("/dev/one", "/dev/1", "c", 7, 1),)
+    devices = (CdiDevice("one", CdiEdits(device_nodes=nodes)),)
+    expected = CdiFile(identity_of(path), len(text), KIND, devices, CdiEdits(("A=b",), mounts=("/l",), hooks=("/h",)))
+    assert read_files(str(tmp_path), {}) == CdiReading({path: expected})
 
 
 def test_what_is_wrong_with_a_file_is_kept_with_it_and_hides_no_other(tmp_path: Path) -> None:
-    (tmp_path / "a.json").symlink_to("nowhere")
-    (tmp_path / "b.json").write_text("{kind")
-    os.mkfifo(tmp_path / "c.json")
-    (tmp_path / "d.json").touch()
-    os.truncate(tmp_path / "d.json", cdi_files.MAX_BYTES + 1)
-    (tmp_path / "e.json").write_text(JSON)
-    found, problems = read_files([tmp_path], {})
-    wrong = {
-        "b.json": (5, "JSON is malformed: object keys must be strings (byte 1)"),
-        "c.json": (0, "not a regular file"),
-        "d.json": (0, f"bigger than {cdi_files.MAX_BYTES} bytes"),
+    here = tmp_path / "etc/cdi"
+    here.mkdir(parents=True)
+    (here / "a.json").symlink_to("nowhere")
+    (here / "b.json").write_text("{kind")
+    os.mkfifo(here / "c.json")
+    (here / "d.json").touch()
+    os.truncate(here / "d.json", cdi_files.MAX_BYTES + 1)
+    (here / "e.json").write_text(JSON)
+    found = read_files(str(tmp_path), {})
+    assert {path.name: file.problem.partition(" in ")[0] for path, file in found.files.items()} == {
+        "a.json": "No such file or directory",
+        "b.json": "while parsing a flow mapping",
+        "c.json": "not a regular file",
+        "d.json": f"bigger than {cdi_files.MAX_BYTES} bytes",
+        "e.json": "",
     }
-    shown = {path: file for path, file in found.items() if path.name != "e.json"}
-    assert shown == {
-        tmp_path / name: CdiFile(identity_of(tmp_path / name), size, problem=problem)
-        for name, (size, problem) in wrong.items()
-    }
-    assert [*found] == [tmp_path / f"{name}.json" for name in "bcde"]
-    absent = f"{tmp_path}/a.json: No such file or directory"
-    assert problems == {absent, *(f"{tmp_path}/{name}: {problem}" for name, (_, problem) in wrong.items())}
+    assert found.problems == {f"{p}: {file.problem}" for p, file in found.files.items() if file.problem}
+    # a runtime waits for what a FIFO holds, and may have the memory for a big file
+    assert [path.name for path, file in found.files.items() if file.is_unread] == ["c.json", "d.json"]
+    assert found.unread == "/etc/cdi/c.json: not a regular file"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kinds", "is_wanted"),
+    [
+        ("a.json", '{"kind": "vendor.com/class", "x": 1}', [KIND], True),
+        ("a.json", r'{"kind": "vendor.com\/class"}', [KIND], True),
+        ("a.json", '{"kind": "k8s.vendor.com/class", "x": 1}', [KIND], False),
+        ("a.json", '{"kind": "vendor.com/classes", "x": 1}', [KIND], False),
+        ("a.json", '{"kind": "vendor.com/class", "x": 1}', ["other.com/class"], False),
+        ("a.json", '{"kind": "vendor.com/class", "x": 1}', [], False),
+        ("vendor.yaml", None, [KIND], True),
+        ("other.yaml", None, [KIND], False),
+    ],
+)
+def test_a_dropped_file_may_be_of_a_wanted_kind(
+    tmp_path: Path, name: str, text: str | None, kinds: list[str], is_wanted: bool
+) -> None:
+    path = write(tmp_path, name)
+    if text is None:
+        path.unlink()
+        path.symlink_to("nowhere")
+    else:
+        path.write_text(text)
+    found = read_files(str(tmp_path), {}, kinds)
+    assert found.wanted == (tuple(each.removeprefix(str(tmp_path)) for each in found.problems) if is_wanted else ())
+    assert read_files(str(tmp_path), found.files, kinds) == found
+
+
+def test_a_directory_that_cannot_be_read_hides_those_after_it_alone(tmp_path: Path) -> None:
+    write(tmp_path, "a.json", ("one", "/dev/one"), directory="etc/cdi")
+    (tmp_path / "var/run").mkdir(parents=True)
+    (tmp_path / "var/run/cdi").touch()
+    found = read_files(str(tmp_path), {})
+    assert files_of(found.files) == {"one": ["/dev/one"]}
+    assert found.unread == "/var/run/cdi: Not a directory"
+    assert found.problems == {f"{tmp_path}{found.unread}"}
+
+
+def test_links_are_those_of_the_host(tmp_path: Path) -> None:
+    """As /var/run is one, and as a file of /etc/cdi may be; not those of the agent's own files."""
+    path = write(tmp_path, "a.json", ("one", "/dev/one"), directory="run/cdi")
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var/run").symlink_to("/run")
+    write(tmp_path, "b.json", directory="etc/cdi").unlink()
+    (tmp_path / "etc/cdi/b.json").symlink_to("/srv/../srv/spec")
+    write(tmp_path, "spec", ("two", "/dev/two"), directory="srv")
+    assert files_of(read(tmp_path)) == {"two": ["/dev/two"], "one": ["/dev/one"]}
+    path.unlink()
+    path.symlink_to("a.json")
+    (file,) = [file for path, file in read(tmp_path).items() if path.name == "a.json"]
+    assert "Too many levels" in file.problem
+
+
+def test_an_agent_in_a_pod_cannot_know_what_a_link_leads_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a.json", directory="etc/cdi").unlink()
+    (tmp_path / "etc/cdi/a.json").symlink_to("/run/nvidia/spec.json")
+    assert not read_files(str(tmp_path), {}).unread
+    monkeypatch.setattr(cdi_files, "sees_all", lambda root: False)
+    assert read_files(str(tmp_path), {}).unread == "/etc/cdi/a.json: No such file or directory"
 
 
 def test_of_a_directory_the_wanted_files_come_first_each_in_order(tmp_path: Path) -> None:
+    here = tmp_path / "etc/cdi"
+    here.mkdir(parents=True)
     for name in ("k", "b", "z", "a", "y", "x", "c"):
-        (tmp_path / f"{name}.json").write_text(JSON)
-    (tmp_path / "other.txt").touch()
-    (tmp_path / os.fsdecode(b"\xff.json")).touch()
-    found, problems = read_files([tmp_path], {}, ("y", "x"))
-    assert [path.stem for path in found] == ["x", "y", "a", "b", "c", "k", "z"]
-    assert problems == set()
+        (here / f"{name}.json").write_text(JSON)
+    (here / "other.txt").touch()
+    odd = os.fsdecode(b"\xff.json")
+    (here / odd).touch()
+    found = read_files(str(tmp_path), {}, ("y/c", "x/c"))
+    assert [path.stem for path in found.files] == ["x", "y", "a", "b", "c", "k", "z", odd[0]]
+    # its name can be shown
+    assert found.problems == {f"{tmp_path}/etc/cdi/?.json: it is empty"}
 
 
 def test_bounds_are_the_last_that_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, "a.json", ("one", "/dev/one"), ("two", "/dev/two"))
     monkeypatch.setattr(cdi_files, "MAX_BYTES", path.stat().st_size)
-    monkeypatch.setattr(cdi_files, "_MAX_DEVICES", 1)
+    monkeypatch.setattr(cdi_files, "_MAX_DEVICES", 2)
     before = read(tmp_path)
-    assert [device.name for device in before[path].devices] == ["one"]
+    assert [device.name for device in before[path].devices] == ["one", "two"]
     # it is not read again
     assert read(tmp_path, before)[path] is before[path]
     for name in ("b.json", "c.json"):
         (path.parent / name).touch()
     monkeypatch.setattr(cdi_files, "_MAX_ENTRIES", 2)
-    assert len(read(tmp_path)) == 2
+    found = read_files(str(tmp_path), {})
+    assert len(found.files) == 3
+    assert found.unread == f"/var/run/cdi: it has more than {cdi_files.MAX_FILES} files"
+    # a file with more devices is read by a runtime
+    monkeypatch.setattr(cdi_files, "_MAX_DEVICES", 1)
+    assert read_files(str(tmp_path), {}).files[path].problem == "it has more than 1 devices"
+    assert read_files(str(tmp_path), {}).files[path].is_unread
 
 
 def test_a_file_is_opened_so_that_nothing_waits_and_no_child_has_it(
@@ -239,7 +301,7 @@ def test_a_file_is_opened_so_that_nothing_waits_and_no_child_has_it(
     opened: list[tuple[object, int]] = []
     descriptors: list[int] = []
 
-    def noted(path: Path, flags: int) -> int:
+    def noted(path: str, flags: int) -> int:
         opened.append((path, flags))
         descriptors.append(real(path, flags))
         return descriptors[-1]
@@ -248,7 +310,7 @@ def test_a_file_is_opened_so_that_nothing_waits_and_no_child_has_it(
     path = write(tmp_path, "a.json")
     monkeypatch.setattr(os, "open", noted)
     known = read(tmp_path)
-    assert opened == [(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)]
+    assert opened == [(str(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)]
     # and it is closed, whatever it is
     os.mkfifo(path.with_name("b.json"))
     os.mknod(path.with_name("c.json"))

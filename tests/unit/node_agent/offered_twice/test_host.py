@@ -15,7 +15,7 @@ from nodedevice_agent.lib import cdi_files
 from nodedevice_agent.offered_twice import host
 from nodedevice_agent.offered_twice.host import HostReader, read_host
 from nodedevice_agent.offered_twice.identities import Node, node_identities
-from nodedevice_common.decoding import decode
+from nodedevice_common.yaml_decoding import first_document
 
 from tests.fakes.polling import until
 
@@ -30,9 +30,13 @@ def specify(root: Path, text: str, name: str = "vendor.example-claim.json", dire
 
 
 def spec(*nodes: dict[str, Any], everybodys: tuple[dict[str, Any], ...] = (), more: tuple[str, ...] = ()) -> str:
-    devices = [{"name": "a", "containerEdits": {"deviceNodes": [*nodes]}}, *({"name": name} for name in more)]
-    edits = {"deviceNodes": [*everybodys]}
-    return json.dumps({"kind": "vendor.example/claim", "devices": devices, "containerEdits": edits})
+    edits = {"env": ["A=b"]}
+    devices = [
+        {"name": "a", "containerEdits": {**edits, "deviceNodes": [*nodes]}},
+        *({"name": name, "containerEdits": edits} for name in more),
+    ]
+    whole = {"cdiVersion": "1.1.0", "kind": "vendor.example/claim", "devices": devices}
+    return json.dumps({**whole, "containerEdits": {"deviceNodes": [*everybodys]}})
 
 
 def of_cdi(root: Path) -> tuple[Node, ...]:
@@ -144,7 +148,9 @@ async def test_a_reader_knows_the_files_that_it_has_followed(tmp_path: Path, mon
         ),
         pytest.param(spec({"path": "/dev/x1", "type": "p", "major": 1, "minor": 0}), [Node("/dev/x1")], id="a pipe"),
         pytest.param(spec({"path": "/dev/x1", "type": "c"}), [Node("/dev/x1")], id="no number"),
-        pytest.param(spec({"path": "/dev/x1", "type": "c", "major": 1}), [Node("/dev/x1")], id="half a number"),
+        pytest.param(spec({"path": "/dev/x1", "type": "c", "major": 1}), [Node("/dev/x1", "c1:0")], id="no minor"),
+        pytest.param(spec({"path": "/dev/x1", "type": "c", "minor": 1}), [Node("/dev/x1")], id="no major"),
+        pytest.param(spec({"path": "/dev/x1", "unknown": 1}), [], id="refused by a runtime"),
         pytest.param(spec({"path": "/srv/x1"}), [], id="outside of /dev"),
         pytest.param(spec(everybodys=({"path": "/dev/x1"},)), [Node("/dev/x1")], id="of the only device"),
         pytest.param(spec(everybodys=({"path": "/dev/x1"},), more=("b",)), [], id="of all devices"),
@@ -194,13 +200,6 @@ def test_of_too_many_files_those_of_the_wanted_vendors_are_read(
     assert found.of_cdi([NAME]) == (Node("/dev/x1"),)
 
 
-def test_a_device_name_begins_after_the_first_equals_sign(tmp_path: Path) -> None:
-    """As a container runtime cuts it."""
-    specify(tmp_path, spec({"path": "/dev/x1"}).replace('"a"', '"a=b"'))
-    found, _, _ = read_host((), [f"{NAME}=b"], {}, str(tmp_path))
-    assert found.of_cdi([f"{NAME}=b"]) == (Node("/dev/x1"),)
-
-
 def test_without_a_cdi_device_no_specification_is_read(tmp_path: Path) -> None:
     specify(tmp_path, spec({"path": "/dev/x1"}))
     specify(tmp_path, "{", "bad.json")
@@ -215,11 +214,11 @@ async def test_a_specification_is_read_again_only_when_it_changes(
     specify(tmp_path, "{", "bad.json")
     reader, reads = HostReader(str(tmp_path)), list[int]()
 
-    def counted(octets: bytes, form: Any) -> Any:
+    def counted(octets: bytes, loader: Any) -> Any:
         reads.append(len(octets))
-        return decode(octets, form)
+        return first_document(octets, loader)
 
-    monkeypatch.setattr(cdi_files, "decode", counted)
+    monkeypatch.setattr(cdi_files, "first_document", counted)
     caplog.set_level("INFO")
     for _ in range(3):
         assert (await reader.read((), [NAME])).of_cdi([NAME]) == (Node("/dev/x1"),)

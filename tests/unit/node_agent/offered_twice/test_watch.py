@@ -182,7 +182,7 @@ def specify(root: Path, *devices: tuple[str, str], kind: str = "k8s.vendor.examp
     path = root / "var/run/cdi" / f"{kind.replace('/', '-')}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     nodes = [{"name": n, "containerEdits": {"deviceNodes": [{"path": "/dev/x", "hostPath": p}]}} for n, p in devices]
-    path.write_text(json.dumps({"kind": kind, "devices": nodes}))
+    path.write_text(json.dumps({"cdiVersion": "0.6.0", "kind": kind, "devices": nodes}))
 
 
 async def test_files_of_held_devices_are_compared(node: Node, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Whether the stored response of a built-in plugin is still right for the devices that it was given for. Pure.
 
 A response names device files, and the kernel gives a file's name to another device when one is unplugged, and to any at a boot.
-So the response's own files are recorded with it, and a container starts with it only while its devices are listed and have these.
+Or it names CDI devices, whose specification may be removed or outdated. So the names in the response are recorded with it, and a
+container starts with it only while its devices are listed with these names.
 What number a file has is read when the container is created. The response of another plugin is kept as the kubelet keeps it.
 """
 
@@ -15,15 +16,17 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 def recorded_files(
     resource: Resource, device_ids: Iterable[str], response: AllocateResponse
 ) -> tuple[tuple[str, str], ...]:
-    """Path and number of the device files in a response, sorted, as the plugin lists them; none of somebody else's plugin."""
-    paths = {device.host_path for device in response.edits.devices}
-    if not paths:
+    """Path and number of the device files in a response, and its CDI names, sorted, as the plugin lists them; none of another
+    vendor's plugin.
+    """
+    names = {*(device.host_path for device in response.edits.devices), *response.edits.cdi_devices}
+    if not names:
         return ()
-    return tuple(sorted((path, number) for path, number in _files(resource, device_ids).items() if path in paths))
+    return tuple(sorted((name, number) for name, number in _files(resource, device_ids).items() if name in names))
 
 
 def is_outdated(allocation: Allocation, resource: Resource) -> bool:
-    """Whether its devices, all of which are listed, have other files by now."""
+    """Whether its devices, all of which are listed, have other files or CDI names by now."""
     if any((d := resource.reported(i)) is None or d.is_unconfirmed for i in allocation.device_ids):
         return False
     now = _files(resource, allocation.device_ids)
@@ -32,8 +35,10 @@ def is_outdated(allocation: Allocation, resource: Resource) -> bool:
     if allocation.edits is None:
         return False
     # given without device files, such as a GPU by its UUID; or by an older agent, which recorded none
+    if allocation.edits.cdi_devices:
+        return bool(_unspecified(allocation, resource))
     named = {device.host_path for device in allocation.edits.devices}
-    return bool(named) and not named.issuperset(now)
+    return bool(named) and not named.issuperset(path for path in now if path.startswith("/"))
 
 
 def problem(allocation: Allocation, resource: Resource) -> str:
@@ -53,11 +58,19 @@ def problem(allocation: Allocation, resource: Resource) -> str:
         if device is not None and device.is_unconfirmed:
             return device.message
     if is_outdated(allocation, resource):
+        if gone := _unspecified(allocation, resource):
+            return f"no container can get CDI device {gone[0]} of {name} now: write its specification again, or delete the pod"
         return f"the device files of {name} are other devices' by now: delete the pod"
     return ""
 
 
+def _unspecified(allocation: Allocation, resource: Resource) -> list[str]:
+    """CDI names in the response that its devices do not have now."""
+    now = _files(resource, allocation.device_ids)
+    return [name for name in (allocation.edits.cdi_devices if allocation.edits else ()) if name not in now]
+
+
 def _files(resource: Resource, device_ids: Iterable[str]) -> dict[str, str]:
-    """Numbers by path, as listed now."""
+    """Numbers by path, and of CDI names, as listed now."""
     listed = (resource.reported(device_id) for device_id in device_ids)
     return {tidied(path): number for device in listed if device is not None for path, number in device.files}

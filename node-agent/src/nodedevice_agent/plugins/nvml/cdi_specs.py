@@ -1,61 +1,176 @@
-"""Which GPUs the node's CDI specifications name, by UUID: what handOver auto rests on.
+"""What the node's CDI specifications have for each GPU and instance, by UUID: what handOver auto and cdi rest on.
 
-They are read in a thread, with bounds: the files are on a disk.
+They are read in a thread, with bounds: the files are on a disk. So are the files of the host that a specification names.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from pathlib import Path
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from nodedevice_common.threads import in_thread
 
-from nodedevice_agent.lib.cdi_files import CdiFiles, devices_of, directories_at, read_files
+from nodedevice_agent.lib.cdi_files import (
+    CdiFiles,
+    CdiReading,
+    below,
+    conflicts,
+    devices_of,
+    directories_at,
+    read_files,
+)
+from nodedevice_agent.lib.cdi_specification import CdiNode
+from nodedevice_agent.lib.filesystem import is_absent
+from nodedevice_agent.lib.host_view import seen
+from nodedevice_agent.plugins.nvml.cdi_choice import Specified, Specs
 from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES, VOID
+from nodedevice_agent.plugins.nvml.host_files import number_of
 
 log = logging.getLogger(__name__)
 
-_VOID = f"{VISIBLE_DEVICES}={VOID}"
+_VOID: Final = f"{VISIBLE_DEVICES}={VOID}"
+# of one reading; nvidia-ctk's specification for sixteen GPUs names 200
+_MOST_PATHS: Final = 4096
+_TYPES: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
 
 
 class CdiSpecs:
-    """names: of the devices of one kind, as they were read last, empty before that; and whether a container with it has no GPUs of
-    NVIDIA's container runtime besides, as nvidia-ctk writes it: its edits come after those of NRI and replace the pod's variable.
-    """
+    """specs: what the specifications have for one kind, as they were read last; nothing before that."""
 
     def __init__(self, host_root: str, kind: str) -> None:
         self.directories = directories_at(host_root)
-        self.names: Mapping[str, bool] = {}
+        self.specs = Specs()
+        self._root = host_root.rstrip("/")
         self._kind = kind
         self._read: CdiFiles = {}
         self._problems: frozenset[str] = frozenset()
         # one at a time: a disk that hangs costs one thread
         self._reading: asyncio.Task[None] | None = None
 
+    @property
+    def names(self) -> Mapping[str, Specified]:
+        return self.specs.names
+
     async def refresh(self) -> bool:
-        """Read what has changed. Returns whether names are others than before."""
-        before = self.names
+        """Read what has changed. Returns whether a container would get anything else than before."""
+        before = self.specs
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._refresh())
         await asyncio.shield(self._reading)
-        return self.names != before
+        return self.specs != before
 
     async def _refresh(self) -> None:
         known = self._read
-        self.names, self._read, problems = await in_thread(lambda: _all(self.directories, self._kind, known))
+        self.specs, self._read, problems = await in_thread(lambda: _all(self._root, self._kind, known))
         for problem in sorted(problems - self._problems):
             log.warning("CDI specification cannot be read", extra={"error": problem})
         self._problems = problems
 
 
-def _all(
-    directories: tuple[Path, ...], kind: str, known: CdiFiles
-) -> tuple[Mapping[str, bool], CdiFiles, frozenset[str]]:
-    """The names, what each file has, and what cannot be read."""
-    files, problems = read_files(directories, known, first=[kind.partition("/")[0]])
-    found = {
-        name: _VOID in (*file.edits.env, *device.container_edits.env)
-        for (of_kind, name), (file, device) in devices_of(files).items()
+def _all(root: str, kind: str, known: CdiFiles) -> tuple[Specs, CdiFiles, frozenset[str]]:
+    """What there is of that kind, what each file has, and what cannot be read."""
+    reading = read_files(root, known, [kind])
+    return _specs(root, kind, reading), reading.files, reading.problems
+
+
+def _specs(root: str, kind: str, reading: CdiReading) -> Specs:
+    places = {id(file): str(path).removeprefix(root) for path, file in reading.files.items()}
+    host = _HostPaths(root)
+    names: dict[str, Specified] = {}
+    for (of_kind, name), (file, device) in devices_of(reading.files).items():
+        if of_kind != kind:
+            continue
+        edits = (file.edits, device.container_edits)
+        nodes = [node for each in edits for node in each.device_nodes]
+        paths = dict.fromkeys(path for each in edits for path in (*each.mounts, *each.hooks))
+        names[name] = Specified(
+            places[id(file)],
+            is_void=any(_VOID in each.env for each in edits),
+            nodes=tuple((node.on_host, host.number(node)) for node in nodes),
+            fault=next(host.faults(nodes, paths), ""),
+            unseen=tuple(path for path in paths if not host.sees(path)),
+        )
+    refused = {
+        name: " and ".join(str(path).removeprefix(root) for path in paths[:2])
+        for (of_kind, name), paths in conflicts(reading.files).items()
         if of_kind == kind
     }
-    return found, files, problems
+    return Specs(names, refused, reading.wanted, reading.unread)
+
+
+class _HostPaths:
+    """Looks up files of the host, each once."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self.sees = seen(root)
+        self._are_there: dict[str, bool] = {}
+        self._files: dict[str, tuple[str, str]] = {}
+
+    def number(self, node: CdiNode) -> str:
+        """Of the device file that a container would get; "" where that cannot be known."""
+        return node.number or self._file(node.on_host)[1]
+
+    def faults(self, nodes: list[CdiNode], paths: Mapping[str, None]) -> Iterator[str]:
+        """Why a container runtime would refuse a container that gets these."""
+        gone = [path for path in paths if self.sees(path) and not self._is_there(path)]
+        if gone:
+            more = f" and {len(gone) - 1} more of its files" if len(gone) > 1 else ""
+            yield f"{gone[0]}{more} {'are' if more else 'is'} not on the node"
+        for node in nodes:
+            if fault := self._fault(node):
+                yield fault
+
+    def _fault(self, node: CdiNode) -> str:
+        path = node.on_host
+        kind, number = self._file(path)
+        if not self.sees(path) or kind == "unknown":
+            return ""
+        if not node.needs_host_file:
+            is_other = node.number and number and number != node.number and not number.startswith("path:")
+            return f"it has {path} as {node.number}, and on the node that is {number}" if is_other else ""
+        if not kind:
+            return f"{path} is not on the node"
+        if kind == "link":
+            return f"{path} is a link, which no container runtime follows"
+        is_other = node.type and node.type != kind
+        return f"{path} is no device file of type {node.type or 'b, c or p'}" if is_other or kind == "other" else ""
+
+    def _is_there(self, path: str) -> bool:
+        if path not in self._are_there:
+            self._are_there[path] = len(self._are_there) >= _MOST_PATHS or self._looks_there(path)
+        return self._are_there[path]
+
+    def _looks_there(self, path: str) -> bool:
+        try:
+            os.stat(below(self._root, path))
+        except OSError as error:
+            return not is_absent(error)
+        except ValueError:
+            return False
+        return True
+
+    def _file(self, path: str) -> tuple[str, str]:
+        """Its type (c, b, p, link, other, unknown; "" where nothing has that name) and number, such as c195:0."""
+        if path not in self._files:
+            self._files[path] = self._looked_up(path) if len(self._files) < _MOST_PATHS else ("unknown", "")
+        return self._files[path]
+
+    def _looked_up(self, path: str) -> tuple[str, str]:
+        directory, _, name = path.rpartition("/")
+        try:
+            status = os.lstat(f"{below(self._root, directory or '/')}/{name}")
+        except OSError as error:
+            return ("" if is_absent(error) else "unknown"), ""
+        except ValueError:
+            return "", ""
+        kind = _TYPES.get(stat.S_IFMT(status.st_mode), "other")
+        if kind in ("c", "b"):
+            return kind, f"{kind}{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+        if stat.S_ISLNK(status.st_mode):
+            number = number_of(self._root, path)
+            # a device file of a host that tests have made
+            return ("c", number) if number.startswith("path:") else ("link", number)
+        return kind, ""

@@ -71,6 +71,7 @@ class Fleet:
         self._driver_trouble: Trouble | None = None
         self.unnamed: tuple[str, ...] = ()
         self.is_partial = False
+        self.driver_version = ""
         self.scores: Mapping[Pair, int] = {}
         for known in remembered:
             self.gpus[known.gpu.uuid] = known.gpu
@@ -95,6 +96,7 @@ class Fleet:
         ancestors = {(one, other): level for one, other, level in inventory.ancestors}
         self.scores = scores(found.values(), inventory.ports, ancestors)
         self.is_partial = inventory.is_partial
+        self.driver_version = inventory.driver_version
         return changes
 
     def lacking(self, not_supported: Mapping[str, tuple[str, ...]]) -> bool:

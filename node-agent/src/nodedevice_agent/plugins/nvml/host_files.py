@@ -29,8 +29,7 @@ def on_host(
     root: str, gpus: Collection[Gpu], instances: Collection[tuple[Gpu, MigInstance]], *, hands_over_files: bool
 ) -> OnHost:
     """The device files of these GPUs, and of these instances where containers get device files."""
-    graphics = {gpu.uuid: tuple(_graphics(root, gpu.pci_bus_id)) for gpu in gpus}
-    found = OnHost(graphics=graphics, hands_over_files=hands_over_files, program=own_command.typed())
+    found = OnHost(graphics=graphics_of(root, gpus), hands_over_files=hands_over_files, program=own_command.typed())
     paths = {path for gpu in gpus for path in found.paths(gpu)}
     if hands_over_files and instances:
         found = replace(found, capabilities=capabilities(root))
@@ -49,6 +48,11 @@ def number_of(root: str, path: str) -> str:
         return ""
     major, minor = os.major(status.st_rdev), os.minor(status.st_rdev)
     return f"path:{path}" if major == _MEMORY_MAJOR else f"c{major}:{minor}"
+
+
+def graphics_of(root: str, gpus: Iterable[Gpu]) -> dict[str, tuple[str, ...]]:
+    """Numbers of each GPU's files in /dev/dri, by UUID."""
+    return {gpu.uuid: tuple(_graphics(root, gpu.pci_bus_id)) for gpu in gpus}
 
 
 def _graphics(root: str, bus_id: str) -> Iterator[str]:

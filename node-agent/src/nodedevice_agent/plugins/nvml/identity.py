@@ -4,9 +4,9 @@ A GPU is its UUID, and for now also the numbers of its /dev/nvidiaN and of its f
 same GPU as a file. The driver numbers GPUs in the order in which it finds them: a number may go to another GPU at a boot, at a
 re-bind, and when the driver is loaded again. The GPU's place in sysfs is no part of it: a boot numbers the buses, and another GPU
 in the same slot is another GPU.
-Files are those that a container is handed by path, so only with deviceNodes in handOver: the device manager compares them with
-those of a stored answer. An answer with UUIDs alone (env, cdi) stays right whatever the numbers are, and lists none; what the
-container toolkit makes of it is read when the container is created. The control nodes belong to no GPU.
+Files are what a container is handed by name, and what the device manager compares with those of a stored response: with deviceNodes
+in handOver the device files, and with cdi the CDI name, while a container may get the device by it. A response with UUIDs alone
+(env) stays right whatever the numbers are. The control nodes belong to no GPU.
 Source: Linux kernel, Documentation/admin-guide/devices.txt (char 195), and NVIDIA's open kernel modules: nv-chardev-numbers.h.
 """
 
@@ -27,8 +27,8 @@ class OnHost(Struct, frozen=True):
     """The host's device files now. numbers: by path, such as c195:0; of those that are there. capabilities: see mig.
 
     graphics: by UUID, the numbers of its files in /dev/dri. hands_over_files: whether containers get device files.
-    ways: by UUID of a GPU or an instance, how a container would get it now, where that is decided for each. program: how an
-    administrator types this program.
+    ways: by UUID of a GPU or an instance, how a container would get it now, where that is decided for each. cdi_names: by UUID, the
+    CDI name of each that a container may get by it. program: how an administrator types this program.
     """
 
     numbers: Mapping[str, str] = field(default_factory=dict)
@@ -36,6 +36,7 @@ class OnHost(Struct, frozen=True):
     graphics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     hands_over_files: bool = False
     ways: Mapping[str, str] = field(default_factory=dict)
+    cdi_names: Mapping[str, str] = field(default_factory=dict)
     program: str = "nodedevice-agent"
 
     def attributes(self, uuid: str) -> dict[str, str]:
@@ -50,10 +51,11 @@ class OnHost(Struct, frozen=True):
         return (gpu.uuid, self.numbers.get(gpu_file(gpu.minor), f"c{_MAJOR}:{gpu.minor}"), *graphics)
 
     def files(self, gpu: Gpu, instance: MigInstance | None = None) -> Files:
-        """Of the whole GPU, a part of it, or an instance; number by path, sorted by path."""
-        if not self.hands_over_files:
-            return ()
-        return tuple((path, self.numbers[path]) for path in sorted(self.paths(gpu, instance)) if path in self.numbers)
+        """Of the whole GPU, a part of it, or an instance; number by path, UUID by CDI name, sorted."""
+        uuid = gpu.uuid if instance is None else instance.uuid
+        named = [(self.cdi_names[uuid], uuid)] if uuid in self.cdi_names else []
+        paths = self.paths(gpu, instance) if self.hands_over_files else ()
+        return tuple(sorted([*named, *((path, self.numbers[path]) for path in paths if path in self.numbers)]))
 
     def paths(self, gpu: Gpu, instance: MigInstance | None = None) -> Iterable[str]:
         """The device files of a GPU, or of an instance, as far as the driver reports them."""

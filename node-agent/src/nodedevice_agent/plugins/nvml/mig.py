@@ -64,7 +64,7 @@ def capability_nodes(minors: Mapping[str, int], gpu_minor: int | None, instance:
     gpu_instance = f"gpu{gpu_minor}/gi{instance.gpu_instance}"
     both = (f"{gpu_instance}/access", f"{gpu_instance}/ci{instance.compute_instance}/access")
     found = [minors[name] for name in both if name in minors]
-    return (_capability(found[0]), _capability(found[1])) if len(found) == len(both) else None
+    return (capability_file(found[0]), capability_file(found[1])) if len(found) == len(both) else None
 
 
 def capability_minors(text: str) -> dict[str, int]:
@@ -73,5 +73,5 @@ def capability_minors(text: str) -> dict[str, int]:
     return {line[0]: int(line[1]) for line in words if len(line) == 2 and line[1].isdecimal()}
 
 
-def _capability(minor: int) -> str:
+def capability_file(minor: int) -> str:
     return f"/dev/nvidia-caps/nvidia-cap{minor}"

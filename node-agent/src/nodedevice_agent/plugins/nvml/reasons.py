@@ -45,6 +45,8 @@ class GpuReason:
     """The fabric of NVSwitches has less bandwidth for a GPU; the GPU is offered."""
     DEVICE_FILE_MISSING: Final = "DeviceFileMissing"
     """A device file that containers are given is missing on the node; it is waited for."""
+    CDI_SPEC_NOT_USABLE: Final = "CdiSpecNotUsable"
+    """A CDI specification of a GPU is outdated or refused by container runtimes; with auto the GPU is handed over without it."""
     NO_MIG_INSTANCES: Final = "NoMigInstances"
     """A GPU in MIG mode has no instances."""
     MEMORY_UNKNOWN: Final = "MemoryUnknown"

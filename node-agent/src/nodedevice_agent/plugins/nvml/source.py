@@ -15,12 +15,20 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     ContainerIdentity,
     Delivery,
 )
+from nodedevice_agent.plugins.nvml.cdi_choice import NowOnHost, fault, now_on_host
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
 from nodedevice_agent.plugins.nvml.conditions import Trouble
-from nodedevice_agent.plugins.nvml.devices import AUTO, DEVICE_NODES, HandOver, allocation, chosen_ways, preferred
+from nodedevice_agent.plugins.nvml.devices import AUTO, CDI, DEVICE_NODES, HandOver, allocation, chosen_ways, preferred
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.host_files import capabilities, control_nodes, have_files, missing_files, on_host
+from nodedevice_agent.plugins.nvml.host_files import (
+    capabilities,
+    control_nodes,
+    graphics_of,
+    have_files,
+    missing_files,
+    on_host,
+)
 from nodedevice_agent.plugins.nvml.identity import OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.mps import control_path, not_running, with_mps
@@ -80,14 +88,14 @@ class NvmlSource:
         self._listed = {gpu.uuid: (gpu, use.parts) for gpu, use in uses if use.parts is not None}
         found = listing(uses, self._fleet.trouble_of, self._on_host(uses), self._fleet.trouble_of_instance)
         overall = self._fleet.trouble
-        files = self._missing_files(uses)
-        known = [*found.troubles, *files, *self._node_troubles(), *self._notes(), *self._notes_of_gpus(uses)]
+        files, specs = self._missing_files(uses), self._notes_of_specs(uses)
+        known = [*found.troubles, *files, *self._node_troubles(), *specs, *self._notes(), *self._notes_of_gpus(uses)]
         troubles = [overall] if overall is not None else known
         reason = troubles[0].reason if troubles else ""
         self.devices.publish(found.devices, (reason, "; ".join(each.message for each in troubles)), found.parents)
 
     async def read_files(self) -> None:
-        if AUTO in self._settings.hand_over and await self._host.specs.refresh():
+        if self._settings.uses_cdi and await self._host.specs.refresh():
             self.publish(self._uses)
 
     def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
@@ -121,14 +129,35 @@ class NvmlSource:
         # a kubelet names no container
         delivery = replace(self._host.delivery, by_kubelet=container is None)
         files = capabilities(root) if instances else {}
-        ways = self._ways(gpus, instances, files, delivery)
+        faults = self._faults(gpus, instances)
+        ways = self._ways(gpus, instances, files, delivery, faults)
+        if CDI in ways and faults:
+            uuid, sentence = next(iter(faults.items()))
+            raise AllocationRefused(self.resource_name, f"{uuid} cannot be handed over by CDI: {sentence}")
+        names = self._host.specs.names
         ids = [*(gpu.uuid for gpu in gpus), *(instance.uuid for _, instance in instances)]
-        are_void = AUTO in settings.hand_over and all(map(self._host.specs.names.get, ids))
+        are_void = AUTO in settings.hand_over and all(uuid in names and names[uuid].is_void for uuid in ids)
         hand_over = HandOver(ways, settings.cdi_kind, control_nodes(root), files, are_void)
         made = allocation(self.resource_name, gpus, hand_over, instances)
         if DEVICE_NODES in ways and (missing := missing_files(root, gpus, instances, files)):
             raise AllocationRefused(self.resource_name, _missing(missing).message)
         return made
+
+    def _faults(
+        self, gpus: Sequence[Gpu], instances: Sequence[tuple[Gpu, MigInstance]], now: NowOnHost | None = None
+    ) -> dict[str, str]:
+        """By UUID, why one of these cannot be handed over by CDI. now: of the whole node."""
+        specs = self._host.specs.specs
+        if not self._settings.uses_cdi or not (specs.names or specs.refused or specs.problems):
+            return {}
+        now = now or self._now()
+        held = [*((gpu.uuid, gpu) for gpu in gpus), *((instance.uuid, gpu) for gpu, instance in instances)]
+        return {uuid: found for uuid, gpu in held if (found := fault(uuid, gpu, specs, now))}
+
+    def _now(self) -> NowOnHost:
+        gpus = [*self._fleet.gpus.values()]
+        files = capabilities(self._host_root) if any(gpu.instances for gpu in gpus) else {}
+        return now_on_host(gpus, files, graphics_of(self._host_root, gpus), self._fleet.driver_version)
 
     def _ways(
         self,
@@ -136,13 +165,14 @@ class NvmlSource:
         instances: Sequence[tuple[Gpu, MigInstance]],
         files: Mapping[str, int],
         delivery: Delivery,
+        faults: Collection[str],
     ) -> Collection[str]:
-        """files: see mig.capability_minors()."""
+        """files: see mig.capability_minors(). faults: UUIDs that cannot be handed over by CDI."""
         if AUTO not in self._settings.hand_over:
             return self._settings.hand_over
         ids = [*(gpu.uuid for gpu in gpus), *(instance.uuid for _, instance in instances)]
         are_there = have_files(self._host_root, gpus, instances, files)
-        return chosen_ways(ids, self._host.specs.names, are_there, delivery)
+        return chosen_ways(ids, self._host.specs.names.keys() - faults, are_there, delivery)
 
     def _on_host(self, uses: Sequence[tuple[Gpu, Use]]) -> OnHost:
         gpus = [gpu for gpu, _ in uses]
@@ -151,12 +181,17 @@ class NvmlSource:
         found = on_host(
             self._host_root, gpus, instances, hands_over_files=is_auto or DEVICE_NODES in self._settings.hand_over
         )
-        if not is_auto:
+        if not self._settings.uses_cdi:
             return found
+        faults, kind = self._faults(gpus, instances), self._settings.cdi_kind
+        uuids = [*(gpu.uuid for gpu in gpus), *(each.uuid for _, each in instances)]
+        if not is_auto:
+            return replace(found, cdi_names={uuid: f"{kind}={uuid}" for uuid in uuids if uuid not in faults})
         files, delivery = found.capabilities, self._host.delivery
-        ways = {gpu.uuid: self._ways([gpu], (), files, delivery) for gpu in gpus}
-        ways |= {each[1].uuid: self._ways((), [each], files, delivery) for each in instances}
-        return replace(found, ways={uuid: ",".join(each) for uuid, each in ways.items()})
+        ways = {gpu.uuid: self._ways([gpu], (), files, delivery, faults) for gpu in gpus}
+        ways |= {each[1].uuid: self._ways((), [each], files, delivery, faults) for each in instances}
+        cdi_names = {uuid: f"{kind}={uuid}" for uuid in uuids if CDI in ways[uuid]}
+        return replace(found, ways={uuid: ",".join(each) for uuid, each in ways.items()}, cdi_names=cdi_names)
 
     def _of_parts(
         self, held: Sequence[HeldParts], device_ids: Sequence[str], container: ContainerIdentity | None
@@ -185,9 +220,26 @@ class NvmlSource:
         for gpu, use in uses:
             held = [(gpu, each) for each in use.instances or ()]
             wholes = [] if held else [gpu]
-            if self._fleet.trouble_of(gpu.uuid) is None and DEVICE_NODES in self._ways(wholes, held, minors, delivery):
+            if self._fleet.trouble_of(gpu.uuid) is not None:
+                continue
+            faults = self._faults(wholes, held)
+            if DEVICE_NODES in self._ways(wholes, held, minors, delivery, faults):
                 missing.update(missing_files(root, wholes, held, minors))
         return [_missing(sorted(missing))] if missing else []
+
+    def _notes_of_specs(self, uses: Sequence[tuple[Gpu, Use]]) -> list[Trouble]:
+        """Why CDI is not used, each reason once."""
+        wholes = [gpu for gpu, use in uses if use.instances is None]
+        faults = self._faults(wholes, [(gpu, each) for gpu, use in uses for each in use.instances or ()])
+        is_auto = AUTO in self._settings.hand_over
+        effect = "is not handed over by CDI" if is_auto else "is not allocated"
+        uuids: dict[str, list[str]] = {}
+        for uuid, sentence in faults.items():
+            uuids.setdefault(sentence, []).append(uuid)
+        return [
+            Trouble(GpuReason.CDI_SPEC_NOT_USABLE, f"{each[0]}{_more(each)} {effect}: {sentence}")
+            for sentence, each in uuids.items()
+        ]
 
     def _notes_of_gpus(self, uses: Sequence[tuple[Gpu, Use]]) -> list[Trouble]:
         """What the driver reports of GPUs that are offered all the same."""
@@ -201,6 +253,10 @@ class NvmlSource:
         """What is wrong with the node besides its GPUs: a daemon may come and go at any time."""
         mps = self._mps
         return [not_running(mps)] if mps and not os.path.exists(self._host_root + control_path(mps)) else []
+
+
+def _more(uuids: Sequence[str]) -> str:
+    return f" (and {len(uuids) - 1} more)" if len(uuids) > 1 else ""
 
 
 def _missing(paths: Sequence[str]) -> Trouble:

@@ -18,7 +18,6 @@ from nodedevice_agent.lib.deviceplugin_server.values import Delivery, NodeLabels
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.conditions import Trouble
-from nodedevice_agent.plugins.nvml.devices import AUTO
 from nodedevice_agent.plugins.nvml.driver_release import DriverRelease
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -80,19 +79,22 @@ class GpuWatch:
         self._dev_changed = asyncio.Event()
         self.wanted: asyncio.Queue[NvmlSource] = asyncio.Queue()
         self._sources: dict[str, NvmlSource] = {}
+        # the driver has been loaded again, maybe as another version: specifications may name files that are gone
+        self._specs_due = asyncio.Event()
         # start of the last inventory, in event loop seconds; set by _note_scan()
         self._scanned_at: float
 
     async def run(self) -> None:
         """Run until cancelled. Raises OSError when no reader can be started."""
-        is_auto = AUTO in self._settings.hand_over
-        if is_auto:
+        uses_cdi = self._settings.uses_cdi
+        if uses_cdi:
             await self._host.specs.refresh()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watch_files())
-                if is_auto:
+                if uses_cdi:
                     group.create_task(self._watch_specs())
+                    group.create_task(self._check_specs())
                 group.create_task(self._keep_reading())
                 group.create_task(self._release.follow())
         finally:
@@ -231,6 +233,7 @@ class GpuWatch:
         found = str(sorted(gpu.uuid for gpu in message.gpus)) + str(extra)
         log.log(logging.DEBUG if found == self._logged else logging.INFO, "GPUs found", extra=extra)
         self._logged = found
+        self._specs_due.set()
 
     # -- consequences ----------------------------------------------------------------------------------------------
 
@@ -345,6 +348,14 @@ class GpuWatch:
                 await subscription.wait(_IDLE_SECONDS)
         finally:
             subscription.close()
+
+    async def _check_specs(self) -> None:
+        """The same after each inventory of the driver, whose files specifications name."""
+        while True:
+            await self._specs_due.wait()
+            self._specs_due.clear()
+            if await self._host.specs.refresh():
+                self._publish()
 
     def _take_clears(self) -> None:
         uuids = self._memory.take_clears()

@@ -14,6 +14,7 @@ from nodedevice_agent.lib import cdi_files
 from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity, Delivery
 from nodedevice_agent.plugins.nvml import cdi_specs
+from nodedevice_agent.plugins.nvml.cdi_choice import Specified, Specs
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
 from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.devices import NEEDED_NODES
@@ -53,9 +54,11 @@ kind: nvidia.com/gpu
 containerEdits: {env: [NVIDIA_VISIBLE_DEVICES=void]}
 devices:
 - name: GPU-1
-  containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}
+  containerEdits: {env: [A=b]}
 - name: "0"
+  containerEdits: {env: [A=b]}
 - name: all
+  containerEdits: {env: [A=b]}
 """
 
 
@@ -121,14 +124,13 @@ class TestSpecifications:
         ("name", "content", "is_read"),
         [
             pytest.param("a.yaml", YAML, True, id="YAML"),
-            pytest.param("a.json", YAML, False, id="YAML in a file of JSON"),
+            # as container runtimes do
+            pytest.param("a.json", YAML, True, id="YAML in a file of JSON"),
             pytest.param("a.json", spec("GPU-1"), True, id="JSON"),
             pytest.param("a.yaml", spec("GPU-1"), True, id="JSON in a file of YAML"),
         ],
     )
-    async def test_each_file_is_read_by_its_ending(
-        self, tmp_path: Path, name: str, content: str, is_read: bool
-    ) -> None:
+    async def test_each_file_is_read_as_yaml(self, tmp_path: Path, name: str, content: str, is_read: bool) -> None:
         write(tmp_path, name, content)
         specs = CdiSpecs(str(tmp_path), KIND)
         await specs.refresh()
@@ -149,13 +151,16 @@ class TestSpecifications:
         assert specs.names == {}
 
     async def test_aliases_cost_nothing(self, tmp_path: Path) -> None:
-        bomb = "a: &a [x, x]\n" + "".join(
-            f"{c}: &{c} [*{b}, *{b}]\n" for b, c in zip("abcdefgh", "bcdefghi", strict=True)
-        )
-        write(tmp_path, "a.yaml", bomb + "kind: nvidia.com/gpu\ndevices: [{name: GPU-1}]\n")
+        edits = ", ".join(f"&{c} [*{b}, *{b}]" for b, c in zip("abcdefgh", "bcdefghi", strict=True))
+        write(tmp_path, "a.yaml", f"annotations: {{x: [&a [x, x], {edits}]}}\n{YAML}")
+        whole = ", ".join(["A=b"] * 1000)
+        many = "".join(f"- {{name: GPU-{n}, containerEdits: {{env: *e}}}}\n" for n in range(1000))
+        edited = f"- {{name: a, containerEdits: {{env: &e [{whole}]}}}}\n{many}"
+        write(tmp_path, "b.yaml", f"cdiVersion: 0.6.0\nkind: nvidia.com/gpu\ndevices:\n{edited}")
+        write(tmp_path, "c.yaml", YAML)
         specs = CdiSpecs(str(tmp_path), KIND)
         await specs.refresh()
-        assert specs.names.keys() == {"GPU-1"}
+        assert specs.names.keys() == {"GPU-1", "0", "all"}
 
     async def test_a_bounded_number_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(cdi_files.MAX_FILES + 5):
@@ -164,7 +169,7 @@ class TestSpecifications:
         await specs.refresh()
         assert len(specs.names) == cdi_files.MAX_FILES
         # and none again while it is the same
-        monkeypatch.setattr(cdi_files, "decode", lambda octets, form: pytest.fail("read again"))
+        monkeypatch.setattr(cdi_files, "first_document", lambda octets, loader: pytest.fail("read again"))
         assert await specs.refresh() is False
 
     @pytest.mark.parametrize(
@@ -174,8 +179,8 @@ class TestSpecifications:
         self, tmp_path: Path, everybodys: list[str], own: list[str], is_void: bool
     ) -> None:
         """Such an answer says so, and the container may have the variable twice."""
-        devices = [{"name": "GPU-1", "containerEdits": {"env": own}}]
-        whole = {"kind": KIND, "devices": devices, "containerEdits": {"env": everybodys}}
+        devices = [{"name": "GPU-1", "containerEdits": {"env": ["C=d", *own]}}]
+        whole = {"cdiVersion": "0.6.0", "kind": KIND, "devices": devices, "containerEdits": {"env": everybodys}}
         write(tmp_path, "nvidia.json", json.dumps(whole), "var/run/cdi")
         made = source(tmp_path, ONE)
         await made.read_files()
@@ -190,7 +195,7 @@ class TestSpecifications:
         def hanging(*args: object) -> object:
             calls.append(args)
             answers.wait()
-            return {"GPU-1": False}, {}, frozenset()
+            return Specs({"GPU-1": Specified("/etc/cdi/a.json")}), {}, frozenset()
 
         monkeypatch.setattr(cdi_specs, "_all", hanging)
         specs = CdiSpecs(str(tmp_path), KIND)

@@ -1,0 +1,21 @@
+"""The nodes of a YAML document, whose texts are nothing yet: neither numbers nor null. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """tag: as written, in its long form; "" without one. is_plain: written without quotes, so that its text decides what it is."""
+
+    text: str
+    tag: str = ""
+    is_plain: bool = True
+
+
+class Mapping(list[tuple[Any, Any]]):
+    """Pairs of nodes, as written: a key may be there twice."""
+
+
+# Scalar, Mapping, or a list of nodes
+Node = Scalar | Mapping | list[Any]

@@ -1,0 +1,132 @@
+"""Whether a container may get a GPU or an instance by the name that a CDI specification has for it. Pure.
+
+A specification is written once, and stays: over a boot, after which the driver numbers GPUs and instances anew, and over an update
+of the driver, whose files are others then. So what it names is compared with what NVML and the host have now.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from msgspec import Struct, field
+
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.identity import gpu_file
+from nodedevice_agent.plugins.nvml.mig import capability_file, capability_nodes
+
+_GPU_FILE: Final = re.compile(r"/dev/nvidia\d+")
+# of /dev/nvidiaN; the numbers from 254 on are those of files that belong to no GPU
+_GPU_NUMBER: Final = re.compile(r"c195:(?:\d|\d\d|1\d\d|2[0-4]\d|25[0-3])")
+_CAPABILITY: Final = re.compile(r"/dev/nvidia-caps/nvidia-cap\d+")
+_GRAPHICS: Final = "c226:"
+_LIBRARY: Final = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.(\d+(?:\.\d+)+)")
+# capabilities that belong to no instance
+_OF_NODE: Final = ("config", "monitor")
+
+
+class Specified(Struct, frozen=True):
+    """A device of a specification. file: the specification's path. is_void: whether a container with it has no GPUs of NVIDIA's
+    container runtime besides, as nvidia-ctk writes it: its edits come after those of NRI and replace the pod's variable.
+
+    nodes: device files of the host, with the number that a container gets them by, "" where that is not known. fault: why a
+    container runtime refuses a container with it now; "" where it does not. unseen: paths that this process cannot look up.
+    """
+
+    file: str
+    is_void: bool = False
+    nodes: tuple[tuple[str, str], ...] = ()
+    fault: str = ""
+    unseen: tuple[str, ...] = ()
+
+
+class Specs(Struct, frozen=True):
+    """What a container runtime takes of the node's specifications, of one kind.
+
+    refused: names that two files of one directory have, with these files. problems: of files that the runtime drops and that may be
+    of this kind. unread: of one that this process has not read; it may have any name.
+    """
+
+    names: Mapping[str, Specified] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    unread: str = ""
+
+
+class NowOnHost(Struct, frozen=True):
+    """owners: UUIDs that a device file belongs to, by path and by number. nobodys: capability files of the node.
+
+    graphics: numbers of a GPU's files in /dev/dri, by UUID. driver_version: "" where it is not known.
+    """
+
+    owners: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    nobodys: frozenset[str] = frozenset()
+    graphics: Mapping[str, Collection[str]] = field(default_factory=dict)
+    driver_version: str = ""
+
+
+def now_on_host(
+    gpus: Iterable[Gpu],
+    capabilities: Mapping[str, int],
+    graphics: Mapping[str, Collection[str]],
+    driver_version: str = "",
+) -> NowOnHost:
+    """gpus: all of the node. capabilities: see mig.capability_minors()."""
+    owners: dict[str, frozenset[str]] = {}
+    for gpu in gpus:
+        if gpu.minor is None:
+            continue
+        instances = gpu.instances or ()
+        uuids = frozenset((gpu.uuid, *(each.uuid for each in instances)))
+        owners |= {gpu_file(gpu.minor): uuids, f"c195:{gpu.minor}": uuids}
+        for each in instances:
+            for path in capability_nodes(capabilities, gpu.minor, each) or ():
+                owners[path] = owners.get(path, frozenset()) | {each.uuid}
+    nobodys = frozenset(capability_file(capabilities[name]) for name in _OF_NODE if name in capabilities)
+    return NowOnHost(owners, nobodys, graphics, driver_version)
+
+
+def fault(uuid: str, gpu: Gpu, specs: Specs, now: NowOnHost) -> str:
+    """Why no container may get it by CDI, with the remedy. "" where it may, and where nothing names it and nothing is wrong."""
+    specified = specs.names.get(uuid)
+    if uuid in specs.refused:
+        return f"{specs.refused[uuid]} both name it, so a container runtime knows it by neither: remove one of them"
+    if specified is None:
+        dropped = specs.problems[0] if specs.problems else ""
+        return f"a container runtime drops {dropped}. {_remedy(dropped.partition(': ')[0])}" if dropped else ""
+    if specs.unread:
+        return f"{specs.unread}; it was not read and may name the same device, which is refused then: move it elsewhere"
+    found = specified.fault or _other_gpu(uuid, gpu, specified, now) or _other_driver(specified, now)
+    return f"{specified.file} is outdated: {found}. {_remedy(specified.file)}" if found else ""
+
+
+def _remedy(file: str) -> str:
+    return f"Run on the node: nvidia-ctk cdi generate --device-name-strategy=uuid --output={file}"
+
+
+def _other_gpu(uuid: str, gpu: Gpu, specified: Specified, now: NowOnHost) -> str:
+    for path, number in specified.nodes:
+        if _GPU_NUMBER.fullmatch(number) or _GPU_FILE.fullmatch(path):
+            owners = now.owners.get(number) or now.owners.get(path, frozenset())
+        elif _CAPABILITY.fullmatch(path) and path not in now.nobodys:
+            owners = now.owners.get(path, frozenset())
+        else:
+            own = now.graphics.get(gpu.uuid, ())
+            if number.startswith(_GRAPHICS) and own and number not in own:
+                return f"by it a container with {uuid} gets {path}, which is not that GPU's"
+            continue
+        if uuid not in owners:
+            return f"by it a container with {uuid} gets {path}, which is {_named(owners)} now"
+    return ""
+
+
+def _named(owners: Collection[str]) -> str:
+    return f"of {min(owners)}" if owners else "no GPU's that the driver reports"
+
+
+def _other_driver(specified: Specified, now: NowOnHost) -> str:
+    """Where the files of the driver cannot be looked up: their names have its version."""
+    for path in specified.unseen:
+        found = _LIBRARY.fullmatch(path.rpartition("/")[2])
+        if found and now.driver_version and found[1] != now.driver_version:
+            return f"it has {path}, and the driver is {now.driver_version}"
+    return ""

@@ -1,0 +1,324 @@
+"""Which CDI names containers get: none that a runtime refuses, or that leads to another GPU or to a driver that is gone."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from nodedevice_agent.lib import host_view
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity
+from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES
+from nodedevice_agent.plugins.nvml.fleet import Fleet
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.mig import MigInstance
+from nodedevice_agent.plugins.nvml.parts import uses_of
+from nodedevice_agent.plugins.nvml.reader.messages import Found
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
+
+KIND: Final = "nvidia.com/gpu"
+SPEC: Final = "/etc/cdi/nvidia.yaml"
+A, B = (Gpu(f"GPU-{name}", "T4", pci_bus_id=f"0000:{bus}a:00.0", minor=bus) for bus, name in enumerate("ab"))
+SOMEBODY: Final = ContainerIdentity("default", "p", "uid", "main")
+REMEDY: Final = f"Run on the node: nvidia-ctk cdi generate --device-name-strategy=uuid --output={SPEC}"
+LIBRARY: Final = "/usr/lib/libcuda.so.580.1"
+HOOK: Final = "/usr/bin/nvidia-cdi-hook"
+INSTANCES: Final = (MigInstance("MIG-1", "1g.10gb", 1, 0, 10000), MigInstance("MIG-2", "1g.10gb", 2, 0, 10000))
+# Files that stand for device files of a made-up host are no device files; tests of hand_over.py have those.
+OTHER_WAY: Final = "env"
+# of the GPU with the number 0
+CAPABILITIES: Final = "config 1\nmonitor 2\n" + "".join(
+    f"gpu0/gi{gi}/access {9 * gi}\ngpu0/gi{gi}/ci0/access {9 * gi + 1}\n" for gi in (1, 2)
+)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """With the device files of two GPUs, and a driver."""
+    caps = [f"/dev/nvidia-caps/nvidia-cap{number}" for number in (1, 2, 9, 10, 18, 19)]
+    for path in ("/dev/nvidia0", "/dev/nvidia1", *CONTROL_NODES, *caps):
+        place(tmp_path, path).symlink_to("/dev/null")
+    for path in (LIBRARY, HOOK):
+        place(tmp_path, path).touch()
+    place(tmp_path, "/proc/driver/nvidia-caps/mig-minors").write_text(CAPABILITIES)
+    for bus, gpu in enumerate((A, B)):
+        place(tmp_path, f"/sys/bus/pci/devices/{gpu.pci_bus_id}/drm/card{bus}/dev").write_text(f"226:{bus}\n")
+    return tmp_path
+
+
+def place(root: Path, path: str) -> Path:
+    made = root / path[1:]
+    made.parent.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def nodes(*found: str | dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"path": each} if isinstance(each, str) else each for each in found]
+
+
+def of(name: str, *files: str | dict[str, Any], **edits: Any) -> dict[str, Any]:
+    return {"name": name, "containerEdits": {"env": ["X=y"], "deviceNodes": nodes(*files), **edits}}
+
+
+def everybodys(**edits: Any) -> dict[str, Any]:
+    """As nvidia-ctk writes it."""
+    return {
+        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+        "deviceNodes": nodes(*CONTROL_NODES),
+        "mounts": [{"hostPath": LIBRARY, "containerPath": LIBRARY, "options": ["ro", "nosuid", "nodev", "bind"]}],
+        "hooks": [{"hookName": "createContainer", "path": HOOK, "args": ["nvidia-cdi-hook", "update-ldcache"]}],
+        **edits,
+    }
+
+
+def specify(root: Path, *devices: dict[str, Any], file: str = SPEC, **more: Any) -> None:
+    whole = {"cdiVersion": "0.5.0", "kind": KIND, "devices": devices, "containerEdits": everybodys(), **more}
+    place(root, file).write_text(json.dumps(whole))
+
+
+async def source(root: Path, *gpus: Gpu, version: str = "580.1", **more: Any) -> NvmlSource:
+    settings = msgspec.convert({"mig": "single", **more}, NvmlSettings)
+    fleet = Fleet(settings.health_rules())
+    fleet.found(Found(version, list(gpus)))
+    fleet.divided({gpu.uuid: gpu.instances for gpu in gpus})
+    made = NvmlSource(KIND, settings, HostOfGpus.seen_at(str(root), settings), fleet)
+    made.publish([(gpu, use) for gpu in gpus for use in uses_of(gpu, settings)])
+    await made.read_files()
+    return made
+
+
+def ways(made: NvmlSource) -> dict[str, str]:
+    return {device.id: dict(device.attributes)["handOver"] for device in made.devices.latest}
+
+
+def by_name(made: NvmlSource) -> set[str]:
+    """Those that are listed with a CDI name."""
+    return {device.id for device in made.devices.latest if (f"{KIND}={device.id}", device.id) in device.files}
+
+
+async def test_by_a_specification_of_now(host: Path) -> None:
+    specify(
+        host,
+        of("GPU-a", "/dev/nvidia0", {"path": "/dev/dri/card0", "type": "c", "major": 226}),
+        of("GPU-b", "/dev/nvidia1"),
+    )
+    made = await source(host, A, B)
+    assert ways(made) == {"GPU-a": "cdi", "GPU-b": "cdi"}
+    assert by_name(made) == {"GPU-a", "GPU-b"}
+    assert made.allocate(["GPU-b"], SOMEBODY).cdi_devices == (f"{KIND}=GPU-b",)
+    assert made.devices.trouble == ("", "")
+
+
+NUMBERED: Final = {"path": "/dev/x", "type": "c", "major": 195}
+# what a specification may have for GPU-a, the files of all, and what is wrong with that
+OUTDATED: Final = {
+    "another's path": (["/dev/nvidia1"], {}, "a container with GPU-a gets /dev/nvidia1, which is of GPU-b now"),
+    "another's path beside its own": (["/dev/nvidia0", "/dev/nvidia1"], {}, "/dev/nvidia1, which is of GPU-b now"),
+    "another's host path": ([{"path": "/dev/nvidia0", "hostPath": "/dev/nvidia1"}], {}, "which is of GPU-b now"),
+    "another's number": ([{**NUMBERED, "minor": 1}], {}, "gets /dev/x, which is of GPU-b now"),
+    "another's number at its path": ([{**NUMBERED, "path": "/dev/nvidia0", "minor": 1}], {}, "which is of GPU-b now"),
+    "nobody's number": ([{**NUMBERED, "minor": 7}], {}, "which is no GPU's that the driver reports"),
+    "all GPUs for each": (
+        [],
+        {"deviceNodes": nodes("/dev/nvidia0", "/dev/nvidia1")},
+        "/dev/nvidia1, which is of GPU-b",
+    ),
+    "an instance's file": (["/dev/nvidia-caps/nvidia-cap9"], {}, "nvidia-cap9, which is no GPU's"),
+    "another's card": (
+        [{"path": "/dev/dri/card1", "type": "c", "major": 226, "minor": 1}],
+        {},
+        "which is not that GPU's",
+    ),
+    "a file that is gone": (["/dev/nvidia7"], {}, "/dev/nvidia7 is not on the node"),
+    "no device file": ([LIBRARY], {}, f"{LIBRARY} is no device file of type b, c or p"),
+    "another type": ([{"path": "/dev/nvidia0", "type": "u"}], {}, "/dev/nvidia0 is no device file of type u"),
+    "a link": (["/dev/link"], {}, "/dev/link is a link, which no container runtime follows"),
+    "a library": ([], {"mounts": [{"hostPath": "/l.550", "containerPath": "/l"}]}, "/l.550 is not on the node"),
+    "two libraries": (
+        [],
+        {"mounts": [{"hostPath": each, "containerPath": "/l"} for each in ("/l.550", LIBRARY, "/m.550")]},
+        "/l.550 and 1 more of its files are not on the node",
+    ),
+    "a hook": ([], {"hooks": [{"hookName": "createRuntime", "path": "/bin/gone"}]}, "/bin/gone is not on the node"),
+}
+
+
+@pytest.mark.parametrize("name", OUTDATED)
+async def test_by_another_way_where_the_specification_is_outdated(host: Path, name: str) -> None:
+    files, more, problem = OUTDATED[name]
+    place(host, "/dev/link").symlink_to("nvidia0.gone")
+    specify(host, of("GPU-a", *files), of("GPU-b", "/dev/nvidia1"), containerEdits=everybodys(**more))
+    made = await source(host, A, B)
+    assert ways(made)["GPU-a"] == OTHER_WAY
+    assert "GPU-a" not in by_name(made)
+    given = made.allocate(["GPU-a"], SOMEBODY)
+    assert (given.cdi_devices, given.env) == ((), {"NVIDIA_VISIBLE_DEVICES": "GPU-a"})
+    reason, message = made.devices.trouble
+    assert reason == "CdiSpecNotUsable"
+    assert message.startswith("GPU-a ")
+    assert f"is not handed over by CDI: {SPEC} is outdated: " in message
+    assert problem in message
+    assert REMEDY in message
+
+
+@pytest.mark.parametrize("name", OUTDATED)
+@pytest.mark.parametrize("way", [["cdi"], ["env", "cdi"]])
+async def test_nothing_is_allocated_by_cdi_alone(host: Path, name: str, way: list[str]) -> None:
+    files, more, problem = OUTDATED[name]
+    place(host, "/dev/link").symlink_to("nvidia0.gone")
+    specify(host, of("GPU-a", *files), containerEdits=everybodys(**more))
+    made = await source(host, A, B, handOver=way)
+    with pytest.raises(AllocationRefused) as refused:
+        made.allocate(["GPU-a"], SOMEBODY)
+    assert problem in str(refused.value)
+    assert REMEDY in str(refused.value)
+    assert "GPU-a" not in by_name(made)
+    assert "GPU-a is not allocated: " in made.devices.trouble[1]
+
+
+def twice(root: Path) -> None:
+    for name in ("a", "b"):
+        specify(root, of("GPU-a", "/dev/nvidia0"), file=f"/etc/cdi/{name}.json")
+
+
+def twice_below(root: Path) -> None:
+    twice(root)
+    specify(root, of("GPU-a", "/dev/nvidia0"), file="/var/run/cdi/c.json")
+
+
+def with_too_big_a_file(root: Path) -> None:
+    specify(root, of("GPU-a", "/dev/nvidia0"))
+    place(root, "/etc/cdi/big.json").write_text(" " * (2 << 20))
+
+
+REFUSED: Final[dict[str, tuple[Callable[[Path], None], str]]] = {
+    "an unknown field": (lambda root: specify(root, of("GPU-a"), unknown=1), "field unknown is unknown"),
+    "an unknown version": (lambda root: specify(root, of("GPU-a"), cdiVersion="9.0.0"), "'9.0.0' is not known"),
+    "a version that is too low": (lambda root: specify(root, of("GPU-a", additionalGids=[1])), "needs 0.7.0"),
+    "an empty device beside it": (
+        lambda root: specify(root, of("GPU-a"), {"name": "all"}),
+        "all has no containerEdits",
+    ),
+    "a name in two files": (twice, "/etc/cdi/a.json and /etc/cdi/b.json both name it"),
+    "a name in two files of the other directory": (twice_below, "/etc/cdi/a.json and /etc/cdi/b.json both name it"),
+    "a file beside it that was not read": (with_too_big_a_file, "/etc/cdi/big.json: bigger than 1048576 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_a_name_that_a_runtime_refuses_is_not_chosen(host: Path, name: str) -> None:
+    make, problem = REFUSED[name]
+    make(host)
+    made = await source(host, A)
+    assert ways(made) == {"GPU-a": OTHER_WAY}
+    assert not by_name(made)
+    reason, message = made.devices.trouble
+    assert reason == "CdiSpecNotUsable"
+    assert problem in message
+    fixed = await source(host, A, handOver=["cdi"])
+    with pytest.raises(AllocationRefused) as refused:
+        fixed.allocate(["GPU-a"], SOMEBODY)
+    assert problem in str(refused.value)
+
+
+async def test_a_mistake_of_another_vendor_is_nothing(host: Path) -> None:
+    specify(host, of("GPU-a", "/dev/nvidia0"))
+    place(host, "/etc/cdi/other.json").write_text('{"kind": "vendor.com/net", "x": 1}')
+    made = await source(host, A, B)
+    assert ways(made) == {"GPU-a": "cdi", "GPU-b": OTHER_WAY}
+    assert made.devices.trouble == ("", "")
+
+
+async def test_a_gpu_that_no_specification_names_is_left_to_the_runtime(host: Path) -> None:
+    """The agent may not see the directories."""
+    made = await source(host, A, handOver=["cdi"])
+    assert made.allocate(["GPU-a"], SOMEBODY).cdi_devices == (f"{KIND}=GPU-a",)
+    assert by_name(made) == {"GPU-a"}
+    assert made.devices.trouble == ("", "")
+
+
+async def test_a_gpu_whose_number_the_driver_does_not_report_has_no_file_that_is_its_own(host: Path) -> None:
+    specify(host, of("GPU-a", "/dev/nvidia0"))
+    made = await source(host, msgspec.structs.replace(A, minor=None))
+    assert ways(made) == {"GPU-a": "env"}
+    assert "/dev/nvidia0, which is no GPU's that the driver reports" in made.devices.trouble[1]
+
+
+@pytest.mark.parametrize("hand_over", [["auto"], ["cdi"]])
+async def test_what_becomes_outdated_is_noticed(host: Path, hand_over: list[str]) -> None:
+    """Each by the next reading, or the next list of GPUs."""
+    specify(host, of("GPU-a", "/dev/nvidia0"), of("GPU-b", "/dev/nvidia1"))
+    made = await source(host, A, B, handOver=hand_over)
+    assert by_name(made) == {"GPU-a", "GPU-b"}
+    place(host, LIBRARY).rename(place(host, f"{LIBRARY}.old"))
+    await made.read_files()
+    assert by_name(made) == set()
+    assert "GPU-a (and 1 more)" in made.devices.trouble[1]
+    place(host, f"{LIBRARY}.old").rename(place(host, LIBRARY))
+    await made.read_files()
+    assert by_name(made) == {"GPU-a", "GPU-b"}
+    # the driver is loaded again, and A is gone
+    now = msgspec.structs.replace(B, minor=0)
+    made._fleet.found(Found("580.1", [now]))
+    made.publish([(each, use) for each in made._fleet.gpus.values() for use in uses_of(each, made._settings)])
+    assert by_name(made) == set()
+    assert "GPU-b gets /dev/nvidia1, which is no GPU's" in made.devices.trouble[1]
+    place(host, SPEC).unlink()
+    await made.read_files()
+    assert made.devices.trouble == ("", "")
+    assert by_name(made) == (set() if hand_over == ["auto"] else {"GPU-a", "GPU-b"})
+
+
+OWN: Final = ("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap9", "/dev/nvidia-caps/nvidia-cap10")
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        pytest.param(OWN, "", id="its own"),
+        pytest.param([*OWN, "/dev/nvidia-caps/nvidia-cap1"], "", id="with the node's"),
+        pytest.param(["/dev/nvidia0"], "", id="of its GPU"),
+        pytest.param(["/dev/nvidia1", *OWN[1:]], "/dev/nvidia1, which is of GPU-b now", id="another GPU's"),
+        pytest.param(
+            [*OWN[:2], "/dev/nvidia-caps/nvidia-cap19"], "nvidia-cap19, which is of MIG-2", id="its sibling's"
+        ),
+        pytest.param([*OWN[:2], "/dev/nvidia-caps/nvidia-cap30"], "nvidia-cap30 is not on the node", id="nobody's"),
+    ],
+)
+async def test_an_instance(host: Path, files: Sequence[str], problem: str) -> None:
+    specify(host, of("MIG-1", *files), of("MIG-2", "/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap18"))
+    made = await source(host, msgspec.structs.replace(A, instances=INSTANCES), B)
+    assert ways(made)["MIG-1"] == (OTHER_WAY if problem else "cdi")
+    assert ways(made)["MIG-2"] == "cdi"
+    assert bool(made.allocate(["MIG-1"], SOMEBODY).cdi_devices) is not problem
+    assert problem in made.devices.trouble[1]
+
+
+async def test_all_devices_of_a_container_go_one_way(host: Path) -> None:
+    specify(host, of("GPU-a", "/dev/nvidia0"), of("GPU-b", "/dev/nvidia0"))
+    made = await source(host, A, B)
+    assert ways(made) == {"GPU-a": "cdi", "GPU-b": OTHER_WAY}
+    given = made.allocate(["GPU-a", "GPU-b"], SOMEBODY)
+    assert (given.cdi_devices, given.env) == ((), {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"})
+
+
+@pytest.mark.parametrize("mounts", ["", "1 2 0:3 / /dev ro - devtmpfs d rw\n"])
+async def test_an_agent_in_a_pod_knows_the_driver_by_its_version(
+    host: Path, monkeypatch: pytest.MonkeyPatch, mounts: str
+) -> None:
+    """It sees files of its image in place of the driver's."""
+    table = place(host, "/mountinfo")
+    table.write_text(f"1 0 0:1 / / rw - overlay o rw\n{mounts}")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setattr(host_view, "_MOUNTS", table)
+    monkeypatch.setattr(host_view, "sees_all", lambda root: False)
+    # whether a file of /dev is there, it knows where it sees the host's
+    specify(host, of("GPU-a", "/dev/nvidia0", *([] if mounts else ["/dev/gone"])))
+    place(host, LIBRARY).unlink()
+    place(host, HOOK).unlink()
+    assert ways(await source(host, A, version="580.1")) == {"GPU-a": "cdi"}
+    made = await source(host, A, version="590.2")
+    assert ways(made) == {"GPU-a": OTHER_WAY}
+    assert f"it has {LIBRARY}, and the driver is 590.2" in made.devices.trouble[1]

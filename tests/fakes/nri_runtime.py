@@ -71,11 +71,11 @@ class FakeRuntime:
 
 
 class PluginConnection:
-    """One plugin. registered: its RegisterPlugin request; events: the mask in its Configure response."""
+    """One plugin. registered: its RegisterPlugin request; configured: its Configure response, events the mask in it."""
 
     def __init__(self, runtime: FakeRuntime) -> None:
         self.registered = api_pb2.RegisterPluginRequest()
-        self.events = 0
+        self.configured = api_pb2.ConfigureResponse()
         self._runtime = runtime
         self.mux = _CutShort(runtime.close_after_bytes)
         self._client = TtrpcClient(lambda message: self.mux.write(PLUGIN_STREAM, message))
@@ -86,6 +86,10 @@ class PluginConnection:
         self.mux.open(PLUGIN_STREAM, self._client.receive)
         self.mux.open(RUNTIME_STREAM, self._server.receive)
         self._joining: asyncio.Task[None] | None = None
+
+    @property
+    def events(self) -> int:
+        return self.configured.events
 
     async def call(self, method: str, request: bytes, timeout_seconds: float = CALL_SECONDS) -> bytes:
         """Any method of the plugin. Raises CallFailed, also when the connection ends."""
@@ -158,7 +162,7 @@ class PluginConnection:
         )
         try:
             answer = await self.call("Configure", request.SerializeToString())
-            self.events = api_pb2.ConfigureResponse.FromString(answer).events
+            self.configured = api_pb2.ConfigureResponse.FromString(answer)
             if runtime.rejects or self.events & ~runtime.known_events:
                 self.mux.abort("rejected")
                 raise CallFailed(Code.INVALID_ARGUMENT, f"invalid plugin events: {self.events:#x}")

@@ -2,7 +2,7 @@
 
 Translates the runtime's calls for a RuntimeHandler, each with a timeout: the runtime waits for a plugin for two seconds, and
 then closes the connection and creates the container without its device, which must never happen.
-Source: containerd/nri pkg/adaptation/plugin.go and plugin_type.go, pkg/stub/stub.go @ v0.12.3.
+Source: containerd/nri pkg/adaptation/plugin.go and plugin_type.go, pkg/stub/stub.go @ v0.12.5.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ DIAL_SECONDS = 5.0
 # the name in the pod annotation required-plugins.noderesource.dev
 NAME = "nodedevice"
 # the version whose messages the stubs have
-NRI_VERSION = "v0.12.3"
+NRI_VERSION = "v0.12.5"
 ANSWER_SECONDS = 1.0
 # The runtime registers one plugin after the other, each for up to five seconds, and none while it starts a pod.
 REGISTER_SECONDS = 30.0
@@ -60,6 +60,10 @@ EVENTS = (
     api_pb2.REMOVE_CONTAINER,
     api_pb2.REMOVE_POD_SANDBOX,
 )
+# From NRI 0.12.4 on, a runtime continues without a plugin that did not respond, and skips its validation, unless it asked for this:
+# the container would be created without its device. Not keep_connected: a plugin that stays stuck would then fail every container
+# of the node, each after the whole timeout.
+_FAILURE_POLICY = api_pb2.FailurePolicy(fail_request=True)
 # NRI's own plugin; a validation request lists it where it is enabled
 DEFAULT_VALIDATOR = "default-validator"
 _RUNTIME = "the container runtime"
@@ -192,7 +196,8 @@ class Session:
         self._validates = self._validates if can is None else can
         # a runtime closes the connection of a plugin that subscribes to an unknown event
         events = (event for event in EVENTS if self._validates or event != api_pb2.VALIDATE_CONTAINER_ADJUSTMENT)
-        return api_pb2.ConfigureResponse(events=sum(1 << (event - 1) for event in events))
+        mask = sum(1 << (event - 1) for event in events)
+        return api_pb2.ConfigureResponse(events=mask, failure_policy=_FAILURE_POLICY)
 
     def _synchronize(self, request: api_pb2.SynchronizeRequest) -> api_pb2.SynchronizeResponse:
         self._synchronize_bytes += request.ByteSize()

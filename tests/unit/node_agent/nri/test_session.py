@@ -33,6 +33,13 @@ async def test_registers_and_synchronizes(handler: Recorder, runtime: FakeRuntim
         assert plugin.events == 1 << 3 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 2 | 1 << 13
 
 
+async def test_a_request_that_gets_no_response_fails(handler: Recorder, runtime: FakeRuntime) -> None:
+    """By default, a runtime creates the container without the plugin, and so without its device."""
+    async with joined(handler, runtime) as plugin:
+        policy = plugin.configured.failure_policy
+        assert (policy.fail_request, policy.keep_connected) == (True, False)
+
+
 @pytest.mark.parametrize("per_message", [1, 2, 3, 7, 100])
 async def test_a_split_synchronize_is_one_event(handler: Recorder, runtime: FakeRuntime, per_message: int) -> None:
     runtime.pods = [api_pb2.PodSandbox(id=f"p{n}") for n in range(7)]

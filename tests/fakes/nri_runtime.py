@@ -176,8 +176,7 @@ class PluginConnection:
         self, pods: Sequence[api_pb2.PodSandbox], containers: Sequence[api_pb2.Container], per_message: int
     ) -> None:
         """In messages of so many pods and containers each. Raises CallFailed."""
-        requests = list(_split(pods, containers, per_message or max(len(pods), len(containers), 1)))
-        for request in requests:
+        for request in _split(pods, containers, per_message or max(len(pods), len(containers), 1)):
             answer = api_pb2.SynchronizeResponse.FromString(await self.call("Synchronize", request.SerializeToString()))
             assert answer.more == request.more, "the plugin does not understand split messages"
 
@@ -189,6 +188,32 @@ def _split(
     for start in range(0, longest, per_message):
         end = start + per_message
         yield api_pb2.SynchronizeRequest(pods=pods[start:end], containers=containers[start:end], more=end < longest)
+
+
+class LargeContainers(Sequence[api_pb2.Container]):
+    """Running containers with so much environment each that they are made when they are sent.
+
+    size: bytes of environment, in variables of so many bytes each.
+    """
+
+    def __init__(self, count: int, size: int, variable: int) -> None:
+        self._numbers = range(count)
+        env = [f"{number:07x}".ljust(variable, "=") for number in range(size // variable)]
+        self._like = api_pb2.Container(name="main", state=api_pb2.CONTAINER_RUNNING, pid=1, env=env)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, place: Any) -> Any:
+        found = self._numbers[place]
+        return [self._made(number) for number in found] if isinstance(found, range) else self._made(found)
+
+    def _made(self, number: int) -> api_pb2.Container:
+        """Each of a pod of its own."""
+        made = api_pb2.Container(id=f"large-{number}", pod_sandbox_id=f"sandbox-{number}")
+        made.labels["io.kubernetes.pod.uid"] = f"pod-{number}"
+        made.MergeFrom(self._like)
+        return made
 
 
 class _CutShort(Mux):

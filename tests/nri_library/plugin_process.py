@@ -32,7 +32,7 @@ class GivingHandler(NoopHandler):
         self._at("create_container")
         return EDITS
 
-    def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
+    async def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
         # the response is sent in this turn of the event loop
         asyncio.get_running_loop().call_soon(self._at, "responded")
         return CreationSettings()

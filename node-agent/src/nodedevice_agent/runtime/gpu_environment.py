@@ -53,6 +53,10 @@ class GpuEnvironment:
     def is_gpu(self, allocation: Allocation) -> bool:
         return self.serves(allocation.resource_name)
 
+    def holds(self, pod_uid: str, container: str) -> bool:
+        """Whether a container has GPUs of ours."""
+        return any(map(self.is_gpu, self._manager.book.of_container(pod_uid, container)))
+
     def answered(self, allocations: Sequence[Allocation]) -> dict[str, str]:
         """The variables of the table for a container with all of these; their plugin has listed. Raises CannotJoin."""
         answers = []
@@ -68,7 +72,7 @@ class GpuEnvironment:
         """For a container without a GPU of ours that names some; None for any other. given: what it gets of other plugins."""
         if self._exempt is None or (found := for_other(variables(container.env))) is None:
             return None
-        if any(map(self.is_gpu, self._manager.book.of_container(sandbox.uid, container.name))):
+        if self.holds(sandbox.uid, container.name):
             return None
         devices = [*container.cdi_devices, *(given.cdi_devices if given is not None else ())]
         is_given = given is not None and VISIBLE_DEVICES in given.envs

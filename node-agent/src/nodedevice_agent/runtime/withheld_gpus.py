@@ -17,6 +17,9 @@ from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 
 log = logging.getLogger(__name__)
 
+# An environment with more of them than NVIDIA's runtime could be asked for by any image or pod is refused: each one that is
+# overruled is a part of the response.
+MOST_VARIABLES = 1024
 # that are named; each change of them is written to the API
 _NAMED = 5
 
@@ -39,6 +42,15 @@ class WithheldGpus:
     def asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
         """Whether edits() may depend on what the kubelet has given, which is to be read before."""
         return self._gpus.withheld(sandbox, container) is not None
+
+    def check_number(self, sandbox: Sandbox, container: RunningContainer) -> None:
+        """Raises InjectionRefused for a container with too many variables about GPUs, where these count."""
+        if len(container.env) > MOST_VARIABLES and (self._gpus.is_on or self._gpus.holds(sandbox.uid, container.name)):
+            metrics.CONTAINERS_REFUSED.inc()
+            raise InjectionRefused(
+                f"container {container.name} sets {len(container.env)} environment variables of NVIDIA's container runtime, "
+                f"HAMi or MPS; the limit is {MOST_VARIABLES}: take them out of the pod's spec, its ConfigMaps or its image"
+            )
 
     def edits(
         self, sandbox: Sandbox, container: RunningContainer, given: ContainerEdits | None

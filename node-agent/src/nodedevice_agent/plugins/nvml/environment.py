@@ -61,6 +61,14 @@ def unset_value(name: str) -> str | None:
     return next((unset for pattern, unset in _PATTERNS if pattern.fullmatch(name)), None)
 
 
+def is_read(entry: str) -> bool:
+    """Whether this variable, NAME=value, matters here."""
+    if not entry.startswith(_BEGINNINGS):
+        return False
+    name = entry.partition("=")[0]
+    return name in (_OLD_IMAGE, _NEW_IMAGE) or unset_value(name) is not None
+
+
 def variables(shown: Iterable[str]) -> Variables:
     """Those that matter here. shown: NAME=value, as a runtime shows the environment of a container, its image's first."""
     pairs = (entry.partition("=") for entry in shown if entry.startswith(_BEGINNINGS))

@@ -23,12 +23,13 @@ class Created(Struct, frozen=True):
 
 
 class Runtime:
-    """program: of one release. validator: whether NRI's default validator is on."""
+    """program: of one release. validator: whether NRI's default validator is on. timeout: of each request, 2 s by default."""
 
-    def __init__(self, program: Path, folder: Path, *, validator: bool) -> None:
+    def __init__(self, program: Path, folder: Path, *, validator: bool, timeout: str = "2s") -> None:
         self.socket = folder / "nri.sock"
         self._own_plugins = int(validator)
-        command = [str(program), "-socket", str(self.socket), *(["-validator"] if validator else [])]
+        command = [str(program), "-socket", str(self.socket), "-timeout", timeout]
+        command += ["-validator"] if validator else []
         with (folder / "library.log").open("wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True

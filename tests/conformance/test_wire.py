@@ -130,7 +130,8 @@ rpc Plugin.StateChange(StateChangeEvent) returns (Empty)
 message RegisterPluginRequest { string plugin_name = 1; string plugin_idx = 2; string NRI_version = 3 }
 message ConfigureRequest { string config = 1; string runtime_name = 2; string runtime_version = 3;
   int64 registration_timeout = 4; int64 request_timeout = 5; string NRI_version = 6 }
-message ConfigureResponse { int32 events = 2 }
+message ConfigureResponse { int32 events = 2; FailurePolicy failure_policy = 3 }
+message FailurePolicy { bool fail_request = 1; bool keep_connected = 2 }
 message SynchronizeRequest { repeated PodSandbox pods = 1; repeated Container containers = 2; bool more = 3 }
 message SynchronizeResponse { repeated ContainerUpdate update = 1; bool more = 2 }
 message RunPodSandboxRequest { PodSandbox pod = 1 }
@@ -337,7 +338,10 @@ def test_stubs_call_the_same_paths(package: str) -> None:
         ),
         (ttrpc_pb2.Response(status=ttrpc_pb2.Status(code=12, message="x")), b"\x0a\x05\x08\x0c\x12\x01x"),
         (nri_pb2.RegisterPluginRequest(plugin_name="n", plugin_idx="10"), b"\x0a\x01n\x12\x0210"),
-        (nri_pb2.ConfigureResponse(events=8), b"\x10\x08"),
+        (
+            nri_pb2.ConfigureResponse(events=8, failure_policy=nri_pb2.FailurePolicy(fail_request=True)),
+            b"\x10\x08" + b"\x1a\x02\x08\x01",
+        ),
         (
             nri_pb2.CreateContainerResponse(
                 adjust=nri_pb2.ContainerAdjustment(CDI_devices=[nri_pb2.CDIDevice(name="c")])

@@ -71,11 +71,11 @@ class FakeRuntime:
 
 
 class PluginConnection:
-    """One plugin. registered: its RegisterPlugin request; events: the mask in its Configure response."""
+    """One plugin. registered: its RegisterPlugin request; configured: its Configure response, events the mask in it."""
 
     def __init__(self, runtime: FakeRuntime) -> None:
         self.registered = api_pb2.RegisterPluginRequest()
-        self.events = 0
+        self.configured = api_pb2.ConfigureResponse()
         self._runtime = runtime
         self.mux = _CutShort(runtime.close_after_bytes)
         self._client = TtrpcClient(lambda message: self.mux.write(PLUGIN_STREAM, message))
@@ -86,6 +86,10 @@ class PluginConnection:
         self.mux.open(PLUGIN_STREAM, self._client.receive)
         self.mux.open(RUNTIME_STREAM, self._server.receive)
         self._joining: asyncio.Task[None] | None = None
+
+    @property
+    def events(self) -> int:
+        return self.configured.events
 
     async def call(self, method: str, request: bytes, timeout_seconds: float = CALL_SECONDS) -> bytes:
         """Any method of the plugin. Raises CallFailed, also when the connection ends."""
@@ -158,7 +162,7 @@ class PluginConnection:
         )
         try:
             answer = await self.call("Configure", request.SerializeToString())
-            self.events = api_pb2.ConfigureResponse.FromString(answer).events
+            self.configured = api_pb2.ConfigureResponse.FromString(answer)
             if runtime.rejects or self.events & ~runtime.known_events:
                 self.mux.abort("rejected")
                 raise CallFailed(Code.INVALID_ARGUMENT, f"invalid plugin events: {self.events:#x}")
@@ -172,8 +176,7 @@ class PluginConnection:
         self, pods: Sequence[api_pb2.PodSandbox], containers: Sequence[api_pb2.Container], per_message: int
     ) -> None:
         """In messages of so many pods and containers each. Raises CallFailed."""
-        requests = list(_split(pods, containers, per_message or max(len(pods), len(containers), 1)))
-        for request in requests:
+        for request in _split(pods, containers, per_message or max(len(pods), len(containers), 1)):
             answer = api_pb2.SynchronizeResponse.FromString(await self.call("Synchronize", request.SerializeToString()))
             assert answer.more == request.more, "the plugin does not understand split messages"
 
@@ -185,6 +188,32 @@ def _split(
     for start in range(0, longest, per_message):
         end = start + per_message
         yield api_pb2.SynchronizeRequest(pods=pods[start:end], containers=containers[start:end], more=end < longest)
+
+
+class LargeContainers(Sequence[api_pb2.Container]):
+    """Running containers with so much environment each that they are made when they are sent.
+
+    size: bytes of environment, in variables of so many bytes each.
+    """
+
+    def __init__(self, count: int, size: int, variable: int) -> None:
+        self._numbers = range(count)
+        env = [f"{number:07x}".ljust(variable, "=") for number in range(size // variable)]
+        self._like = api_pb2.Container(name="main", state=api_pb2.CONTAINER_RUNNING, pid=1, env=env)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, place: Any) -> Any:
+        found = self._numbers[place]
+        return [self._made(number) for number in found] if isinstance(found, range) else self._made(found)
+
+    def _made(self, number: int) -> api_pb2.Container:
+        """Each of a pod of its own."""
+        made = api_pb2.Container(id=f"large-{number}", pod_sandbox_id=f"sandbox-{number}")
+        made.labels["io.kubernetes.pod.uid"] = f"pod-{number}"
+        made.MergeFrom(self._like)
+        return made
 
 
 class _CutShort(Mux):

@@ -9,6 +9,7 @@ from nodedevice_agent.devicemanager.runtime import (
     CreationSettings,
     InjectionRefused,
     RunningContainer,
+    RuntimeDevice,
     Sandbox,
     Validator,
 )
@@ -50,6 +51,9 @@ class Recorder:
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
         self.calls.put_nowait(("synchronized", list(sandboxes), list(containers)))
 
+    def reads_variable(self, entry: str) -> bool:
+        return True
+
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
         self.calls.put_nowait(("create", sandbox, container))
         if self.gate is not None:
@@ -60,8 +64,13 @@ class Recorder:
     def check_files(self, sandbox: Sandbox, container: str, numbers: Collection[str]) -> None:
         self.calls.put_nowait(("files", container, set(numbers)))
 
-    def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
+    async def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
         return self.settings
+
+    def creation_adjusted(
+        self, sandbox: Sandbox, container: RunningContainer, devices: tuple[RuntimeDevice, ...]
+    ) -> None:
+        self.calls.put_nowait(("adjusted", container.id, devices))
 
     def creation_refused(self, sandbox: Sandbox, container: RunningContainer) -> None:
         self.calls.put_nowait(("refused", sandbox, container))

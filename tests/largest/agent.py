@@ -17,8 +17,11 @@ from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.kube.pods import PodObject, from_api
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.nri import codec as nri_codec
+from nodedevice_agent.nri.host_devices import HostDeviceStat
+from nodedevice_agent.nri.session import Session, SessionEnded
+from nodedevice_agent.nri.synchronization import Synchronization
 from nodedevice_agent.nri.ttrpc import MAX_MESSAGE_BYTES
+from nodedevice_agent.plugins.nvml.environment import is_read
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.podresources import server as pod_resources
 from nodedevice_agent.runtime.container_events import ContainerEvents
@@ -27,6 +30,8 @@ from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2 as v1_pb2
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2 as v1alpha1_pb2
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2 as nri_pb2
 
+from tests.fakes.nri_runtime import FakeRuntime, LargeContainers
+from tests.fakes.runtime_handler import Recorder
 from tests.fakes.virtual_time import later
 from tests.largest.device_plugins import (
     calls_of_a_plugin,
@@ -118,9 +123,9 @@ async def containers_of_a_runtime(folder: Path) -> AsyncIterator[None]:
     assert MAX_MESSAGE_BYTES * 0.9 < len(message) < MAX_MESSAGE_BYTES, len(message)
     yield
     await beat()
-    request = nri_pb2.SynchronizeRequest.FromString(message)
-    shown = [nri_codec.sandbox(each) for each in request.pods]
-    running = [nri_codec.container(each) for each in request.containers]
+    found = Synchronization()
+    await found.add(message)
+    shown, running = found.sandboxes, found.containers
     await beat()
     node.do(events.synchronized(shown, running, node.now))
     await node.settle()
@@ -128,6 +133,28 @@ async def containers_of_a_runtime(folder: Path) -> AsyncIterator[None]:
         await beat()
         injection.decide(sandbox, container.name, container.env)
         node.do(events.ended(sandbox.uid, container.id, node.now))
+
+
+async def environments_of_a_runtime(folder: Path) -> AsyncIterator[None]:
+    """In the runtime's list, and of containers that are created and started, of variables that matter; over a real socket."""
+    handler, runtime = Recorder(), FakeRuntime(folder / "nri.sock")
+    handler.reads_variable = is_read  # type: ignore[method-assign]
+    runtime.containers = cast(list[nri_pb2.Container], LargeContainers(8, 1_250_000, 8))
+    runtime.per_message = 2
+    pod = nri_pb2.PodSandbox(id="s", uid="u", name="p", namespace="n")
+    env = [f"CUDA_MPS_{number:X}=" for number in range(230_000)]
+    made = nri_pb2.CreateContainerRequest(pod=pod, container=nri_pb2.Container(id="c", env=env)).SerializeToString()
+    assert MAX_MESSAGE_BYTES * 0.9 < len(made) < MAX_MESSAGE_BYTES, len(made)
+    async with runtime:
+        yield
+        session = asyncio.create_task(Session(handler, "10", HostDeviceStat()).run(runtime.socket))
+        plugin = await runtime.plugin()
+        for method in ("CreateContainer", "ValidateContainerAdjustment", "PostStartContainer", "StopContainer"):
+            await beat()
+            await plugin.call(method, made)
+        await plugin.close()
+        await asyncio.wait([session])
+        assert isinstance(session.exception(), SessionEnded)
 
 
 # -- monitors ----------------------------------------------------------------------------------------------------------
@@ -196,6 +223,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     cordons_of_a_resource,
     configurations_of_a_node,
     containers_of_a_runtime,
+    environments_of_a_runtime,
     pod_resources_of_a_node,
     lists_for_the_kubelet,
     slices_of_drivers,

@@ -114,6 +114,7 @@ AWAITED: Final = {
         "reader.next_message()": "the task gpus",
         "reader.ended()": "the task gpus",
     },
+    "agent/runtime/device_ownership.py": {"self._read()": "the creation of a container, which waits for it"},
     "agent/plugins/nvml/watch.py": {
         "self._watch_files()": "the task plugin",
         "self._keep_reading()": "the task plugin",

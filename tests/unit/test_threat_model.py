@@ -5,7 +5,7 @@ import re
 
 import pytest
 from nodedevice_agent.checkpoint import files, writer
-from nodedevice_agent.devicemanager import places, registration
+from nodedevice_agent.devicemanager import places, registration, runtime
 from nodedevice_agent.devicemanager.allocation import answer_limit
 from nodedevice_agent.devicemanager.resources import devices, list_limit, physical_devices
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES
@@ -15,9 +15,11 @@ from nodedevice_agent.kube import informer, responses, turns, write_budget
 from nodedevice_agent.kube.status import MAX_LIST_BYTES
 from nodedevice_agent.kubelet import codec
 from nodedevice_agent.lib import cdi_files, grpc_server
+from nodedevice_agent.nri import synchronization
 from nodedevice_agent.offered_twice import compare
 from nodedevice_agent.plugins import patterns
 from nodedevice_agent.plugins.generic import source
+from nodedevice_agent.runtime import withheld_gpus
 from nodedevice_common import http_server, part_plan
 from nodedevice_operator import workqueue
 from nodedevice_operator.configs import status
@@ -63,6 +65,9 @@ BOUNDS = {
     f"{policy.MOST_NAMES_OF_NODE} names of a node in the policy",
     f"{registration.MAX_CONNECTIONS_OF_A_SOCKET} connections of a socket",
     f"{registration.MAX_CONNECTIONS_OF_A_NAME} of a name",
+    f"{4 * runtime.MOST_SHOWN // _KIB} KiB of digests of a container",
+    f"{synchronization.MOST_OBJECTS:,} pods and containers of a node",
+    f"{withheld_gpus.MOST_VARIABLES:,} such variables of a container",
     f"{registration.MAX_FURTHER_CONNECTIONS} more than there are names",
     f"{grpc_server.IDLE_MILLISECONDS // 1000} s without a call",
     f"{registration_server._MAX_REJECTIONS} rejections of {registration_server._MAX_CHARACTERS} characters on the Lease",

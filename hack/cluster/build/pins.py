@@ -16,7 +16,7 @@ from pathlib import Path
 from hack.cluster.errors import BinaryError
 
 _GO_MODULES = Path(__file__).parent / "go"
-_ORACLE = Path(__file__).parents[3] / "tests" / "oracle"
+_TESTS = Path(__file__).parents[3] / "tests"
 _CUT_DEBUG_INFO = "-s -w"
 # what the linker would cut away takes the compiler a tenth of its time
 _MAKE_NO_DEBUG_INFO = "-gcflags=all=-dwarf=false"
@@ -32,6 +32,7 @@ class Family:
     version_variables: linker variables that hold the version, where the source does not (or the program says v0.0.0).
     tags: build tags, as a rule to leave something out.
     asked_by: environment variable that may ask for another version than the pinned one.
+    go_mod_name: file that pins them, where a folder has several; the sums are beside it, named alike.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Family:
     tags: tuple[str, ...] = ()
     asked_by: str | None = None
     folder: Path | None = None
+    go_mod_name: str = "go.mod"
 
     @property
     def pinned_folder(self) -> Path:
@@ -56,7 +58,7 @@ class Family:
         if not self.module:
             return "v0.0.0"
         found = re.search(rf"^\s*{re.escape(self.module)} (v\S+)", self._pinned_go_mod(), re.MULTILINE)
-        assert found, f"{self.pinned_folder}/go.mod does not require {self.module}"
+        assert found, f"{self.pinned_folder}/{self.go_mod_name} does not require {self.module}"
         return found[1]
 
     @property
@@ -95,20 +97,22 @@ class Family:
         variables = [f"-X {variable}={value.format(**values)}" for variable, value in self.version_variables.items()]
         # -buildvcs=false: the state of *this* repository says nothing about them
         tags = ("-tags", ",".join(self.tags)) if self.tags else ()
+        go_mod = ("-modfile", self.go_mod_name) if self.go_mod_name != "go.mod" else ()
         linker = " ".join([_CUT_DEBUG_INFO, *variables])
-        return "-trimpath", "-buildvcs=false", _MAKE_NO_DEBUG_INFO, *tags, "-ldflags", linker
+        return "-trimpath", "-buildvcs=false", _MAKE_NO_DEBUG_INFO, *tags, *go_mod, "-ldflags", linker
 
     @property
     def key(self) -> str:
         """Name of the cache folder: another one as soon as a pin, a source, a flag or the machine's kind changes."""
-        go_sum = (self.pinned_folder / "go.sum").read_text() if self.is_pinned else ""
+        go_sum_name = self.go_mod_name.replace(".mod", ".sum")
+        go_sum = (self.pinned_folder / go_sum_name).read_text() if self.is_pinned else ""
         sources = (source.read_text() for source in self.sources)
         content = [self.go_mod, go_sum, *sources, *self.flags, platform.machine()]
         digest = hashlib.sha256("\0".join(content).encode()).hexdigest()[:12]
         return f"{self.name}-{self.version}-{digest}"
 
     def _pinned_go_mod(self) -> str:
-        return (self.pinned_folder / "go.mod").read_text()
+        return (self.pinned_folder / self.go_mod_name).read_text()
 
     def _go_mod_of_other_version(self) -> str:
         """The family's tools and the replacements at the other version; what they require, `go mod tidy` finds out.
@@ -130,6 +134,7 @@ _KUBERNETES_VERSION = {
 }
 _ETCD = "go.etcd.io/etcd/server/v3"
 _CONTAINERD = "github.com/containerd/containerd/v2"
+_NRI = "github.com/containerd/nri"
 _CNI = "github.com/containernetworking/plugins/plugins"
 
 FAMILIES = (
@@ -189,14 +194,28 @@ FAMILIES = (
         module="k8s.io/kubernetes",
         # the kubelet's internal packages change from release to release, so it is of the pinned one alone
         packages={"oracle": "nodedevice.io/tests/oracle"},
-        folder=_ORACLE,
+        folder=_TESTS / "oracle",
+    ),
+    Family(
+        # of a runtime of today, and of one that skips the plugins whose connection is closed
+        name="nri-library-older",
+        module=_NRI,
+        packages={"nri-library-0.12.3": "nodedevice.io/tests/nri-library"},
+        folder=_TESTS / "nri_library",
+        go_mod_name="older.mod",
+    ),
+    Family(
+        name="nri-library",
+        module=_NRI,
+        packages={"nri-library-0.12.5": "nodedevice.io/tests/nri-library"},
+        folder=_TESTS / "nri_library",
     ),
     Family(
         name="cdi-oracle",
         module="tags.cncf.io/container-device-interface",
         # the version that containerd has
         packages={"cdi-oracle": "nodedevice.io/tests/oracle/cdi"},
-        folder=_ORACLE / "cdi",
+        folder=_TESTS / "oracle" / "cdi",
     ),
     Family(name="checker", module="", packages={"checker": "nodedevice.io/tests/cluster/checker"}),
     Family(name="kwok", module="sigs.k8s.io/kwok", packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),

@@ -15,7 +15,7 @@ _LEFT = re.compile(r"\$\(([^)]*)\)")
 
 def references(command: Iterable[str]) -> Iterator[str]:
     """Names of variables in a pod's spec."""
-    return (found[1] for word in command for found in _IN_SPEC.finditer(word) if found[1] is not None)
+    return (found[1] for word in command for found in _IN_SPEC.finditer(_closed(word)) if found[1] is not None)
 
 
 def arguments(args: Collection[str], envs: Mapping[str, str], named: Collection[str] | None) -> list[str]:
@@ -24,5 +24,15 @@ def arguments(args: Collection[str], envs: Mapping[str, str], named: Collection[
     named: the names that its pod refers to, by references(); None: not known, and any may be meant.
     """
     values = {name: value for name, value in envs.items() if named is None or name in named}
-    found = [_LEFT.sub(lambda reference: values.get(reference[1], reference[0]), word) for word in args if values]
+    found = [_replaced(word, values) for word in args if values]
     return found if found != list(args) else []
+
+
+def _replaced(word: str, values: Mapping[str, str]) -> str:
+    closed = _closed(word)
+    return _LEFT.sub(lambda reference: values.get(reference[1], reference[0]), closed) + word[len(closed) :]
+
+
+def _closed(word: str) -> str:
+    """The part that has all references: a search for the end of each $( goes through the rest of a word that has no end."""
+    return word[: word.rfind(")") + 1]

@@ -499,6 +499,10 @@ class DeviceManager:
         """A container of this pod runs or has ended: the device files that it has are known, or nobody's any more."""
         return self._reconsider_physical((), now) if pod_uid in self.book.by_pod else []
 
+    def containers_listed(self, now: float) -> list[Effect]:
+        """The runtime has listed its containers: after a restart, the device files that they have are known by that alone."""
+        return self._reconsider_physical((), now) if any(container.devices for container in self.containers) else []
+
     def _published_with(self, effects: Iterable[Effect]) -> list[Effect]:
         """The resources whose devices are held back for those of these, or by now for others: they show which pod has them."""
         changed = {effect.resource_name for effect in effects if isinstance(effect, Publish)}

@@ -9,14 +9,20 @@ Source: containerd/nri pkg/api/api.proto @ v0.12 (the fields of a pod sandbox an
 process is gone, whoever ended it, and for a failed creation.
 """
 
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
+from zlib import crc32
 
 import msgspec
 from msgspec import Struct, field
 
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+
+# Environment variables and device files of one container that are compared with edits: twice those of a namespace with 250
+# Services, which the kubelet describes in seven variables each.
+MOST_SHOWN = 4096
 
 
 class ContainerState(Enum):
@@ -36,9 +42,40 @@ class RuntimeDevice(NamedTuple):
     minor: int
 
 
+class ShownSettings(Struct, frozen=True):
+    """The environment and the device files of a container as digests, which show whether it has certain edits, and nothing else.
+
+    An environment may have megabytes. digests: four bytes each. None: there are more than MOST_SHOWN, and any may be one of them.
+    """
+
+    digests: bytes | None
+
+    def may_have(self, envs: Mapping[str, str], paths: Iterable[str]) -> bool:
+        """Whether all of these environment variables and device files are among them."""
+        if self.digests is None:
+            return True
+        shown = array("I")
+        shown.frombytes(self.digests)
+        return set(_digests((f"{name}={value}" for name, value in envs.items()), paths)) <= set(shown)
+
+
+def shown_settings(env: Collection[str], paths: Collection[str]) -> ShownSettings:
+    """env: NAME=value. paths: of device files in the container."""
+    if len(env) + len(paths) > MOST_SHOWN:
+        return ShownSettings(None)
+    return ShownSettings(array("I", _digests(env, paths)).tobytes())
+
+
+def _digests(env: Iterable[str], paths: Iterable[str]) -> Iterator[int]:
+    yield from (crc32(entry.encode()) for entry in env)
+    # no environment variable begins with a zero byte
+    yield from (crc32(f"\0{path}".encode()) for path in paths)
+
+
 class Sandbox(Struct, frozen=True):
     """A pod as the runtime knows it.
 
+    annotations: those that this agent reads.
     uid: as the kubelet passed it to the runtime; for a static pod this is not the UID of its mirror pod in the API, but the
     mirror pod's annotation kubernetes.io/config.hash.
     """
@@ -48,17 +85,18 @@ class Sandbox(Struct, frozen=True):
     namespace: str
     uid: str
     annotations: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class RunningContainer(Struct, frozen=True):
     """A container as the runtime knows it; in create_container, as it will be created.
 
-    env: NAME=value, in the runtime's order. devices: as the runtime reports them, without those added by CDI devices.
-    annotations: from the pod's author, and those added at creation. pid: 0 without a process. pod_uid: "" where the runtime does
-    not show it; the sandbox has it too. user: of its process; 0, root, where the runtime does not show it.
+    env: in create_container, the variables that the handler reads, NAME=value, in the runtime's order. devices: as the runtime
+    reports them, without those added by CDI devices; in a list of containers, only of those with a mark of this agent.
+    annotations: that mark, and in create_container those that name CDI devices. shown: what a container without a mark has; None before its creation. pid: 0 without a process.
+    pod_uid: "" where the runtime does not show it; the sandbox has it too. user: of its process; 0, root, where the runtime does
+    not show it.
     cdi_devices: names of those that the kubelet asks for, of its own plugins and of claims; empty where it does not show them.
-    null_mounts: paths at which the host's /dev/null is mounted.
+    null_mounts: in create_container, the paths at which the host's /dev/null is mounted.
     """
 
     id: str
@@ -73,6 +111,7 @@ class RunningContainer(Struct, frozen=True):
     user: int = 0
     cdi_devices: tuple[str, ...] = ()
     null_mounts: tuple[str, ...] = ()
+    shown: ShownSettings | None = None
 
 
 class Validator(Enum):
@@ -128,6 +167,9 @@ class RuntimeHandler(Protocol):
         Once for each connection, before `runtime_connected`.
         """
 
+    def reads_variable(self, entry: str) -> bool:
+        """Whether create_container reads this environment variable, NAME=value."""
+
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
         """The edits that give this container its devices; None when it requests none.
 
@@ -141,8 +183,13 @@ class RuntimeHandler(Protocol):
         Raises InjectionRefused.
         """
 
-    def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
-        """Of a container for which create_container gave edits."""
+    async def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
+        """Of a container for which create_container gave edits. Raises InjectionRefused."""
+
+    def creation_adjusted(
+        self, sandbox: Sandbox, container: RunningContainer, devices: tuple[RuntimeDevice, ...]
+    ) -> None:
+        """The container is being created with these device files, unless creation_refused or container_ended follows."""
 
     def creation_refused(self, sandbox: Sandbox, container: RunningContainer) -> None:
         """A container for which create_container gave edits is not created with them after all. Not every runtime reports its end:
@@ -171,9 +218,9 @@ class RuntimeHandler(Protocol):
 class ContainerInstance(Struct, frozen=True):
     """One instance of a container.
 
-    fingerprints: of the devices it was created with, by resource name. reported: what the runtime reports about an instance
-    without fingerprints. without_process_since, unlisted_since: when the runtime listed it without a process, or left it out of
-    its list (monotonic seconds), else None. devices: the files that an instance with fingerprints has, as the runtime reports them.
+    fingerprints: of the devices it was created with, by resource name. reported: what the runtime shows of an instance without
+    fingerprints. without_process_since, unlisted_since: when the runtime listed it without a process, or left it out of
+    its list (monotonic seconds), else None. devices: the files that an instance with fingerprints has, from its creation on.
     is_begun: whether it may ever have had a process; not while only its creation is allowed.
     """
 
@@ -182,7 +229,7 @@ class ContainerInstance(Struct, frozen=True):
     pod_uid: str
     container: str
     fingerprints: Mapping[str, str] = field(default_factory=dict)
-    reported: RunningContainer | None = None
+    reported: ShownSettings | None = None
     without_process_since: float | None = None
     unlisted_since: float | None = None
     devices: tuple[RuntimeDevice, ...] = ()

@@ -2,7 +2,7 @@
 
 Translates the runtime's calls for a RuntimeHandler, each with a timeout: the runtime waits for a plugin for two seconds, and
 then closes the connection and creates the container without its device, which must never happen.
-Source: containerd/nri pkg/adaptation/plugin.go and plugin_type.go, pkg/stub/stub.go @ v0.12.3.
+Source: containerd/nri pkg/adaptation/plugin.go and plugin_type.go, pkg/stub/stub.go @ v0.12.5.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import inspect
 import logging
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from nodedevice_agent.devicemanager.expansion import arguments
 from nodedevice_agent.devicemanager.runtime import (
     InjectionRefused,
     RunningContainer,
+    RuntimeDevice,
     RuntimeHandler,
     Sandbox,
     Validator,
@@ -32,6 +33,7 @@ from nodedevice_agent.nri import codec, releases
 from nodedevice_agent.nri.adjustment import FileRules, adjustment, closed_file, how_to_open
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.mux import Mux
+from nodedevice_agent.nri.synchronization import MOST_OBJECTS, Synchronization, TooManyObjects
 from nodedevice_agent.nri.ttrpc import MAX_MESSAGE_BYTES, CallFailed, Code, Handler, TtrpcClient, TtrpcServer
 
 log = logging.getLogger(__name__)
@@ -40,7 +42,7 @@ DIAL_SECONDS = 5.0
 # the name in the pod annotation required-plugins.noderesource.dev
 NAME = "nodedevice"
 # the version whose messages the stubs have
-NRI_VERSION = "v0.12.3"
+NRI_VERSION = "v0.12.5"
 ANSWER_SECONDS = 1.0
 # The runtime registers one plugin after the other, each for up to five seconds, and none while it starts a pod.
 REGISTER_SECONDS = 30.0
@@ -60,14 +62,23 @@ EVENTS = (
     api_pb2.REMOVE_CONTAINER,
     api_pb2.REMOVE_POD_SANDBOX,
 )
+# From NRI 0.12.4 on, a runtime continues without a plugin that did not respond, and skips its validation, unless it asked for this:
+# the container would be created without its device. Not keep_connected: a plugin that stays stuck would then fail every container
+# of the node, each after the whole timeout.
+_FAILURE_POLICY = api_pb2.FailurePolicy(fail_request=True)
 # NRI's own plugin; a validation request lists it where it is enabled
 DEFAULT_VALIDATOR = "default-validator"
 _RUNTIME = "the container runtime"
 _CLOSED = f"{_RUNTIME} closed the connection"
 # more than there are such containers on most nodes; beyond, a message is logged twice
 _MAX_WARNED = 256
-# of one Synchronize, over all its messages
-_MAX_SYNCHRONIZE_BYTES = 64 * 1024 * 1024
+# what a person cannot guess from the log of containerd or CRI-O
+_WHY_REJECTED = (
+    'with "failed to synchronize plugin", four containers of the node exceed the 4 MiB of one message of NRI: make their '
+    "environments smaller, such as a large ConfigMap in envFrom"
+)
+# Environment variables that are looked at in one turn of the event loop.
+_TURN_VARIABLES = 1024
 # releases before 1.0 share one wire format; a runtime built without its dependencies' versions sends one of _NO_VERSION
 _KNOWN_VERSION = re.compile(r"v?0\.\d+\..+")
 _NO_VERSION = ("", "unknown", "(devel)")
@@ -110,9 +121,9 @@ class Session:
         self._runtime = ("", "")
         self._nri_version = ""
         self._validates = validates
-        self._sandboxes: list[Sandbox] = []
-        self._containers: list[RunningContainer] = []
-        self._synchronize_bytes = 0
+        self._synchronization = Synchronization()
+        # its messages are handled in the order in which they came
+        self._synchronizing = asyncio.Lock()
         # the last containers (pod UID, name) whose user cannot open a device file
         self._warned: deque[tuple[str, str]] = deque(maxlen=_MAX_WARNED)
         # IDs of the containers that ended last
@@ -133,7 +144,7 @@ class Session:
             self._server.close()
         self.is_rejected = reason == _CLOSED and self._is_configured and not self.synchronized.is_set()
         if self.is_rejected:
-            reason = f"{reason} before it sent its containers; its log has the reason"
+            reason = f"{reason} before it sent all its containers; its log has the reason: {_WHY_REJECTED}"
         elif not self._is_runtime:
             reason = f"{reason}; perhaps another program listens on {socket}"
         raise SessionEnded(reason)
@@ -156,9 +167,10 @@ class Session:
             )
 
     def _methods(self) -> dict[tuple[str, str], Handler]:
-        methods: dict[str, tuple[type[Message], Callable[[Any], Any]]] = {
+        methods: dict[str, tuple[type[Message] | None, Callable[[Any], Any]]] = {
             "Configure": (api_pb2.ConfigureRequest, self._configure),
-            "Synchronize": (api_pb2.SynchronizeRequest, self._synchronize),
+            # decoded piece by piece
+            "Synchronize": (None, self._synchronize),
             "Shutdown": (api_pb2.Empty, self._shutdown),
             "CreateContainer": (api_pb2.CreateContainerRequest, self._create_container),
             "ValidateContainerAdjustment": (api_pb2.ValidateContainerAdjustmentRequest, self._validate),
@@ -192,25 +204,26 @@ class Session:
         self._validates = self._validates if can is None else can
         # a runtime closes the connection of a plugin that subscribes to an unknown event
         events = (event for event in EVENTS if self._validates or event != api_pb2.VALIDATE_CONTAINER_ADJUSTMENT)
-        return api_pb2.ConfigureResponse(events=sum(1 << (event - 1) for event in events))
+        mask = sum(1 << (event - 1) for event in events)
+        return api_pb2.ConfigureResponse(events=mask, failure_policy=_FAILURE_POLICY)
 
-    def _synchronize(self, request: api_pb2.SynchronizeRequest) -> api_pb2.SynchronizeResponse:
-        self._synchronize_bytes += request.ByteSize()
-        if self._synchronize_bytes > _MAX_SYNCHRONIZE_BYTES:
-            asyncio.get_running_loop().call_soon(
-                self._mux.close, f"the runtime's state exceeds {_MAX_SYNCHRONIZE_BYTES} bytes"
-            )
-            raise CallFailed(
-                Code.RESOURCE_EXHAUSTED, f"more than {_MAX_SYNCHRONIZE_BYTES} bytes of pods and containers"
-            )
-        self._sandboxes += map(codec.sandbox, request.pods)
-        self._containers += map(codec.container, request.containers)
-        if not request.more:
-            sandboxes, containers = self._sandboxes, self._containers
-            self._sandboxes, self._containers, self._synchronize_bytes = [], [], 0
-            self._handler.synchronized(sandboxes, containers)
-            self._accepted()
-        return api_pb2.SynchronizeResponse(more=request.more)
+    async def _synchronize(self, message: bytes) -> api_pb2.SynchronizeResponse:
+        async with self._synchronizing:
+            try:
+                has_more = await self._synchronization.add(message)
+            except TooManyObjects as exc:
+                sentence = (
+                    f"the container runtime lists more than {MOST_OBJECTS} pods and containers; remove those that have "
+                    "ended (crictl pods --state NotReady, crictl ps --state Exited)"
+                )
+                # after the response, which the runtime logs
+                asyncio.get_running_loop().call_soon(self._mux.close, sentence)
+                raise CallFailed(Code.RESOURCE_EXHAUSTED, sentence) from exc
+            if not has_more:
+                found, self._synchronization = self._synchronization, Synchronization()
+                self._handler.synchronized(found.sandboxes, found.containers)
+                self._accepted()
+        return api_pb2.SynchronizeResponse(more=has_more)
 
     def _accepted(self) -> None:
         """Only after Synchronize: a runtime may still reject a plugin after Configure."""
@@ -229,7 +242,9 @@ class Session:
     async def _create_container(
         self, request: api_pb2.CreateContainerRequest
     ) -> api_pb2.CreateContainerResponse | None:
-        sandbox, container = codec.sandbox(request.pod), codec.container(request.container)
+        sandbox = codec.sandbox_of(request.container, request.pod)
+        env = await self._variables(request.container.env)
+        container = codec.created_container(request.container, env)
         try:
             async with asyncio.timeout(self._answer_seconds):
                 return await self._adjust(sandbox, container, request.container)
@@ -243,6 +258,15 @@ class Session:
                 f"the devices of container {container.name} are not ready after {self._answer_seconds:g} s; "
                 "the kubelet will retry",
             ) from exc
+
+    async def _variables(self, env: Sequence[str]) -> tuple[str, ...]:
+        """Those that the handler reads, of an environment of any length."""
+        found: list[str] = []
+        for start in range(0, len(env), _TURN_VARIABLES):
+            if start:
+                await asyncio.sleep(0)
+            found += filter(self._handler.reads_variable, env[start : start + _TURN_VARIABLES])
+        return tuple(found)
 
     async def _adjust(
         self, sandbox: Sandbox, container: RunningContainer, shown: api_pb2.Container
@@ -262,9 +286,10 @@ class Session:
     ) -> api_pb2.CreateContainerResponse:
         releases.check_cdi(edits, *self._runtime)
         found = await self._host_devices.stat_devices(device.host_path for device in edits.devices)
+        settings = await self._handler.creation_settings(sandbox, container)
+        # nothing else runs from here to the end
         numbers = {f"{d.type}{d.major}:{d.minor}" for devices in found.values() for d in devices}
         self._handler.check_files(sandbox, container.name, numbers)
-        settings = self._handler.creation_settings(sandbox, container)
         rules = FileRules(settings.owner, has_mode=not releases.is_cri_o(*self._runtime))
         adjust = adjustment(edits, found, rules, shown)
         adjust.args.extend(arguments(shown.args, edits.envs, settings.references))
@@ -277,6 +302,8 @@ class Session:
                 f"container {container.name} would get {size} bytes of settings, which exceeds the limit of {MAX_MESSAGE_BYTES}; "
                 "fix the device plugins, or request fewer devices in one container"
             )
+        given = (RuntimeDevice(file.path, file.type, file.major, file.minor) for file in adjust.linux.devices)
+        self._handler.creation_adjusted(sandbox, container, (*container.devices, *given))
         return response
 
     def _warn_of_closed_files(
@@ -294,7 +321,7 @@ class Session:
     ) -> api_pb2.ValidateContainerAdjustmentResponse | None:
         is_on = any(plugin.name == DEFAULT_VALIDATOR for plugin in request.plugins)
         self._handler.validator_seen(Validator.ON if is_on else Validator.OFF)
-        sandbox, container = codec.sandbox(request.pod), codec.container(request.container)
+        sandbox, container = codec.sandbox_of(request.container, request.pod), codec.container(request.container)
         try:
             self._handler.validate(sandbox, container)
         except InjectionRefused as exc:
@@ -315,7 +342,7 @@ class Session:
     def _started(self, event: _ContainerEvent) -> None:
         """The start event of a short-lived container may come after its end, and a container starts only once."""
         if event.container.id not in self._ended_ids:
-            self._handler.container_started(codec.sandbox(event.pod), codec.container(event.container))
+            self._handler.container_started(codec.sandbox(event.pod), codec.shown_container(event.container))
 
     def _ended(self, event: _ContainerEvent) -> None:
         self._ended_ids.append(event.container.id)
@@ -325,19 +352,22 @@ class Session:
         self._handler.sandbox_removed(codec.sandbox(event.pod))
 
 
-def _method(name: str, kind: type[Message], handle: Callable[[Any], Any]) -> Handler:
-    """Decodes the request, and encodes the response, if there is one.
+def _method(name: str, kind: type[Message] | None, handle: Callable[[Any], Any]) -> Handler:
+    """Decodes the request, if it has a kind, and encodes the response, if there is one.
 
     A method's metric series begins with its first call: a runtime uses few methods.
     """
 
+    def decoded(payload: bytes) -> Message | bytes:
+        return payload if kind is None else kind.FromString(payload)
+
     async def method_coroutine(payload: bytes) -> bytes:
         with metrics.NRI_SECONDS.labels(name).time():
-            return _encoded(await handle(kind.FromString(payload)))
+            return _encoded(await handle(decoded(payload)))
 
     def method(payload: bytes) -> bytes:
         with metrics.NRI_SECONDS.labels(name).time():
-            return _encoded(handle(kind.FromString(payload)))
+            return _encoded(handle(decoded(payload)))
 
     return method_coroutine if inspect.iscoroutinefunction(handle) else method
 

@@ -25,6 +25,7 @@ from nodedevice_agent.devicemanager.runtime import (
     CreationSettings,
     InjectionRefused,
     RunningContainer,
+    RuntimeDevice,
     Sandbox,
     Validator,
 )
@@ -35,6 +36,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import Delivery
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.nri.releases import takes_cdi
+from nodedevice_agent.plugins.nvml.environment import is_read
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
 from nodedevice_agent.runtime.container_events import ContainerEvents
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers
@@ -189,6 +191,9 @@ class NriBackend:
 
     # -- containers -----------------------------------------------------------------------------------------------------
 
+    def reads_variable(self, entry: str) -> bool:
+        return is_read(entry)
+
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
         now = self._host.now()
         effects = self.events.sandbox_shown(sandbox, now)
@@ -199,6 +204,7 @@ class NriBackend:
         if self._asks_kubelet(sandbox, container):
             await self._kubelet.refresh()
             self._leave_to_kubelet(sandbox.uid)
+        self._gpus.check_number(sandbox, container)
         decision = self._injection.decide(sandbox, container.name, container.env)
         if decision is None:
             return self._gpus.edits(sandbox, container, None)
@@ -279,10 +285,18 @@ class NriBackend:
             "given out a second time; take the file out of one of the two resources, or delete one of the pods"
         )
 
-    def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
+    async def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
         pod = self._manager.pod(sandbox.uid)
         own = NO_SETTINGS if pod is None else pod.container_settings(container.name)
-        return CreationSettings(self._ownership.owner(own, container.user), None if pod is None else own.references)
+        owner = await self._ownership.owner(own, container.user)
+        return CreationSettings(owner, None if pod is None else own.references)
+
+    def creation_adjusted(
+        self, sandbox: Sandbox, container: RunningContainer, devices: tuple[RuntimeDevice, ...]
+    ) -> None:
+        self.events.adjusted(sandbox, container.id, devices)
+        if devices:
+            self._host.do(self._manager.containers_changed(sandbox.uid, self._host.now()))
 
     def creation_refused(self, sandbox: Sandbox, container: RunningContainer) -> None:
         metrics.CONTAINERS_REFUSED.inc()

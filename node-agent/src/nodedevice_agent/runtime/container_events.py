@@ -13,7 +13,13 @@ from nodedevice_agent.devicemanager.allocation.container_edits import without
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
-from nodedevice_agent.devicemanager.runtime import ContainerInstance, ContainerState, RunningContainer, Sandbox
+from nodedevice_agent.devicemanager.runtime import (
+    ContainerInstance,
+    ContainerState,
+    RunningContainer,
+    RuntimeDevice,
+    Sandbox,
+)
 from nodedevice_agent.devicemanager.static_pods import StaticPod, is_config_hash
 from nodedevice_agent.runtime.injection import Grant, fingerprints, marks_of, shows_edits
 
@@ -62,6 +68,12 @@ class ContainerEvents:
             ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks, is_begun=False)
         )
         return effects + self._cancel_pre_starts(sandbox.uid, container.name, now)
+
+    def adjusted(self, sandbox: Sandbox, container_id: str, devices: tuple[RuntimeDevice, ...]) -> None:
+        """A container whose creation is allowed is being created with these device files."""
+        known = self._containers.find(sandbox.uid, container_id)
+        if known is not None:
+            self._containers.put(replace(known, devices=devices))
 
     def started(self, sandbox: Sandbox, container: RunningContainer) -> list[Effect]:
         """It has a process. For a container that was given nothing here, this is its first event."""
@@ -125,6 +137,7 @@ class ContainerEvents:
         for pod_uid in sorted({uid for r in self._manager.resources.values() for uid in r.possible_holders}):
             effects += self._manager.possible_holder_ended(pod_uid, now)
         self._is_first = False
+        effects += self._manager.containers_listed(now)
         return effects + [Publish(name) for name in sorted(self._manager.resources)]
 
     def lost(self) -> None:
@@ -276,7 +289,6 @@ def _with_known_marks(found: ContainerInstance, before: ContainerInstance | None
 def _instance(pod_uid: str, container: RunningContainer, listed_at: float | None = None) -> ContainerInstance:
     """A container as the runtime shows it. listed_at: None for one that has just started."""
     marks = marks_of(container)
-    reported = None if marks else container
     since = listed_at if container.state is ContainerState.CREATED and container.pid == 0 else None
     return ContainerInstance(
         container.id,
@@ -284,7 +296,7 @@ def _instance(pod_uid: str, container: RunningContainer, listed_at: float | None
         pod_uid,
         container.name,
         marks,
-        reported,
+        None if marks else container.shown,
         since,
         devices=container.devices if marks else (),
     )

@@ -7,11 +7,15 @@ Source: containerd internal/cri/opts/spec_linux_opts.go, WithDevices @ v2.4.2; C
 @ v1.34: user and group of the CRI's security context, each where it is not 0.
 """
 
+import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 
+from nodedevice_common.threads import in_thread
+
 from nodedevice_agent.devicemanager.pods import ContainerSettings
-from nodedevice_agent.devicemanager.runtime import DeviceOwner
+from nodedevice_agent.devicemanager.runtime import DeviceOwner, InjectionRefused
 from nodedevice_agent.runtime.runtime_config import ConfigUnreadable, is_set
 from nodedevice_agent.settings import DeviceOwnershipSetting
 
@@ -20,6 +24,8 @@ log = logging.getLogger(__name__)
 OPTION = "device_ownership_from_security_context"
 # what a runtime makes of the 64 bits in the kubelet's request
 _ID_BITS = 0xFFFFFFFF
+# half of the second that a response may take
+_WAIT_SECONDS = 0.5
 _DEFAULT_FILES = {"containerd": "/etc/containerd/config.toml", "cri-o": "/etc/crio/crio.conf"}
 
 
@@ -32,23 +38,42 @@ class DeviceOwnership:
         self._is_containers = setting == "container"
         # what the runtime's configuration says, or why that is not known
         self._reported: bool | str | None = None
+        self._file = ""
+        self._is_due = False
+        self._reading: asyncio.Task[None] | None = None
 
     def connected(self, runtime_name: str) -> None:
-        """A runtime is connected, perhaps with another configuration than before. Logs what was found when it has changed."""
+        """A runtime is connected, perhaps with another configuration than before: reads it in a thread, as it may be long."""
         if self._setting != "auto":
             return
-        file = self._config_file or _DEFAULT_FILES.get(runtime_name.lower(), "")
-        try:
-            found = is_set(Path(file), OPTION) if file else "this runtime's configuration file is not known"
-        except ConfigUnreadable as exc:
-            found = str(exc)
-        self._is_containers = found is True
-        if self._reported != found:
-            self._reported = found
-            self._report(found, file)
+        self._file, self._is_due = self._config_file or _DEFAULT_FILES.get(runtime_name.lower(), ""), True
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read())
 
-    def owner(self, own: ContainerSettings, user_of_image: int) -> DeviceOwner:
-        """user_of_image: what the runtime starts the container's process as, where its pod does not set it."""
+    async def _read(self) -> None:
+        """Logs what was found when it has changed."""
+        while self._is_due:
+            self._is_due, file = False, self._file
+            found = await in_thread(partial(_found, file))
+            self._is_containers = found is True
+            if self._reported != found:
+                self._reported = found
+                self._report(found, file)
+
+    async def owner(self, own: ContainerSettings, user_of_image: int) -> DeviceOwner:
+        """user_of_image: what the runtime starts the container's process as, where its pod does not set it.
+
+        Raises InjectionRefused while the configuration of the connected runtime is not read yet.
+        """
+        if self._reading is not None:
+            try:
+                async with asyncio.timeout(_WAIT_SECONDS):
+                    await asyncio.shield(self._reading)
+            except TimeoutError as exc:
+                raise InjectionRefused(
+                    f"the agent is still reading the runtime's configuration, {self._file}; if this lasts, check its file system, "
+                    "or set --device-ownership to host or container"
+                ) from exc
         if not self._is_containers:
             return DeviceOwner()
         user = user_of_image if own.run_as_user is None else own.run_as_user
@@ -62,3 +87,11 @@ class DeviceOwnership:
         else:
             owner = "container" if found else "host"
             log.info("device ownership is the runtime's", extra={"path": file, "owner": owner})
+
+
+def _found(file: str) -> bool | str:
+    """Whether the option is set, or why that is not known. Blocks."""
+    try:
+        return is_set(Path(file), OPTION) if file else "this runtime's configuration file is not known"
+    except ConfigUnreadable as exc:
+        return str(exc)

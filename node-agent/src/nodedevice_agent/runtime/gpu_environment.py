@@ -57,6 +57,10 @@ class GpuEnvironment:
     def is_gpu(self, allocation: Allocation) -> bool:
         return self.serves(allocation.resource_name)
 
+    def holds(self, pod_uid: str, container: str) -> bool:
+        """Whether a container has GPUs of ours."""
+        return any(map(self.is_gpu, self._manager.book.of_container(pod_uid, container)))
+
     def answered(self, allocations: Sequence[Allocation]) -> dict[str, str]:
         """The variables of the table for a container with all of these; their plugin has listed. Raises CannotJoin."""
         answers = []
@@ -77,7 +81,7 @@ class GpuEnvironment:
 
         given: what it gets of plugins, with the GPUs of others. of_kubelet: what it has of the kubelet's plugins.
         """
-        if self._exempt is None or self._has_ours(sandbox, container):
+        if self._exempt is None or self.holds(sandbox.uid, container.name):
             return None
         own = variables(container.env)
         if names_gpus({**of_kubelet.envs, **given.envs}, _cdi_devices(container, given, of_kubelet)):
@@ -106,9 +110,6 @@ class GpuEnvironment:
         """Whether a container has these GPUs of another plugin and no others, whatever its own variables say."""
         is_on = self._exempt is not None and not self.is_exempt(sandbox)
         return is_on and names_gpus(edits.envs, edits.cdi_devices)
-
-    def _has_ours(self, sandbox: Sandbox, container: RunningContainer) -> bool:
-        return any(map(self.is_gpu, self._manager.book.of_container(sandbox.uid, container.name)))
 
     def is_exempt(self, sandbox: Sandbox) -> bool:
         pod = f"{sandbox.namespace}/{sandbox.name}"

@@ -34,7 +34,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import (
 from nodedevice_agent.devicemanager.allocation.held_calls import PendingPreStart
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Pod
-from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
+from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox, ShownSettings
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, is_config_hash
 from nodedevice_agent.plugins.nvml.environment import (
     NOTHING,
@@ -322,14 +322,11 @@ def marks_of(container: RunningContainer) -> dict[str, str]:
     return {name: fingerprint for name, _, fingerprint in pairs}
 
 
-def shows_edits(container: RunningContainer, edits: ContainerEdits) -> bool:
+def shows_edits(shown: ShownSettings, edits: ContainerEdits) -> bool:
     """Whether a container without a mark has these edits, as far as the runtime shows its settings.
 
     For containers that another allocator gave their devices, as the kubelet did before --runtime nri. Edits that the runtime does
     not show (mounts, CDI devices) prove nothing.
     """
-    env = {f"{name}={value}" for name, value in edits.envs.items()}
     paths = {device.container_path for device in edits.devices}
-    if not env and not paths:
-        return False
-    return env <= set(container.env) and paths <= {device.path for device in container.devices}
+    return bool(edits.envs or paths) and shown.may_have(edits.envs, paths)

@@ -17,14 +17,17 @@ class NoopHandler:
     def runtime_disconnected(self, reason: str) -> None:
         metrics.RUNTIME_CONNECTED.set(0)
 
+    def reads_variable(self, entry: str) -> bool:
+        return False
+
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
         return None
 
-    def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
+    async def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
         return CreationSettings()
 
     def _do_nothing(self, *args: object, **kwargs: object) -> None:
         """Every container is valid, and no pod depends on the validator here."""
 
     validator_seen = synchronized = validate = check_files = _do_nothing
-    creation_refused = container_started = container_ended = sandbox_removed = _do_nothing
+    creation_adjusted = creation_refused = container_started = container_ended = sandbox_removed = _do_nothing

@@ -16,6 +16,9 @@ from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 
 log = logging.getLogger(__name__)
 
+# An environment with more of them than NVIDIA's runtime could be asked for by any image or pod is refused: each one that is
+# overruled is a part of the response.
+MOST_VARIABLES = 1024
 # that are named; each change of them is written to the API
 _NAMED = 5
 
@@ -39,6 +42,18 @@ class WithheldGpus:
         """Whether edits() may depend on what the kubelet has given, which is to be read before."""
         gpus = self._gpus
         return gpus.withheld(sandbox, container) is not None or bool(gpus.unallocated(sandbox, container))
+
+    def check_number(self, sandbox: Sandbox, container: RunningContainer) -> None:
+        """Raises InjectionRefused for a container with too many variables about GPUs, where these count."""
+        counts = self._gpus.holds(sandbox.uid, container.name) or (
+            self._gpus.is_on and not self._gpus.is_exempt(sandbox)
+        )
+        if counts and len(container.env) > MOST_VARIABLES:
+            metrics.CONTAINERS_REFUSED.inc()
+            raise InjectionRefused(
+                f"container {container.name} sets {len(container.env)} environment variables of NVIDIA's container runtime, "
+                f"HAMi or MPS; the limit is {MOST_VARIABLES}: take them out of the pod's spec, its ConfigMaps or its image"
+            )
 
     def edits(
         self, sandbox: Sandbox, container: RunningContainer, given: ContainerEdits | None

@@ -3,7 +3,7 @@
 from typing import Any
 
 from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
-from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, RuntimeDevice, Sandbox
+from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, Sandbox, shown_settings
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
 from nodedevice_agent.runtime.container_events import ContainerEvents
 from nodedevice_agent.runtime.injection import Decision, Grant, Injection, Refusal
@@ -26,7 +26,7 @@ def container(
 
 def shows(word: str) -> dict[str, Any]:
     """What the runtime reports about a container with the edits of a plugin's response."""
-    return {"env": ("PATH=/bin", f"ANSWER={word}"), "devices": (RuntimeDevice(f"/dev/{word}", "c", 1, 3),)}
+    return {"shown": shown_settings(("PATH=/bin", f"ANSWER={word}"), (f"/dev/{word}",))}
 
 
 class RuntimeScenario(Scenario):

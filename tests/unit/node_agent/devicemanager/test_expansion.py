@@ -24,6 +24,14 @@ def test_references(word: str, names: list[str]) -> None:
     assert list(references(["--", word])) == names
 
 
+def test_a_word_without_an_end_is_read_once() -> None:
+    """A tenant's command of 100,000 openings took minutes of the event loop."""
+    word = "$(" * 500_000
+    assert list(references([word])) == []
+    assert list(references(["$(A)" + word])) == ["A"]
+    assert arguments(["$(A)" + word], {"A": "1"}, None) == ["1" + word]
+
+
 def test_only_what_is_known_is_replaced() -> None:
     values = {"A": "1", "B": "$(A)"}
     args = ["x", "$(A)$(B)$(C)", "$A", "$(A"]

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.runtime import (
     ContainerState,
     RunningContainer,
@@ -13,33 +14,38 @@ from nodedevice_agent.devicemanager.runtime import (
 )
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.session import Session, SessionEnded
+from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, REQUIRED_PLUGINS_ANNOTATION
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.runtime_handler import Recorder
 
+HELD = {REQUIRED_PLUGINS_ANNOTATION: "[ nodedevice ]"}
 POD = api_pb2.PodSandbox(
-    id="sandbox-1", name="trainer", namespace="team-a", uid="uid-1", labels={"app": "x"}, annotations={"a": "b"}
+    id="sandbox-1", name="trainer", namespace="team-a", uid="uid-1", labels={"app": "x"}, annotations={"a": "b"} | HELD
 )
 CONTAINER = api_pb2.Container(
     id="container-1",
     pod_sandbox_id="sandbox-1",
     name="main",
     state=api_pb2.CONTAINER_CREATED,
-    annotations={"c": "d"},
+    annotations={"c": "d", CONTAINER_DEVICES_ANNOTATION: "vendor.com/a=1"},
     env=["PATH=/bin", "EMPTY="],
     linux=api_pb2.LinuxContainer(devices=[api_pb2.LinuxDevice(path="/dev/null", type="c", major=1, minor=3)]),
 )
-SANDBOX = Sandbox("sandbox-1", "trainer", "team-a", "uid-1", {"a": "b"}, {"app": "x"})
+SANDBOX = Sandbox("sandbox-1", "trainer", "team-a", "uid-1")
+# when a container is created in it
+DECIDING = Sandbox("sandbox-1", "trainer", "team-a", "uid-1", HELD)
 RUNNING = RunningContainer(
     "container-1",
     "sandbox-1",
     "main",
     ContainerState.CREATED,
-    ("PATH=/bin", "EMPTY="),
+    (),
     (RuntimeDevice("/dev/null", "c", 1, 3),),
-    {"c": "d"},
+    {CONTAINER_DEVICES_ANNOTATION: "vendor.com/a=1"},
 )
+CREATED = replace(RUNNING, env=("PATH=/bin", "EMPTY="))
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from nodedevice_agent.devicemanager.runtime import (
     CreationSettings,
     DeviceOwner,
     InjectionRefused,
+    RuntimeDevice,
     Validator,
 )
 from nodedevice_agent.nri import session as session_module
@@ -22,12 +23,12 @@ from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.runtime_handler import Recorder
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.nri import runtime_side
-from tests.unit.node_agent.nri.runtime_side import CONTAINER, POD, RUNNING, SANDBOX, joined
+from tests.unit.node_agent.nri.runtime_side import CONTAINER, CREATED, DECIDING, POD, joined
 
 
 async def test_without_devices_nothing_is_changed(handler: Recorder, plugin: PluginConnection) -> None:
     assert await plugin.create_container(POD, CONTAINER) == api_pb2.ContainerAdjustment()
-    assert await handler.next() == ("create", SANDBOX, RUNNING)
+    assert await handler.next() == ("create", DECIDING, CREATED)
 
 
 async def test_edits_reach_the_runtime(handler: Recorder, plugin: PluginConnection) -> None:
@@ -44,9 +45,23 @@ async def test_edits_reach_the_runtime(handler: Recorder, plugin: PluginConnecti
     assert [(d.path, d.type, d.major, d.minor) for d in adjust.linux.devices] == [("/dev/a", "c", 1, 3)]
     assert dict(adjust.annotations) == {"k": "v"}
     assert [d.name for d in adjust.CDI_devices] == ["a/b=c"]
-    assert await handler.next() == ("create", SANDBOX, RUNNING)
+    assert await handler.next() == ("create", DECIDING, CREATED)
     # before any of it: whose files they are by now
     assert await handler.next() == ("files", "main", {"c1:3"})
+    # from now on they count as the container's
+    given = (*CREATED.devices, RuntimeDevice("/dev/a", "c", 1, 3))
+    assert await handler.next() == ("adjusted", "container-1", given)
+
+
+async def test_a_handler_is_passed_the_variables_that_it_reads(
+    handler: Recorder, plugin: PluginConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the runtime's order; a long environment is looked through in several turns of the event loop."""
+    monkeypatch.setattr(session_module, "_TURN_VARIABLES", 3)
+    monkeypatch.setattr(handler, "reads_variable", lambda entry: entry.startswith("READ"))
+    env = [f"{name}{number}=x" for number in range(5) for name in ("READ", "OTHER")]
+    await plugin.create_container(POD, api_pb2.Container(id="c", env=env))
+    assert (await handler.next())[2].env == tuple(f"READ{number}=x" for number in range(5))
 
 
 async def test_a_response_longer_than_the_runtimes_buffer(handler: Recorder, plugin: PluginConnection) -> None:
@@ -135,7 +150,7 @@ async def test_whatever_fails_after_the_handler_gave_its_edits_is_known_to_it(
         await creation
     while (found := await handler.next())[0] == "files":
         pass
-    assert found == ("refused", SANDBOX, RUNNING)
+    assert found == ("refused", DECIDING, CREATED)
     assert handler.calls.empty()
 
 

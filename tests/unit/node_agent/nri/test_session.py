@@ -13,6 +13,7 @@ from nodedevice_agent.devicemanager.runtime import (
     Validator,
 )
 from nodedevice_agent.nri import session as session_module
+from nodedevice_agent.nri import synchronization
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.session import Session, SessionEnded
 from nodedevice_agent.nri.ttrpc import CallFailed, Code
@@ -31,6 +32,13 @@ async def test_registers_and_synchronizes(handler: Recorder, runtime: FakeRuntim
         assert await handler.next() == ("connected", "containerd", "v2.4.2", Validator.NOT_SEEN)
         # CreateContainer, PostStart-, Stop- and RemoveContainer, RemovePodSandbox, ValidateContainerAdjustment: bit n - 1 each
         assert plugin.events == 1 << 3 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 2 | 1 << 13
+
+
+async def test_a_request_that_gets_no_response_fails(handler: Recorder, runtime: FakeRuntime) -> None:
+    """By default, a runtime creates the container without the plugin, and so without its device."""
+    async with joined(handler, runtime) as plugin:
+        policy = plugin.configured.failure_policy
+        assert (policy.fail_request, policy.keep_connected) == (True, False)
 
 
 @pytest.mark.parametrize("per_message", [1, 2, 3, 7, 100])
@@ -89,7 +97,7 @@ async def test_subscribes_only_to_events_that_the_runtime_has(
 @pytest.mark.parametrize(
     ("rejects", "refusal", "reason"),
     [
-        (True, "", "closed the connection before it sent its containers; its log has the reason"),
+        (True, "", "closed the connection before it sent all its containers; its log has the reason: "),
         (False, "invalid plugin index", "did not register the plugin 10-nodedevice: invalid plugin index"),
     ],
     ids=["rejected", "not registered"],
@@ -98,7 +106,7 @@ async def test_a_refused_plugin_was_never_connected(
     handler: Recorder, runtime: FakeRuntime, rejects: bool, refusal: str, reason: str
 ) -> None:
     runtime.rejects, runtime.refusal = rejects, refusal
-    assert await ended(handler, runtime) == f"the container runtime {reason}"
+    assert (await ended(handler, runtime)).startswith(f"the container runtime {reason}")
     assert handler.calls.empty()
 
 
@@ -119,26 +127,19 @@ async def test_shutdown_ends_the_session_after_its_response(handler: Recorder, r
             await session
 
 
-async def test_a_synchronize_that_is_too_big_ends_the_session(
+async def test_a_list_of_too_many_objects_ends_the_session(
     handler: Recorder, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "_MAX_SYNCHRONIZE_BYTES", 100)
+    monkeypatch.setattr(synchronization, "MOST_OBJECTS", 9)
     runtime.pods, runtime.per_message = [POD] * 10, 1
-    assert "exceeds 100 bytes" in await ended(handler, runtime)
+    assert "pods and containers; remove those that have ended" in await ended(handler, runtime)
     assert (await runtime.failed.get()).code == Code.RESOURCE_EXHAUSTED
     assert handler.calls.empty()
 
 
-async def test_a_state_of_as_many_bytes_as_may_be_is_taken(handler: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = api_pb2.SynchronizeRequest(pods=[POD])
-    monkeypatch.setattr(session_module, "_MAX_SYNCHRONIZE_BYTES", request.ByteSize())
-    Session(handler, "10", HostDeviceStat())._synchronize(request)
-    assert await handler.next() == ("synchronized", [SANDBOX], [])
-
-
 async def test_a_runtime_that_has_not_introduced_itself(handler: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    Session(handler, "10", HostDeviceStat())._synchronize(api_pb2.SynchronizeRequest())
+    await Session(handler, "10", HostDeviceStat())._synchronize(b"")
     assert await handler.next() == ("synchronized", [], [])
     assert (await handler.next())[:3] == ("connected", "", "")
     [line] = [vars(record) for record in caplog.records]

@@ -7,18 +7,21 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits, DeviceFile
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.devicemanager.runtime import InjectionRefused
+from nodedevice_agent.devicemanager.runtime import InjectionRefused, RuntimeDevice
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.runtime import backend as module
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings
+from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 from prometheus_client import REGISTRY
 
 from tests.fakes.kubelet_reader import reader_of
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
-from tests.unit.node_agent.devicemanager.scenario import pod
+from tests.unit.node_agent.devicemanager.scenario import NIC, calls, pod
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 60.0
@@ -91,6 +94,40 @@ async def test_it_serves_the_runtime_beside_its_tasks(tmp_path: Path, monkeypatc
 def refused() -> float:
     """How many containers were, as scraped."""
     return REGISTRY.get_sample_value("nodedevice_agent_containers_refused_total") or 0.0
+
+
+@pytest.mark.parametrize("end", ["container_ended", "creation_refused", "a restart"])
+async def test_files_count_from_the_creation_of_their_container_on(tmp_path: Path, end: str) -> None:
+    """A plugin of others gives a pod the file of a built-in plugin's device: nobody else gets it before the container starts."""
+    line = Device("line", identity=("c188:0",), files=(("/dev/ttyUSB0", "c188:0"),))
+    scenario = RuntimeScenario()
+    scenario.sync()
+    scenario.plugin([line], NIC, 2, PluginOptions(scope=f"{BUILT_IN}test"))
+    scenario.plugin(["d0"])
+    (call,) = calls(scenario.see(pod("p", gpu=1)))
+    edits = ContainerEdits(devices=(DeviceFile("/dev/ttyUSB0", "/dev/ttyUSB0", "rw"),))
+    scenario.happens("allocated", call.ticket, AllocateResponse(b"foreign", edits))
+    host = SimpleNamespace(manager=scenario.manager, saved=saved, do=scenario.noted, now=lambda: scenario.now)
+    backend = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
+    await backend.create_container(sandbox("p"), container("p"))
+    assert availability.free(scenario.manager.resources[NIC]) == ("line",)
+    backend.creation_adjusted(sandbox("p"), container("p"), (RuntimeDevice("/dev/ttyUSB0", "c", 188, 0),))
+    assert availability.free(scenario.manager.resources[NIC]) == ()
+    if end == "a restart":
+        (made,) = scenario.manager.containers
+        mark = ",".join(f"{name}={value}" for name, value in made.fingerprints.items())
+        listed = container("p", annotations={CONTAINER_DEVICES_ANNOTATION: mark}, devices=made.devices)
+        scenario = scenario.rebooted()
+        scenario.plugin([line], NIC, 2, PluginOptions(scope=f"{BUILT_IN}test"))
+        scenario.sync(("p", listed))
+        assert availability.free(scenario.manager.resources[NIC]) == ()
+        return
+    getattr(backend, end)(sandbox("p"), container("p"))
+    assert availability.free(scenario.manager.resources[NIC]) == ("line",)
+
+
+async def saved(pod_uid: str) -> None:
+    """At once."""
 
 
 def test_a_file_that_another_pod_holds_is_not_given(tmp_path: Path) -> None:

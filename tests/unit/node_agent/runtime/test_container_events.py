@@ -8,7 +8,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import CallPreStart, Publish
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer
+from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, shown_settings
 from nodedevice_agent.runtime.container_events import CREATED_SECONDS
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox, shows
@@ -315,8 +315,8 @@ class TestDevicesNotInjected:
     def test_settings_of_the_pod_prove_nothing(self, value: str, answer: bytes, has_device: bool) -> None:
         """Neither that it has its devices nor that it lacks them; where nothing else was answered, it lacks nothing."""
         scenario = RuntimeScenario.with_plugin(1)
-        shown = {"env": (f"ANSWER={value}",)} | ({"devices": shows("ok")["devices"]} if has_device else {})
-        scenario.sync(("p", container("p", **shown)))
+        shown = shown_settings((f"ANSWER={value}",), ("/dev/ok",) if has_device else ())
+        scenario.sync(("p", container("p", shown=shown)))
         own = ContainerSettings(envs=frozenset({"ANSWER"}))
         (call,) = calls(scenario.see(pod("p", Container("main", limits={GPU: 1}, settings=own))))
         scenario.answer(call, answer)

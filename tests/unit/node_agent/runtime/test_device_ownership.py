@@ -3,14 +3,17 @@
 import itertools
 import logging
 import os
+import threading
 from pathlib import Path
 
 import pytest
 from nodedevice_agent.devicemanager.pods import ContainerSettings
-from nodedevice_agent.devicemanager.runtime import DeviceOwner
-from nodedevice_agent.runtime import runtime_config
+from nodedevice_agent.devicemanager.runtime import DeviceOwner, InjectionRefused
+from nodedevice_agent.runtime import device_ownership, runtime_config
 from nodedevice_agent.runtime.device_ownership import OPTION, DeviceOwnership
 from nodedevice_agent.runtime.runtime_config import ConfigUnreadable, is_set
+
+from tests.fakes.turns import Lines, turns
 
 V3 = f"version = 3\n[plugins.'io.containerd.cri.v1.runtime']\n{OPTION} = %s\n"
 V2 = f'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n{OPTION} = %s\n'
@@ -32,9 +35,9 @@ class TestOwner:
             (ContainerSettings(run_as_user=2**32 + 7), 0, DeviceOwner(7, 0)),
         ],
     )
-    def test_the_containers(self, own: ContainerSettings, user_of_image: int, expected: DeviceOwner) -> None:
-        assert DeviceOwnership("container", "").owner(own, user_of_image) == expected
-        assert DeviceOwnership("host", "").owner(own, user_of_image) == DeviceOwner()
+    async def test_the_containers(self, own: ContainerSettings, user_of_image: int, expected: DeviceOwner) -> None:
+        assert await DeviceOwnership("container", "").owner(own, user_of_image) == expected
+        assert await DeviceOwnership("host", "").owner(own, user_of_image) == DeviceOwner()
 
     @pytest.mark.parametrize("setting", ["host", "container"])
     def test_a_setting_reads_no_file(self, setting: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -135,7 +138,7 @@ class TestAsTheRuntimeHasIt:
         with pytest.raises(ConfigUnreadable, match="does not exist"):
             is_set(tmp_path / "config.toml", OPTION)
 
-    def test_it_is_reported_when_it_changes(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_it_is_reported_when_it_changes(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO)
         file = tmp_path / "config.toml"
         ownership = DeviceOwnership("auto", str(file))
@@ -145,7 +148,7 @@ class TestAsTheRuntimeHasIt:
                 file.write_text(content)
             for _ in range(2):
                 ownership.connected("containerd")
-            assert ownership.owner(own, 0) == DeviceOwner(owner, 0)
+                assert await ownership.owner(own, 0) == DeviceOwner(owner, 0)
         assert [record.getMessage()[:36] for record in caplog.records] == [
             "device ownership of the runtime is n",
             *["device ownership is the runtime's"] * 2,
@@ -153,10 +156,46 @@ class TestAsTheRuntimeHasIt:
         found = [(vars(record).get("owner"), vars(record)["path"]) for record in caplog.records]
         assert found == [(owner, str(file)) for owner in (None, "container", "host")]
 
-    def test_of_an_unknown_runtime_the_file_is_not_known(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_a_long_one_is_read_beside_the_event_loop(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(device_ownership, "_WAIT_SECONDS", 60.0)
+        file = tmp_path / "config.toml"
+        file.write_text(V3 % "true" + "".join(f"x{number} = {{ a = [1, 2, 3] }}\n" for number in range(3000)))
+        ownership = DeviceOwnership("auto", str(file))
+        with turns(Lines()) as found:
+            ownership.connected("containerd")
+            assert await ownership.owner(ContainerSettings(run_as_user=1000), 0) == DeviceOwner(1000, 0)
+        assert found.most.cost < 1000, found.most
+
+    async def test_one_that_does_not_end_refuses_containers(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Neither the first one nor any reading after it is waited for in the event loop, or begun twice."""
+        monkeypatch.setattr(device_ownership, "_WAIT_SECONDS", 0.01)
+        go_on, begun = threading.Event(), list[Path]()
+
+        def is_set(file: Path, option: str) -> bool:
+            begun.append(file)
+            go_on.wait()
+            return True
+
+        monkeypatch.setattr(device_ownership, "is_set", is_set)
+        ownership, own = DeviceOwnership("auto", "/hangs"), ContainerSettings(run_as_user=1000)
+        for _ in range(2):
+            ownership.connected("containerd")
+            with pytest.raises(InjectionRefused, match=r"/hangs; .* set --device-ownership"):
+                await ownership.owner(own, 0)
+        assert len(begun) == 1
+        go_on.set()
+        monkeypatch.setattr(device_ownership, "_WAIT_SECONDS", 60.0)
+        assert await ownership.owner(own, 0) == DeviceOwner(1000, 0)
+        assert len(begun) == 2
+
+    async def test_of_an_unknown_runtime_the_file_is_not_known(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO)
         ownership = DeviceOwnership("auto", "")
         ownership.connected("another")
-        assert ownership.owner(ContainerSettings(run_as_user=1000), 0) == DeviceOwner()
+        assert await ownership.owner(ContainerSettings(run_as_user=1000), 0) == DeviceOwner()
         (record,) = caplog.records
         assert record.__dict__["error"] == "this runtime's configuration file is not known"

@@ -20,6 +20,7 @@ from nodedevice_agent.plugins.settings import GPU_SCOPE
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.gpu_environment import NO_EDITS
 from nodedevice_agent.runtime.injection import Grant, Refusal
+from nodedevice_agent.runtime.withheld_gpus import MOST_VARIABLES
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.parts import part_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -285,6 +286,18 @@ class TestAContainerWithoutAGpu:
         assert node.counted == ["refused"]
         assert (REGISTRY.get_sample_value(sample) or 0) - (before or 0) == 1
         assert await node.created(container("p", env=(ALL, "NVIDIA_VISIBLE_DEVICES=none"))) is None
+
+    async def test_with_more_variables_about_gpus_than_anybody_needs_is_refused(self, tmp_path: Path) -> None:
+        """Each would be a part of the response. On a node without GPUs they mean nothing."""
+        node = Node(tmp_path)
+        many = tuple(f"CUDA_MPS_{number}=x" for number in range(MOST_VARIABLES - 1))
+        assert all(map(node.backend.reads_variable, many))
+        assert not any(map(node.backend.reads_variable, ("PATH=/bin", "CUDA_PATH=x", "NVIDIA=x", "MY_CUDA_MPS_X=x")))
+        assert await node.created(container("p", env=(*many, ALL))) == VOID
+        with pytest.raises(InjectionRefused, match=r"sets 1025 .*; the limit is 1024: take them out of the pod's spec"):
+            await node.created(container("p", env=(*many, ALL, "CUDA_MPS_MORE=x")))
+        node.backend.gpus_configured(None)
+        assert await node.created(container("p", env=(*many, ALL, "CUDA_MPS_MORE=x"))) is None
 
     async def test_on_a_node_without_the_plugin(self, tmp_path: Path) -> None:
         node = Node(tmp_path)

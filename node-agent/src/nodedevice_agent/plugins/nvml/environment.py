@@ -103,9 +103,14 @@ def unset_value(name: str) -> str | None:
     return next((unset for pattern, unset in _PATTERNS if pattern.fullmatch(name)), None)
 
 
+def is_read(entry: str) -> bool:
+    """Whether this variable, NAME=value, may matter here."""
+    return entry.startswith(_BEGINNINGS)
+
+
 def variables(shown: Iterable[str]) -> Variables:
     """Those that matter here. shown: NAME=value, as a runtime shows the environment of a container, its image's first."""
-    pairs = (entry.partition("=") for entry in shown if entry.startswith(_BEGINNINGS))
+    pairs = (entry.partition("=") for entry in shown if is_read(entry))
     return [(name, value) for name, _, value in pairs]
 
 

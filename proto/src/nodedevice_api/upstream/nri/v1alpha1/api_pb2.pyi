@@ -149,16 +149,45 @@ class ConfigureResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     EVENTS_FIELD_NUMBER: builtins.int
+    FAILURE_POLICY_FIELD_NUMBER: builtins.int
     events: builtins.int
     """A bit mask of Event; 0: all of them."""
+    @property
+    def failure_policy(self) -> global___FailurePolicy:
+        """Since NRI 0.12.4; older runtimes ignore it."""
+
     def __init__(
         self,
         *,
         events: builtins.int = ...,
+        failure_policy: global___FailurePolicy | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["events", b"events"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["failure_policy", b"failure_policy"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["events", b"events", "failure_policy", b"failure_policy"]) -> None: ...
 
 global___ConfigureResponse = ConfigureResponse
+
+@typing.final
+class FailurePolicy(google.protobuf.message.Message):
+    """What the runtime does when a request to the plugin times out, or the connection is lost meanwhile."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FAIL_REQUEST_FIELD_NUMBER: builtins.int
+    KEEP_CONNECTED_FIELD_NUMBER: builtins.int
+    fail_request: builtins.bool
+    """The request fails, with an error that names the plugin. Otherwise the runtime continues without the plugin."""
+    keep_connected: builtins.bool
+    """The plugin stays connected after a timeout, and each later request may wait as long."""
+    def __init__(
+        self,
+        *,
+        fail_request: builtins.bool = ...,
+        keep_connected: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fail_request", b"fail_request", "keep_connected", b"keep_connected"]) -> None: ...
+
+global___FailurePolicy = FailurePolicy
 
 @typing.final
 class SynchronizeRequest(google.protobuf.message.Message):

@@ -92,9 +92,9 @@ class RunningContainer(Struct, frozen=True):
 
     env: in create_container, the variables that the handler reads, NAME=value, in the runtime's order. devices: as the runtime
     reports them, without those added by CDI devices; in a list of containers, only of those with a mark of this agent.
-    annotations: that mark, and in create_container those that name CDI devices. shown: what a container without a mark has; None before its creation. pid: 0 without a process.
-    pod_uid: "" where the runtime does not show it; the sandbox has it too. user: of its process; 0, root, where the runtime does
-    not show it.
+    annotations: that mark, and in create_container those that name CDI devices. shown: what a container without a mark has;
+    None before its creation. pid: 0 without a process. pod_uid: "" where the runtime does not show it; the sandbox has it too.
+    user: of its process; 0, root, where the runtime does not show it.
     cdi_devices: names of those that the kubelet asks for, of its own plugins and of claims; empty where it does not show them.
     null_mounts: in create_container, the paths at which the host's /dev/null is mounted.
     """

@@ -99,3 +99,21 @@ async def test_a_long_message_leaves_turns_to_others() -> None:
         await synchronization.Synchronization().add(message)
     assert 5 < found.count < 50
     assert found.most.cost < 100_000, found.most
+
+
+def test_annotations_that_name_cdi_devices_are_read_at_a_creation_alone() -> None:
+    of_cdi = {"cdi.k8s.io/x": "nvidia.com/gpu=all", "nvidia.cdi.k8s.io": "a", "nvidia.cdi.k8s.io/container.main": "b"}
+    others = {"x": "1", "example.com/cdi.k8s.io": "2", "notcdi.k8s.io/x": "3"}
+    message = api_pb2.Container(id="c", name="main", annotations={**of_cdi, **others})
+    pod = api_pb2.PodSandbox(id="s", annotations={**of_cdi, **others})
+    assert codec.created_container(message, ()).annotations == of_cdi
+    assert codec.sandbox_of(message, pod).annotations == of_cdi
+    assert codec.listed_container(message).annotations == {}
+    assert codec.sandbox(pod).annotations == {}
+
+
+def test_mounts_of_dev_null_are_read_at_a_creation_alone() -> None:
+    mounts = [api_pb2.Mount(destination="/a/./b", source="/dev//null"), api_pb2.Mount(destination="/x", source="/x")]
+    message = api_pb2.Container(id="c", mounts=mounts)
+    assert codec.created_container(message, ()).null_mounts == ("/a/b",)
+    assert codec.listed_container(message).null_mounts == ()

@@ -112,7 +112,7 @@ class TestAContainerWithAGpu:
         for env, cdi, is_granted in ((VOID, ("a/b=c",), True), (VOID, (), False), ({"A": "b"}, ("a/b=c",), False)):
             scenario = RuntimeScenario()
             scenario.sync()
-            scenario.plugin([gpu("GPU-1")], options=OF_NVML)
+            scenario.plugin([Device("GPU-1", identity=("GPU-1",), files=(("a/b=c", ""),))], options=OF_NVML)
             (call,) = calls(scenario.see(pod("p", gpu=1)))
             scenario.happens("allocated", call.ticket, AllocateResponse(b"x", ContainerEdits(env, cdi_devices=cdi)))
             assert isinstance(scenario.injection.decide(sandbox("p"), "main", twice), Grant) is is_granted

@@ -12,6 +12,7 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
+from nodedevice_agent.nri.codec import created_container
 from nodedevice_agent.plugins.nvml.environment import GPU_KINDS, for_holder, is_gpu
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
@@ -222,10 +223,8 @@ class TestAnnotationsAndMounts:
         ],
     )
     async def test_a_mount_of_dev_null_refuses_the_container(self, tmp_path: Path, path: str, is_refused: bool) -> None:
-        from nodedevice_agent.nri.codec import container as decoded
-
         mounts = [api_pb2.Mount(destination=path, source="/dev/./null"), api_pb2.Mount(destination="/x", source="/x")]
-        shown = decoded(api_pb2.Container(id="c", name="main", mounts=mounts))
+        shown = created_container(api_pb2.Container(id="c", name="main", mounts=mounts), ())
         assert len(shown.null_mounts) == 1
         node = Node(tmp_path)
         if is_refused:

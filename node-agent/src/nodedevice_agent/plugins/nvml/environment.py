@@ -105,7 +105,10 @@ def unset_value(name: str) -> str | None:
 
 def is_read(entry: str) -> bool:
     """Whether this variable, NAME=value, may matter here."""
-    return entry.startswith(_BEGINNINGS)
+    if not entry.startswith(_BEGINNINGS):
+        return False
+    name = entry.partition("=")[0]
+    return name.startswith((_NVIDIAS, _ALIAS)) or name == _OLD_IMAGE or unset_value(name) is not None
 
 
 def variables(shown: Iterable[str]) -> Variables:

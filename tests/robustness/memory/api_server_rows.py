@@ -115,7 +115,7 @@ def _many_devices() -> bytes:
 
 
 async def claims_of_pods(scene: Scene) -> AsyncGenerator[None, None]:
-    """Of pods that run, each of as many bytes as the API server takes."""
+    """Of pods that run, each as long as is read, with as many devices as the API server takes."""
     scene.api.served["resource.k8s.io/v1"] = ("resourceslices", "resourceclaims")
     for number in range(100):
         scene.api.put("pods", f"n/claiming-{number}", _claiming(number))
@@ -144,10 +144,10 @@ def _claim(name: str, uid: str) -> Callable[[], bytes]:
     metadata = b'{"name":"%b","namespace":"n","uid":"uid-%b","resourceVersion":"1"}' % (name.encode(), name.encode())
     reserved = b'[{"resource":"pods","name":"p","uid":"%b"}]' % uid.encode()
     results = b",".join(
-        b'{"request":"r","driver":"d0.example.com","pool":"p0","device":"d%d"}' % number for number in range(8_000)
+        b'{"request":"r","driver":"d0.example.com","pool":"p0","device":"d%d"}' % number for number in range(32)
     )
     status = b'{"reservedFor":%b,"allocation":{"devices":{"results":[%b]}}}' % (reserved, results)
-    return lambda: b'{"metadata":%b,"spec":{},"status":%b}' % (metadata, status)
+    return lambda: b'{"metadata":%b,"spec":{"x":"%b"},"status":%b}' % (metadata, _filler(1_000_000), status)
 
 
 def _pod(number: int, containers: Callable[[], bytes], version: int = 1) -> Callable[[], bytes]:

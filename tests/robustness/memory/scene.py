@@ -37,11 +37,14 @@ _PATIENCE_SECONDS: Final = 240.0
 
 @dataclass(frozen=True)
 class Turn:
-    """Of the agent's event loop. cpu_ms: of its thread, calls into C included. at: seconds since it serves device plugins."""
+    """Of the agent's event loop. cpu_ms: of its thread, calls into C included. at: seconds since it serves device plugins. places: where it
+    was seen, innermost first.
+    """
 
     cpu_ms: float
     name: str
     at: float
+    places: list[str]
 
 
 class Scene:
@@ -132,7 +135,7 @@ class Scene:
         began = datetime.fromisoformat(serving).timestamp()
         text = self._turns.read_text(encoding="utf-8") if self._turns.exists() else ""
         lines = [json.loads(line) for line in text.splitlines()]
-        found = [Turn(line["cpu_ms"], line["name"], line["at"] - began) for line in lines]
+        found = [Turn(line["cpu_ms"], line["name"], line["at"] - began, line["places"]) for line in lines]
         return sorted((turn for turn in found if turn.at > 0), key=lambda turn: -turn.cpu_ms)
 
     async def stop(self) -> None:

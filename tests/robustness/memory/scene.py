@@ -37,8 +37,9 @@ _PATIENCE_SECONDS: Final = 240.0
 
 @dataclass(frozen=True)
 class Turn:
-    """Of the agent's event loop. cpu_ms: of its thread, calls into C included. at: seconds since it serves device plugins. places: where it
-    was seen, innermost first.
+    """Of the agent's event loop. cpu_ms: of its thread, calls into C included. at: seconds since it serves device plugins.
+
+    places: where another thread has seen it, innermost first.
     """
 
     cpu_ms: float

@@ -321,6 +321,10 @@ bench-cli: setup ## kubectl nodedevice at 100 and 5,000 nodes: table, build/benc
 bench-configs: setup ## 5,000 agents that watch NodeDeviceConfigs: the API server's cost, build/bench-configs.json (BENCH_NODES)
 	$(BIN)/python -m hack.bench.configs
 
+.PHONY: bench-pods
+bench-pods: setup ## 5,000 agents that list the pods of their nodes: the API server's CPU, build/bench-pods.json (BENCH_NODES, BENCH_PODS)
+	$(BIN)/python -m hack.bench.pods
+
 .PHONY: bench-plugins
 bench-plugins: setup ## 255 plugins of 1,000 devices end at once: table, build/bench-plugins.json (BENCH_PLUGINS, BENCH_DEVICES)
 	$(BIN)/python -m hack.bench.plugins_gone

@@ -5,13 +5,14 @@ import re
 
 import pytest
 from nodedevice_agent.checkpoint import files, writer
-from nodedevice_agent.devicemanager import places, registration, runtime
+from nodedevice_agent.configs import effective, kept
+from nodedevice_agent.devicemanager import places, pods, registration, runtime
 from nodedevice_agent.devicemanager.allocation import answer_limit
 from nodedevice_agent.devicemanager.resources import devices, list_limit, physical_devices
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES
 from nodedevice_agent.deviceplugin import connection, held_lists, host, plugin_watcher, registration_server
 from nodedevice_agent.dra import claim, claims, observer, pools, slices
-from nodedevice_agent.kube import informer, responses, turns, write_budget
+from nodedevice_agent.kube import informer, pod_objects, responses, turns, update_pace, write_budget
 from nodedevice_agent.kube.status import MAX_LIST_BYTES
 from nodedevice_agent.kubelet import codec
 from nodedevice_agent.lib import cdi_files, grpc_server
@@ -114,10 +115,35 @@ BOUNDS = {
 }
 
 
-def rows() -> list[str]:
-    """Those of the tables, without their heads."""
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line.startswith("| ") and not line.startswith("| it may |")]
+# What is in the column "kept of it, at most", of what an agent can be made to use.
+KEPT = {
+    f"{pod_objects.MAX_REQUESTS} requests of a pod",
+    f"{pod_objects.MAX_OTHERS} other containers of it",
+    f"{pods.MAX_SETTINGS} settings of a pod",
+    f"{pod_objects._MAX_SETTING} characters of one",
+    f"{update_pace.AT_ONCE} versions of an object at once, then {update_pace.PER_SECOND:g} a second",
+    f"{kept._MAX_LABELS} labels of a selector",
+    f"{effective.MAX_OCTETS // _MIB} MiB of text",
+    f"{responses.MOST_LISTED // _MIB} MiB of slices in a list",
+    f"{claim.MAX_RESULTS} devices of a claim",
+    "what pods hold",
+}
+
+
+def rows(head: str = "it may") -> list[str]:
+    """Those of the tables whose first column has that head."""
+    found, is_in = [], False
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        is_in = line.startswith(f"| {head} |") or (is_in and line.startswith("|"))
+        if is_in and line.startswith("| ") and not line.startswith(f"| {head} |"):
+            found.append(line)
+    return found
+
+
+def test_what_is_kept_is_bounded_by_the_code() -> None:
+    cells = [row.split("|")[4].strip() for row in rows("origin")]
+    assert {bound for cell in cells for bound in cell.split("; ")} == KEPT
+    assert [row for row in rows("origin") if "`tests/robustness/memory/" not in row] == []
 
 
 def test_every_row_names_a_test() -> None:

@@ -6,6 +6,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -17,6 +18,7 @@ from nodedevice_api.nodedevice import AllocationStatus
 from nodedevice_common.http_server import HANG_SECONDS
 from prometheus_client import REGISTRY
 
+from tests.fakes.turns import Lines
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, device_ids, pod
 
 
@@ -236,3 +238,28 @@ def test_other_forms_of_a_local_address(address: str, health: AgentHealth) -> No
     assert server.server_port > 0
     server.shutdown()
     server.server_close()
+
+
+@pytest.mark.parametrize("count", [2, 256])
+def test_to_forget_a_resource_passes_no_series_of_another(count: int) -> None:
+    """Hundreds of names are forgotten in one turn of the event loop, when their plugins ended together."""
+    names = [f"example.com/forgotten-{number}" for number in range(count)]
+    for name in names:
+        metrics.begin(name, pre_start_required=True)
+        metrics.RESOURCE_DEVICES.labels(name, "total").set(1)
+    lines = Lines()
+    lines.begin()
+    metrics.forget(names[0])
+    cost = lines.end()
+    assert 0 < cost < 800
+    left = [
+        sample.labels["resource_name"] for sample in samples(metrics.DEVICE_LISTS) if "forgotten-" in str(sample.labels)
+    ]
+    assert names[0] not in left
+    for name in names[1:]:
+        assert name in left
+        metrics.forget(name)
+
+
+def samples(metric: Any) -> list[Any]:
+    return [sample for family in metric.collect() for sample in family.samples]

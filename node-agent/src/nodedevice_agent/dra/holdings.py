@@ -7,6 +7,7 @@ Source: kubelet pkg/kubelet/cm/dra GetResources, GetContainerClaimInfos, UpdateA
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct
@@ -41,15 +42,22 @@ class Result(Struct, frozen=True):
         return self.driver, self.pool, self.device, self.share_id
 
 
-class Claim(Struct, frozen=True):
-    """uid: "" where it has none."""
+class Claim(Struct, frozen=True, dict=True):
+    """uid: "" where it has none. What is made of the results is kept: each decision asks all claims of the node for it."""
 
     uid: str
     results: tuple[Result, ...] = ()
 
-    @property
+    @cached_property
+    def by_key(self) -> Mapping[DeviceKey, Sequence[Result]]:
+        found: dict[DeviceKey, list[Result]] = {}
+        for result in self.results:
+            found.setdefault(result.key, []).append(result)
+        return found
+
+    @cached_property
     def devices(self) -> frozenset[DeviceKey]:
-        return frozenset(result.key for result in self.results)
+        return frozenset(self.by_key)
 
 
 # the claim of that namespace and name as it was read for that pod, by UID; None where it was not
@@ -134,13 +142,11 @@ _Row = tuple[ClaimRow, Sequence[Result]]
 
 def _injected(held: Held, claim: Claim | None) -> Iterator[_Row]:
     """Without the devices of requests of the claim that the container does not name."""
-    by_key: dict[DeviceKey, list[Result]] = {}
-    for result in claim.results if claim is not None else ():
-        by_key.setdefault(result.key, []).append(result)
+    by_key: Mapping[DeviceKey, Sequence[Result]] = claim.by_key if claim is not None else {}
     named = {use.request for use in held.uses}
     is_whole = not named or "" in named
     for row in held.rows:
-        results = by_key.get(device_key(row), [])
+        results = by_key.get(device_key(row), ())
         own = results if is_whole else [result for result in results if result.request in named]
         if own or not results:
             yield row, own

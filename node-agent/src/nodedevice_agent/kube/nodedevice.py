@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 PAUSE_SECONDS = 0.05
 # A write costs the API server by the object's size: with more devices listed, changes are batched for longer.
 _PAUSE_SECONDS_PER_DEVICE = 0.002
+# devices in a status whose steps share a turn of the event loop
+_MOST_IN_A_TURN = 500
 _REFUSED_PAUSE_SECONDS = 60.0
 # writes without a response that are remembered: the watch may report them late, and they are our own
 _MOST_SENT = 3
@@ -213,9 +215,11 @@ class NodeDeviceSync:
             await self._pause(pause)
 
     def _batch_seconds(self) -> float:
+        return PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * self._listed()
+
+    def _listed(self) -> int:
         devices = (self._observed or {}).get("devices")
-        listed = len(devices) if isinstance(devices, list) else 0
-        return PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed
+        return len(devices) if isinstance(devices, list) else 0
 
     async def _pause(self, seconds: float) -> None:
         """The shortest pause always passes: a client that deletes the object each time does not get it back faster."""
@@ -232,8 +236,13 @@ class NodeDeviceSync:
             return False
         observed = self._observed
         before = observed_status(observed or {})
+        if self._listed() > _MOST_IN_A_TURN:
+            # to decode, to decide, to encode: each is a turn
+            await asyncio.sleep(0)
         wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         desired = self._source.desired_status(self._resource_name, before, wall_time)
+        if self._listed() > _MOST_IN_A_TURN:
+            await asyncio.sleep(0)
         status: Json | None = to_builtins(desired)
         is_stored = status is not None and owned(observed or {}, status) == status
         if desired is None or status is None or (is_stored and self._is_owned):

@@ -10,7 +10,7 @@ from nodedevice_agent.checkpoint.files import read_regular
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import DeviceFile
-from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerSettings
+from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import Sandbox
 from nodedevice_agent.runtime.injection import Grant, InjectionVersion, Refusal, _refusal, requires_plugin
@@ -18,7 +18,7 @@ from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
 from tests.fakes.kubelet_reader import reader_of
-from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, container, held_by, pod
 
 KEY = "required-plugins.noderesource.dev"
@@ -113,9 +113,40 @@ class TestPodSettings:
         (device,) = self.given(self.asking(b"ok", is_privileged=is_privileged)).edits.devices
         assert device.permissions == permissions
 
+    @pytest.mark.parametrize(
+        ("answer", "doubtful"),
+        [
+            pytest.param(b"ok", "variable ANSWER", id="a variable"),
+            pytest.param(b"mount /coll", "mount /coll", id="a mount"),
+        ],
+    )
+    def test_that_are_not_all_known_stop_a_container_that_gets_settings(self, answer: bytes, doubtful: str) -> None:
+        scenario = self.asking(answer, is_whole=False)
+        found = scenario.injection.decide(sandbox("p", False), "main")
+        assert isinstance(found, Refusal)
+        assert f"cannot know whether {doubtful} of the device plugin is among them" in found.message
+        assert "set at most 512" in found.message
+
     def test_settings_of_another_container(self) -> None:
         found = pod("p", Container("main", settings=ContainerSettings(frozenset({"A"}))))
         assert found.container_settings("other") == NO_SETTINGS
+
+
+class TestAPodWhoseRequestsAreNotKnown:
+    """No container of it starts without a device that it may have asked for."""
+
+    def test_its_containers_are_refused_with_the_reason(self) -> None:
+        found = with_plugin().run(Pod("p", "default", "p", (), unread="it is odd")).refusal("p")
+        assert (found.message, found.is_temporary) == (
+            "the requests of pod default/p for devices are not known: it is odd; split it into smaller pods",
+            False,
+        )
+
+    def test_it_keeps_what_it_holds(self) -> None:
+        scenario = with_plugin().run(pod("p", gpu=1))
+        scenario.see(Pod("p", "default", "p", (), unread="it is odd"))
+        assert isinstance(scenario.ask("p"), Grant)
+        assert isinstance(scenario.ask("p", "other"), Refusal)
 
 
 class TestNoDecision:

@@ -11,18 +11,13 @@ with many objects is one call for them, ten to fifty times as fast as lines: CPU
 """
 
 import asyncio
-import json
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
-
-_SAMPLE_SECONDS = 0.01
-_FRAMES = 5
 
 
 class Meter(Protocol):
@@ -101,7 +96,7 @@ def turns(meter: Meter) -> Iterator[Turns]:
         finally:
             cost = meter.end()
             if cost > found.most.cost:
-                found.most = Turn(cost, _name(handle))
+                found.most = Turn(cost, name_of(handle))
             found.count += 1
 
     asyncio.Handle._run = metered  # type: ignore[assignment, method-assign]
@@ -111,43 +106,8 @@ def turns(meter: Meter) -> Iterator[Turns]:
         asyncio.Handle._run = run  # type: ignore[method-assign]
 
 
-def report_turns(file: Path, least_ms: float) -> None:
-    """From now on, for as long as this process runs: append each turn that takes so much CPU to the file, as a line of JSON.
-
-    Of every event loop. For a whole program; the file is opened for each line, as such turns are few. A line names the coroutine,
-    and the places where another thread has seen the turn.
-    """
-    run, places = asyncio.Handle._run, list[str]()
-    threading.Thread(target=_sample, args=[places, threading.get_ident()], daemon=True).start()
-
-    def metered(handle: Any) -> None:
-        name, meter = _name(handle), CpuSeconds()
-        places.clear()
-        meter.begin()
-        try:
-            run(handle)
-        finally:
-            cpu_ms = 1000 * meter.end()
-            if cpu_ms >= least_ms:
-                with file.open("a", encoding="utf-8") as lines:
-                    lines.write(
-                        json.dumps({"cpu_ms": cpu_ms, "name": name, "at": time.time(), "places": places[-3:]}) + "\n"
-                    )
-
-    asyncio.Handle._run = metered  # type: ignore[assignment, method-assign]
-
-
-def _sample(places: list[str], thread: int) -> None:
-    while True:
-        time.sleep(_SAMPLE_SECONDS)
-        frame, stack = sys._current_frames().get(thread), list[str]()
-        while frame is not None and len(stack) < _FRAMES:
-            stack.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
-            frame = frame.f_back
-        places.append(" < ".join(stack))
-
-
-def _name(handle: Any) -> str:
+def name_of(handle: Any) -> str:
+    """Of what a turn runs, for people."""
     callback = handle._callback
     task = getattr(callback, "__self__", None)
     if isinstance(task, asyncio.Task):

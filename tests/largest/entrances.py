@@ -9,7 +9,7 @@ from typing import Final
 # by program, and by file and name: the scenarios, or a sentence
 MEASURED: Final[dict[str, dict[str, tuple[str, ...] | str]]] = {
     "agent": {
-        "configs/watch.py _ConfigHandler": ("configurations_of_a_node",),
+        "configs/kept.py KeptConfigs": ("configurations_of_a_node",),
         "configs/watch.py _NodeHandler": "labels of one Node, which the API server bounds to 256 KiB",
         "deviceplugin/connection.py aclose": "nothing comes back",
         "deviceplugin/connection.py allocate": ("calls_of_a_plugin", "devices_of_a_pod"),

@@ -80,7 +80,10 @@ AWAITED: Final = {
     "agent/cli/run.py": {"_run(settings)": "the command"},
     "agent/configs/watch.py": {
         "self._watches.follow('node', NodeMetadataObject, node, _NodeHandler(self._labels_are))": "the task configs",
-        "self._watches.follow('configs', NodeDeviceConfigObject, {}, handler)": "the task configs",
+        "self._follow_configs()": "the task configs",
+        "self._work()": "the task configs",
+        "follow": "the task configs, which waits for it",
+        "self._list_needed(lists)": "the task configs, which waits for it",
     },
     "agent/deviceplugin/host.py": {
         "self._follow_plugin(endpoint, connection)": "itself; the rest is the device manager's, and ends the agent",
@@ -95,7 +98,10 @@ AWAITED: Final = {
         "self._elsewhere.run()": "the task dra slices",
         "self._follow()": "the task dra slices",
     },
-    "agent/kube/informer.py": {"self._catch_up()": "nobody: it only asks for a bookmark"},
+    "agent/kube/informer.py": {
+        "self._catch_up()": "the watch, at the next event",
+        "self._read_outdated()": "the watch, at the next event",
+    },
     "agent/kube/nodedevice.py": {"watch": "the task nodedevice", "self._write()": "the task nodedevice"},
     "agent/kube/parked.py": {"self._visited(name)": "itself, apart; the rest is the task parked nodedevices"},
     "agent/kubelet/backend.py": {

@@ -3,7 +3,8 @@
 TEST_CONSTANTS: JSON, value by name, as `{"package.module.NAME": 60.0}`. Each is set when the program itself imports the module, so
 that nothing is imported earlier than without this. A name that does not exist ends the program.
 
-TEST_TURNS: a file that gets a line for each long turn of an event loop (tests/fakes/turns.py). Without it nothing is measured.
+TEST_TURNS: a file that gets a line for each long turn of an event loop
+(tests/robustness/memory/long_turns.py). Without it nothing is measured.
 """
 
 import json
@@ -50,6 +51,6 @@ sys.meta_path.insert(0, _Finder(json.loads(os.environ["TEST_CONSTANTS"])))
 
 if _turns := os.environ.get("TEST_TURNS"):
     sys.path.append(str(Path(__file__).parents[3]))
-    from tests.fakes.turns import report_turns
+    from tests.robustness.memory.long_turns import report_turns
 
     report_turns(Path(_turns), least_ms=20.0)

@@ -1,8 +1,8 @@
 """The items of a list, wherever its chunks end and whatever is in its strings; and what is no list."""
 
+import contextlib
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -92,5 +92,5 @@ def test_what_is_no_object_stays_for_the_decoder(separator: bytes) -> None:
 @pytest.mark.parametrize(("name", "text"), list(hostile()))
 def test_whatever_text(name: str, text: bytes) -> None:
     """None keeps it busy, and none fails in another way."""
-    with suppress(Undecodable):
+    with contextlib.suppress(Undecodable):
         fed(text, range(0, len(text), 1000))

@@ -112,20 +112,24 @@ class ConfigWatch:
         """Once the Node's labels are known; from a new list where one is needed that was not kept."""
         loop = asyncio.get_running_loop()
         lists = TokenBucket(_LISTS_PER_SECOND, _LISTS_AT_ONCE, loop.time())
-        following: asyncio.Task[None] | None = None
-        try:
-            while True:
-                await self._is_to_list.wait()
-                await asyncio.sleep(lists.reserve(loop.time()))
-                self._is_to_list.clear()
-                if following is not None:
-                    following.cancel()
-                    await asyncio.wait([following])
-                follow = self._watches.follow("configs", NodeDeviceConfigObject, {}, self._configs, keep=self._keep)
-                following = asyncio.create_task(follow)
-        finally:
-            if following is not None:
-                following.cancel()
+        await self._is_to_list.wait()
+        while True:
+            self._is_to_list.clear()
+            follow = self._watches.follow("configs", NodeDeviceConfigObject, {}, self._configs, keep=self._keep)
+            tasks = [asyncio.create_task(follow), asyncio.create_task(self._list_needed(lists))]
+            try:
+                ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            for task in ended:
+                # a failure of the watch is one of this task
+                task.result()
+
+    async def _list_needed(self, lists: TokenBucket) -> None:
+        await self._is_to_list.wait()
+        await asyncio.sleep(lists.reserve(asyncio.get_running_loop().time()))
 
     def _list_again(self) -> None:
         self._is_to_list.set()

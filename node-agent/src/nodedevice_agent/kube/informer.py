@@ -189,6 +189,9 @@ class WatchLoop(Generic[R]):
         beside = [asyncio.create_task(self._catch_up()), asyncio.create_task(self._read_outdated())]
         try:
             async for event, found in events:
+                for task in beside:
+                    if task.done():
+                        task.result()
                 self.state.heard(found.metadata.resourceVersion or "", self._watches.clock())
                 self._is_logged = self._is_logged and self.state.failures > 0
                 self._handle(event, found)

@@ -46,7 +46,7 @@ def node(**labels: str) -> NodeMetadataObject:
 
 async def settled() -> None:
     """What is done in threads takes no virtual time."""
-    await asyncio.sleep(0.1)
+    await later(0.1)
 
 
 class Bench:

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey, Checkpoint
 
 # by device ID: its NUMA nodes, sorted
 DevicesByID = Mapping[str, tuple[int, ...]]
@@ -57,10 +57,14 @@ RowsByPod = dict[PodName, HeldByPod]
 
 
 class CheckpointReading(Struct, frozen=True):
-    """checkpoint: empty where the kubelet has written none yet; None with the problem where it cannot be used."""
+    """checkpoint: empty where the kubelet has written none yet; None with the problem where it cannot be used.
+
+    unread: responses that are too long, with their size; each is empty in the checkpoint.
+    """
 
     checkpoint: Checkpoint | None
     problem: str = ""
+    unread: Mapping[AllocationKey, int] = field(default_factory=dict)
 
 
 class PodReading(Struct, frozen=True):

@@ -45,7 +45,7 @@ class WithheldGpus:
     ) -> ContainerEdits | None:
         """What the container gets; given: without this. Raises InjectionRefused."""
         found = self._gpus.withheld(sandbox, container, given)
-        if found is None or self._kubelet.gives(VISIBLE_DEVICES, sandbox.uid, container.name):
+        if found is None or self._kubelet.sets(VISIBLE_DEVICES, sandbox.uid, container.name):
             return given
         pod = f"{sandbox.namespace}/{sandbox.name}"
         extra = {"pod": pod, "container": container.name}
@@ -54,6 +54,8 @@ class WithheldGpus:
             log.info("container keeps the GPUs that its environment names: its pod is exempt", extra=extra)
             self._note(sandbox.uid, pod)
             return given
+        if unknown := self._kubelet.unknown_response(sandbox.uid, (sandbox.namespace, sandbox.name), container.name):
+            raise InjectionRefused(f"container {container.name} names GPUs and may have them of the kubelet: {unknown}")
         if found.stays:
             metrics.GPU_ENVIRONMENTS.labels("refused").inc()
             if given is None:

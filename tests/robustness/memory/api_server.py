@@ -71,7 +71,7 @@ class PlayedApi:
         made = self._kind(kind).objects.get(key)
         return json.loads(made()) if made is not None else {}
 
-    def _call(self, act: Callable[[], None]) -> None:
+    def _call(self, act: Callable[[], object]) -> None:
         done = threading.Event()
 
         def acted() -> None:

@@ -4,12 +4,12 @@ A row is an async generator: what it does up to its `yield` is there before the 
 A row whose origin comes with the runtime, the kubelet, plugins or files is in a file of its own beside this one.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 from tests.robustness.memory import api_server_rows
 from tests.robustness.memory.scene import Scene
 
-Row = Callable[[Scene], AsyncIterator[None]]
+Row = Callable[[Scene], AsyncGenerator[None, None]]
 
 ROWS: Final[tuple[Row, ...]] = (*api_server_rows.ROWS,)

@@ -45,7 +45,8 @@ async def _fed(scene: Scene, rows: Sequence[Row], most_mib: float) -> None:
             await anext(step)
         scene.start()
         for step in steps:
-            assert await anext(step, None) is None, "a row is prepared once"
+            async for _ in step:
+                raise AssertionError("a row is prepared once")
         await scene.until_quiet()
         scene.agent.verify_no_traceback()
         turns = scene.turns()

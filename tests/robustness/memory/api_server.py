@@ -66,7 +66,7 @@ class PlayedApi:
     def remove(self, kind: str, key: str) -> None:
         self._call(lambda: self._remove(kind, key))
 
-    def object(self, kind: str, key: str) -> Json:
+    def stored(self, kind: str, key: str) -> Json:
         """As it is stored now; empty where there is none."""
         made = self._kind(kind).objects.get(key)
         return json.loads(made()) if made is not None else {}
@@ -157,12 +157,12 @@ class PlayedApi:
     ) -> web.Response:
         body: Json = json.loads(await request.read())
         key = f"{namespace}{name or body['metadata']['name']}"
-        stored = self.object(kind, key)
+        before = self.stored(kind, key)
         if request.method == "PATCH":
-            if subresource and not stored:
+            if subresource and not before:
                 return self._found(kind, key)
-            body = {**stored, **body, "metadata": {**stored.get("metadata", {}), **body["metadata"]}}
-        if {**body, "metadata": 0} == {**stored, "metadata": 0}:
+            body = {**before, **body, "metadata": {**before.get("metadata", {}), **body["metadata"]}}
+        if {**body, "metadata": 0} == {**before, "metadata": 0}:
             return self._found(kind, key)
         body["metadata"].pop("resourceVersion", None)
         return web.Response(body=self._put(kind, key, body), headers=_JSON)

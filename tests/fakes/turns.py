@@ -116,11 +116,12 @@ def report_turns(file: Path, least_ms: float) -> None:
     run = asyncio.Handle._run
 
     def metered(handle: Any) -> None:
-        name, began = _name(handle), time.thread_time()
+        name, meter = _name(handle), CpuSeconds()
+        meter.begin()
         try:
             run(handle)
         finally:
-            cpu_ms = 1000 * (time.thread_time() - began)
+            cpu_ms = 1000 * meter.end()
             if cpu_ms >= least_ms:
                 with file.open("a", encoding="utf-8") as lines:
                     lines.write(json.dumps({"cpu_ms": cpu_ms, "name": name, "at": time.time()}) + "\n")

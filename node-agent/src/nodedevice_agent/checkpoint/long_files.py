@@ -40,11 +40,12 @@ _STRINGS: Final = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"(?:,|(?=\])))*+', 
 class KubeletFile(Struct, frozen=True):
     """A kubelet's checkpoint. unread: responses that were left out, with their size; each is empty in the checkpoint.
 
-    IDs of registered devices are left out beyond the number that a node may have; the names are complete.
+    omitted: how many registered devices a resource has whose IDs were left out, as the node has too many.
     """
 
     checkpoint: Checkpoint
     unread: dict[AllocationKey, int] = {}
+    omitted: dict[str, int] = {}
 
 
 def decode_long(read: Callable[[int], bytes]) -> KubeletFile:
@@ -53,13 +54,14 @@ def decode_long(read: Callable[[int], bytes]) -> KubeletFile:
     try:
         unread: dict[AllocationKey, int] = {}
         allocations = tuple(_allocations(text, unread))
-        registered = dict(_registered(text))
+        omitted: dict[str, int] = {}
+        registered = dict(_registered(text, omitted))
         text.take(_CHECKSUM)
         decode(text.until(b"}", _MAX_NAME), int)
     except Undecodable as exc:
         raise CheckpointCorrupt(f"a field is missing or of the wrong kind: {exc}") from exc
     check_consistent(allocations)
-    return KubeletFile(Checkpoint(allocations, registered), unread)
+    return KubeletFile(Checkpoint(allocations, registered), unread, omitted)
 
 
 def _allocations(text: "_Text", unread: dict[AllocationKey, int]) -> Iterator[Allocation]:
@@ -92,7 +94,7 @@ def _response(text: "_Text", most: int) -> tuple[bytes, int]:
     return b'"' + found + b'"', size * _OCTETS // _TEXT
 
 
-def _registered(text: "_Text") -> Iterator[tuple[str, tuple[str, ...]]]:
+def _registered(text: "_Text", omitted: dict[str, int]) -> Iterator[tuple[str, tuple[str, ...]]]:
     text.take(_REGISTERED)
     if text.has(_NULL):
         return
@@ -101,23 +103,26 @@ def _registered(text: "_Text") -> Iterator[tuple[str, tuple[str, ...]]]:
     while not is_over:
         name = decode(text.until(b'":', _MAX_NAME) + b'"', str)
         text.take(b'":')
-        ids = () if text.has(_NULL) else tuple(_ids(text, left))
+        ids, count = ((), 0) if text.has(_NULL) else _ids(text, left)
         left -= len(ids)
+        if count > len(ids):
+            omitted[name] = count
         yield name, ids
         is_over = text.has(b"}")
         if not is_over:
             text.take(b",")
 
 
-def _ids(text: "_Text", most: int) -> Iterator[str]:
-    """Of a list; none of one that has more."""
+def _ids(text: "_Text", most: int) -> tuple[tuple[str, ...], int]:
+    """Of a list, and how many there are; none of one that has more."""
     text.take(b"[")
     found: list[str] = []
+    count = 0
     while not text.has(b"]"):
-        piece = text.strings()
-        if len(found) <= most:
-            found += decode(b"[" + piece.removesuffix(b",") + b"]", tuple[str, ...])
-    yield from found if len(found) <= most else ()
+        more = decode(b"[" + text.strings().removesuffix(b",") + b"]", tuple[str, ...])
+        count += len(more)
+        found = [*found, *more] if count <= most else []
+    return tuple(found), count
 
 
 class _Text:

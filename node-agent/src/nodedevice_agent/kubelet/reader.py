@@ -24,7 +24,7 @@ from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.kubelet.directory import KubeletDirectory, read_file
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesUnavailable, connected
 from nodedevice_agent.kubelet.pod_rows import PodRows
-from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, PodReading, Subscriber
+from nodedevice_agent.kubelet.readings import NO_DEVICES, CheckpointReading, HealthyDevices, PodReading, Subscriber
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
@@ -36,6 +36,8 @@ _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 # Several writes of its file, and then several calls, become one reading. The kubelet writes before it has the pod.
 _TOGETHER_SECONDS: Final = 0.1
+# a reading that took long is followed by so many times as long a pause
+_REST: Final = 2.0
 _UNREAD: Final = (
     f"responses of device plugins in the kubelet's checkpoint are not read: each may have {MAX_RESPONSE_BYTES} bytes; "
     "have the plugins respond with less, such as the name of a CDI device"
@@ -57,6 +59,7 @@ class KubeletReader:
         self._rows = PodRows(directory.pod_resources, self._files)
         self._reading, self._reading_checkpoint = SharedCall(self._read), SharedCall(self._read_checkpoint)
         self._problems = LogOnce(log)
+        self._devices = NO_DEVICES
         self._identity: FileIdentity | None = None
         # of nothing yet
         self._checkpoint = CheckpointReading(None)
@@ -86,10 +89,13 @@ class KubeletReader:
             self._changes = watcher.subscribe()
             while True:
                 self._follow(self._changes)
+                began = self._now()
                 await self.read()
+                took = self._now() - began
                 if await self._happens(self._changes):
                     await self.read_checkpoint()
-                    await asyncio.sleep(_TOGETHER_SECONDS)
+                    # whatever the kubelet writes, the interpreter is the loop's for most of the time
+                    await asyncio.sleep(max(_TOGETHER_SECONDS, took * _REST))
 
     async def read(self) -> None:
         """Read what is due, and give it to all. See SharedCall."""
@@ -159,7 +165,7 @@ class KubeletReader:
             return None
         self._identity = identity
         self._problems.report(_UNREAD, _summed(found.unread), path=str(self.directory.checkpoint))
-        return CheckpointReading(found.checkpoint, unread=found.unread)
+        return CheckpointReading(found.checkpoint, unread=found.unread, omitted=found.omitted)
 
     async def _read_pods(self) -> None:
         # what happens from here on outdates them again
@@ -173,12 +179,13 @@ class KubeletReader:
     async def _pod_reading(self) -> PodReading:
         now, before = self._now(), self._rows.calls
         lists_devices = any(subscriber.pace.lists_devices for subscriber in self._subscribers)
-        devices, devices_problem, problem = None, "", ""
+        devices_problem = problem = ""
+        devices = None
         try:
             async with connected(self.directory.pod_resources) as kubelet:
                 await self._read_rows(kubelet, now)
                 if lists_devices:
-                    devices, devices_problem = await _devices(kubelet)
+                    devices, devices_problem = await self._list_devices(kubelet)
                 if devices_problem and self._rows.calls == before:
                     # an old kubelet, or one that is away: List shows which
                     await self._rows.list(kubelet, now)
@@ -186,17 +193,28 @@ class KubeletReader:
             self._rows.forget()
             problem = str(exc)
         # the newest one, which may have been read meanwhile
-        checkpoint = self._checkpoint.checkpoint
+        read, checkpoint = self._checkpoint, self._checkpoint.checkpoint
         if problem:
             return PodReading(checkpoint, None, problem)
         rows, is_listed = self._rows, self._rows.listed_at == now
-        return PodReading(checkpoint, rows.rows, "", is_listed, devices, devices_problem, rows.claim_rows)
+        healthy, omitted = (None, read.omitted) if devices is None else (devices.devices, devices.omitted)
+        return PodReading(
+            checkpoint, rows.rows, "", is_listed, healthy, devices_problem, rows.claim_rows, omitted=omitted
+        )
 
     async def _read_rows(self, kubelet: PodResources, now: float) -> None:
         known = self._checkpoint.checkpoint
         if now >= self._list_due():
             self._rows.forget()
         await self._rows.read(kubelet, known.allocations if known is not None else None, self._pods, now)
+
+    async def _list_devices(self, kubelet: PodResources) -> tuple[HealthyDevices | None, str]:
+        """Or why the kubelet does not list them."""
+        try:
+            self._devices = await kubelet.list_devices(self._devices)
+        except PodResourcesUnavailable as exc:
+            return None, str(exc)
+        return self._devices, ""
 
     def _give(self, reading: str, give: Callable[[Subscriber], None]) -> bool:
         """Whether all have taken it."""
@@ -206,13 +224,6 @@ class KubeletReader:
                 give(subscriber)
                 taken += 1
         return taken == len(self._subscribers)
-
-
-async def _devices(kubelet: PodResources) -> tuple[Mapping[str, DevicesByID] | None, str]:
-    try:
-        return await kubelet.list_devices(), ""
-    except PodResourcesUnavailable as exc:
-        return None, str(exc)
 
 
 def _file(file: Path, known: FileIdentity | None) -> tuple[FileIdentity | None, KubeletFile | None]:

@@ -13,6 +13,21 @@ from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey,
 
 # by device ID: its NUMA nodes, sorted
 DevicesByID = Mapping[str, tuple[int, ...]]
+
+
+class HealthyDevices(Struct, frozen=True):
+    """By resource name. omitted: how many devices a resource has that the node has no room for; it is not in `devices`.
+
+    digests: by which the next reading finds that a resource is as before.
+    """
+
+    devices: Mapping[str, DevicesByID] = field(default_factory=dict)
+    omitted: Mapping[str, int] = field(default_factory=dict)
+    digests: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+NO_DEVICES = HealthyDevices()
+
 # namespace and name
 PodName = tuple[str, str]
 
@@ -59,20 +74,21 @@ RowsByPod = dict[PodName, HeldByPod]
 class CheckpointReading(Struct, frozen=True):
     """checkpoint: empty where the kubelet has written none yet; None with the problem where it cannot be used.
 
-    unread: responses that are too long, with their size; each is empty in the checkpoint.
+    unread: responses that are too long, with their size; each is empty in the checkpoint. omitted: see HealthyDevices.
     """
 
     checkpoint: Checkpoint | None
     problem: str = ""
     unread: Mapping[AllocationKey, int] = field(default_factory=dict)
+    omitted: Mapping[str, int] = field(default_factory=dict)
 
 
 class PodReading(Struct, frozen=True):
     """Rows of all active pods, and with which checkpoint they go; None with the problem where the kubelet does not answer.
 
     is_listed: whether the kubelet has listed all of them now, which frees the devices of ended pods. devices: the healthy ones by
-    resource name; None where nobody asked for them, or with the problem where the kubelet does not list them. claim_rows: without
-    meaning where rows is None.
+    resource name; None where nobody asked for them, or with the problem where the kubelet does not list them. omitted: see
+    HealthyDevices. claim_rows: without meaning where rows is None.
     """
 
     checkpoint: Checkpoint | None
@@ -82,6 +98,7 @@ class PodReading(Struct, frozen=True):
     devices: Mapping[str, DevicesByID] | None = None
     devices_problem: str = ""
     claim_rows: tuple[ClaimRow, ...] = ()
+    omitted: Mapping[str, int] = field(default_factory=dict)
 
 
 class Pace(Struct, frozen=True):

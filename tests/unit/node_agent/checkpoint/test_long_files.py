@@ -115,6 +115,7 @@ def test_beyond_the_devices_of_a_node_names_are_read_alone(monkeypatch: pytest.M
     lists = {"r/a": ("1", "2", "3"), "r/b": ("1", "2", "3"), "r/c": ("1", "2"), "r/d": ("1",), "r/e": ()}
     found = decode_long(reads(encode(Checkpoint(registered=lists)), 16))
     assert found.checkpoint.registered == {**lists, "r/b": (), "r/d": ()}
+    assert found.omitted == {"r/b": 3, "r/d": 1}
 
 
 def test_an_id_that_is_longer_than_a_piece() -> None:

@@ -306,10 +306,24 @@ async def test_a_kubelet_that_does_not_answer_in_time_loses_nothing(
     assert await kubelet.read()
 
 
-async def test_a_hundred_thousand_devices_are_shown(kubelet: Kubelet) -> None:
+async def test_a_hundred_thousand_devices_are_shown(kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
     kubelet.resources.allocatable = {GPU: {f"device-{index:06}": (index % 2,) for index in range(100_000)}}
+    served, made = kubelet.observer.served, list[int]()
+    making = served.listing_made
+    monkeypatch.setattr(served, "listing_made", lambda *given: made.append(len(given[1].ids)) or making(*given))
     await kubelet.read()
-    assert kubelet.observer.served.snapshot(GPU).healthy == 100_000
+    assert not served.resources, "it is shown once its list is made, in a thread"
+    async with background(kubelet.observer.run()):
+        await until(lambda: served.resources and served.snapshot(GPU).healthy == 100_000)
+        # in another order, as the kubelet lists them, then without some
+        listed = kubelet.resources.allocatable[GPU]
+        kubelet.resources.allocatable = {GPU: dict(reversed(listed.items()))}
+        await kubelet.read()
+        kubelet.resources.allocatable = {GPU: dict([*listed.items()][:-5])}
+        await kubelet.read()
+        await until(lambda: served.snapshot(GPU).healthy == 99_995)
+    assert made == [100_000, 100_000], "what has not changed is not made again"
+    assert len(served.resources[GPU].devices) == 100_000
 
 
 async def test_more_devices_than_a_message_may_have_are_those_of_the_checkpoint(

@@ -232,9 +232,15 @@ class NodeDeviceSync:
             return False
         observed = self._observed
         before = observed_status(observed or {})
+        # with as many devices as a status names, each step takes some ten milliseconds: others run in between
+        await asyncio.sleep(0)
         wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         desired = self._source.desired_status(self._resource_name, before, wall_time)
+        await asyncio.sleep(0)
         status: Json | None = to_builtins(desired)
+        await asyncio.sleep(0)
+        if self._stopped.is_set():
+            return False
         is_stored = status is not None and owned(observed or {}, status) == status
         if desired is None or status is None or (is_stored and self._is_owned):
             self._writes.leave(self._share)

@@ -32,7 +32,7 @@ NO_DEVICES = HealthyDevices()
 PodName = tuple[str, str]
 
 
-class PodResourcesRow(Struct, frozen=True):
+class PodResourcesRow(Struct, frozen=True, gc=False):
     """The devices of one container and resource. device_ids: sorted, each once."""
 
     namespace: str
@@ -42,7 +42,7 @@ class PodResourcesRow(Struct, frozen=True):
     device_ids: tuple[str, ...]
 
 
-class ClaimRow(Struct, frozen=True):
+class ClaimRow(Struct, frozen=True, gc=False):
     """A device of a DRA driver that a container has by a ResourceClaim in its pod's namespace, as a kubelet shows it since 1.36.
 
     The kubelet shows each container all devices of a claim, also those of requests that the container does not name. share_id: ""

@@ -204,8 +204,10 @@ class ServedByKubelet(Mirror):
         """What the published status lists as lost, of before this agent started: once."""
         if resource_name not in self._published:
             self._published.add(resource_name)
-            lost = (device.id for device in devices if device.reason == Reason.NOT_ALLOCATABLE)
-            self._remembered[resource_name] = {*self._remembered.get(resource_name, ()), *lost}
+            lost = {device.id for device in devices if device.reason == Reason.NOT_ALLOCATABLE}
+            known = self._remembered.get(resource_name, _NO_IDS)
+            if not lost.issubset(known):
+                self._remembered[resource_name] = lost.union(known)
             self._list(now)
 
     def forget(self, resource_name: str) -> bool:

@@ -38,7 +38,7 @@ _EXAMPLES_NAMED = 3
 _EXAMPLE_CHARACTERS = 40
 
 
-class Size(msgspec.Struct, frozen=True):
+class Size(msgspec.Struct, frozen=True, gc=False):
     """Of device lists. octets: that they take in memory, about."""
 
     devices: int = 0
@@ -49,7 +49,8 @@ class Size(msgspec.Struct, frozen=True):
         return Size(devices, self.octets * devices // self.devices) if self.devices else self
 
 
-class Device(msgspec.Struct, frozen=True):
+# not for the garbage collector, which would go through a hundred thousand of them in any turn of the event loop
+class Device(msgspec.Struct, frozen=True, gc=False):
     """One device of one resource. numa_nodes: sorted, empty when the plugin reports no topology.
 
     reason, message: why it is not healthy; attributes: further properties, sorted by name. parent: ID of the physical device that

@@ -65,6 +65,7 @@ def decode_long(read: Callable[[int], bytes]) -> KubeletFile:
 
 
 def _allocations(text: "_Text", unread: dict[AllocationKey, int]) -> Iterator[Allocation]:
+    """Raises Undecodable, too."""
     text.take(_ENTRIES)
     if text.has(_NULL):
         return
@@ -95,6 +96,7 @@ def _response(text: "_Text", most: int) -> tuple[bytes, int]:
 
 
 def _registered(text: "_Text", omitted: dict[str, int]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Raises Undecodable, too."""
     text.take(_REGISTERED)
     if text.has(_NULL):
         return
@@ -114,7 +116,7 @@ def _registered(text: "_Text", omitted: dict[str, int]) -> Iterator[tuple[str, t
 
 
 def _ids(text: "_Text", most: int) -> tuple[tuple[str, ...], int]:
-    """Of a list, and how many there are; none of one that has more."""
+    """Of a list, and how many there are; none of one that has more. Raises Undecodable, too."""
     text.take(b"[")
     found: list[str] = []
     count = 0

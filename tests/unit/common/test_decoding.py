@@ -260,7 +260,7 @@ def test_on_every_python_that_is_there(version: str) -> None:
 # -- YAML -----------------------------------------------------------------------------------------------------------------
 
 
-LOADERS: Final = [yaml.SafeLoader, QUICK_LOADER]
+LOADERS: Final[list[type[Any]]] = [yaml.SafeLoader, QUICK_LOADER]
 
 
 @pytest.mark.parametrize("loader", LOADERS)

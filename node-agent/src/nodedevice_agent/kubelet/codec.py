@@ -40,6 +40,7 @@ _MAX_DRIVER, _MAX_DEVICE, _MAX_NAME = 63, 63, 253
 _NOTHING: Final = HeldByPod()
 # entries that are parsed at once, as no other thread runs meanwhile
 _A_SLICE: Final = 512
+_DEVICES: Final = api_pb2.AllocatableResourcesResponse.DEVICES_FIELD_NUMBER
 _NAME_TAG: Final = api_pb2.ContainerDevices.RESOURCE_NAME_FIELD_NUMBER << 3 | 2
 
 
@@ -47,7 +48,9 @@ def all_rows(octets: bytes) -> RowsByPod:
     """A ListPodResourcesResponse. Raises DecodeError."""
     rows: RowsByPod = {}
     room = MAX_CLAIM_ROWS
-    for _, begin, end in fields(octets, api_pb2.ListPodResourcesResponse.POD_RESOURCES_FIELD_NUMBER):
+    for number, _, begin, end in fields(octets):
+        if number != api_pb2.ListPodResourcesResponse.POD_RESOURCES_FIELD_NUMBER:
+            continue
         pod = api_pb2.PodResources.FromString(octets[begin:end])
         found = _held(pod, room)
         if found != _NOTHING:
@@ -108,7 +111,9 @@ class _List:
 def _lists(octets: bytes) -> dict[str, _List]:
     """By resource name."""
     lists: dict[bytes, _List] = {}
-    for begin, content, end in fields(octets, api_pb2.AllocatableResourcesResponse.DEVICES_FIELD_NUMBER):
+    for number, begin, content, end in fields(octets):
+        if number != _DEVICES:
+            continue
         entry = octets[content:end]
         # the kubelet's encoder writes the name first
         if len(entry) > 1 and entry[0] == _NAME_TAG and entry[1] < 0x80:

@@ -10,38 +10,59 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 _VARINT, _FIXED64, _LENGTH, _GROUP_START, _GROUP_END, _FIXED32 = range(6)
-_FIXED: Final = {_FIXED64: 8, _FIXED32: 4, _GROUP_START: 0, _GROUP_END: 0}
+_FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
 _LAST_GROUP_BIT: Final = 63
 
 
-def fields(octets: bytes, number: int) -> Iterator[tuple[int, int, int]]:
-    """Of each field with this number: where it begins, where its content begins, and where it ends. Fields of groups count too.
+def fields(octets: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Of each field: its number, where it begins, where its content begins, and where it ends. A group is one field.
 
     Raises DecodeError for an invalid message.
     """
     begin, end = 0, len(octets)
-    # of a short field of that number, which has one octet each for tag and length
-    short = number << 3 | _LENGTH
     while begin < end:
-        if octets[begin] == short and begin + 1 < end and (size := octets[begin + 1]) < 0x80:
-            following = begin + 2 + size
-            yield begin, begin + 2, following
-            begin = following
-            continue
-        tag, position = _varint(octets, begin)
-        kind, content = tag & 7, position
-        if kind == _LENGTH:
-            size, content = _varint(octets, position)
-            position = content + size
-        elif kind == _VARINT:
-            _, position = _varint(octets, position)
-        elif kind in _FIXED:
-            position += _FIXED[kind]
+        tag = octets[begin]
+        # mostly tag and length have one octet each
+        if tag < 0x80 and tag & 7 == _LENGTH and begin + 1 < end and (size := octets[begin + 1]) < 0x80:
+            number, content, following = tag >> 3, begin + 2, begin + 2 + size
         else:
-            raise DecodeError(f"invalid wire type {kind}")
-        if tag >> 3 == number:
-            yield begin, content, position
-        begin = position
+            number, content, following = _field(octets, begin)
+        if following > end:
+            raise DecodeError("truncated field")
+        yield number, begin, content, following
+        begin = following
+
+
+def _field(octets: bytes, begin: int) -> tuple[int, int, int]:
+    """Number, where the content begins, and the end. Raises DecodeError."""
+    tag, content = _varint(octets, begin)
+    kind, end = tag & 7, content
+    if kind == _LENGTH:
+        size, content = _varint(octets, content)
+        end = content + size
+    elif kind == _VARINT:
+        _, end = _varint(octets, content)
+    elif kind == _GROUP_START:
+        end = _group_end(octets, content)
+    elif kind in _FIXED:
+        end += _FIXED[kind]
+    else:
+        raise DecodeError(f"invalid wire type {kind}")
+    return tag >> 3, content, end
+
+
+def _group_end(octets: bytes, position: int) -> int:
+    """The end of a group that begins there, with the groups inside it. Raises DecodeError."""
+    depth = 1
+    while depth:
+        tag, following = _varint(octets, position)
+        kind = tag & 7
+        if kind in (_GROUP_START, _GROUP_END):
+            depth += 1 if kind == _GROUP_START else -1
+            position = following
+        else:
+            _, _, position = _field(octets, position)
+    return position
 
 
 def _varint(octets: bytes, position: int) -> tuple[int, int]:

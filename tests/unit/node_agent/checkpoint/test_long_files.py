@@ -14,7 +14,6 @@ from nodedevice_agent.checkpoint import long_files
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES, MAX_RESPONSES_BYTES, decode_long
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
-from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES
 
 from tests.unit.node_agent.checkpoint.samples import WHOLE, sample
 from tests.unit.node_agent.checkpoint.test_format_properties import ALLOCATIONS, TEXT
@@ -110,7 +109,6 @@ def text_of(held: list[Allocation]) -> str:
 
 
 def test_beyond_the_devices_of_a_node_names_are_read_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert long_files.MAX_DEVICES == MAX_DEVICES
     monkeypatch.setattr(long_files, "MAX_DEVICES", 5)
     lists = {"r/a": ("1", "2", "3"), "r/b": ("1", "2", "3"), "r/c": ("1", "2"), "r/d": ("1",), "r/e": ()}
     found = decode_long(reads(encode(Checkpoint(registered=lists)), 16))

@@ -12,13 +12,15 @@ import pytest
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager import places
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.effects import Effect
+from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kubelet import observer, pod_resources
 from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, POD_RESOURCES, KubeletDirectory
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.readings import PodReading
-from nodedevice_agent.kubelet.served import ServedByKubelet
+from nodedevice_agent.kubelet.served import Listing, ServedByKubelet
 from nodedevice_agent.lib.file_watcher import Subscription
 from nodedevice_agent.lib.filesystem import replace_durably
 from nodedevice_common.pacing import Backoff
@@ -310,11 +312,16 @@ async def test_a_hundred_thousand_devices_are_shown(kubelet: Kubelet, monkeypatc
     kubelet.resources.allocatable = {GPU: {f"device-{index:06}": (index % 2,) for index in range(100_000)}}
     served, made = kubelet.observer.served, list[int]()
     making = served.listing_made
-    monkeypatch.setattr(served, "listing_made", lambda *given: made.append(len(given[1].ids)) or making(*given))
+
+    def noted(listing: Listing, listed: ListedDevices, now: float) -> list[Effect]:
+        made.append(len(listed.ids))
+        return making(listing, listed, now)
+
+    monkeypatch.setattr(served, "listing_made", noted)
     await kubelet.read()
     assert not served.resources, "it is shown once its list is made, in a thread"
     async with background(kubelet.observer.run()):
-        await until(lambda: served.resources and served.snapshot(GPU).healthy == 100_000)
+        await until(lambda: GPU in served.resources and served.snapshot(GPU).healthy == 100_000)
         # in another order, as the kubelet lists them, then without some
         listed = kubelet.resources.allocatable[GPU]
         kubelet.resources.allocatable = {GPU: dict(reversed(listed.items()))}

@@ -18,7 +18,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.kubelet_answers import KubeletAnswers
 from tests.fakes.log_lines import log_lines
-from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC
 
 POD = ("default", "p")
@@ -38,9 +38,7 @@ class Node:
 
     def edits(self) -> Any:
         """Of a container that names all GPUs in its environment."""
-        of_pod = sandbox("p")
-        of_pod = SimpleNamespace(uid="p", namespace=POD[0], name=POD[1], annotations=of_pod.annotations)
-        named = container("p")
+        of_pod = SimpleNamespace(uid="p", namespace=POD[0], name=POD[1])
         named = SimpleNamespace(name="main", env=(f"{VISIBLE_DEVICES}=all",), cdi_devices=())
         return self.withheld.edits(cast(Any, of_pod), cast(Any, named), None)
 
@@ -77,10 +75,10 @@ async def test_pod_resources_say_what_a_checkpoint_that_cannot_be_used_does_not(
 ) -> None:
     node.kubelet.write(HELD, registered={GPU: ("a",), NIC: ()})
     await node.found.refresh()
-    assert (GPU in node.found, NIC in node.found, met(node)) == (True, True, {("main", GPU)})
+    assert (GPU in node.found, NIC in node.found, met(node)) == (True, True, frozenset({("main", GPU)}))
     assert node.kubelet.calls == {}, "the checkpoint says all"
     await breaks(node, monkeypatch)
-    for rows, expected in (((ROW,), {("main", GPU)}), ((), frozenset())):
+    for rows, expected in (((ROW,), frozenset({("main", GPU)})), ((), frozenset())):
         node.kubelet.rows = rows
         await node.found.refresh()
         assert (GPU in node.found, NIC in node.found, met(node)) == (bool(rows), False, expected)

@@ -1,16 +1,17 @@
-"""What comes from the kubelet and from device plugins: its checkpoint, its pod resources, and lists of devices."""
+"""What comes from the kubelet, device plugins and DRA drivers: a checkpoint, pod resources, and lists of devices."""
 
 import asyncio
 import base64
 import json
 import os
 from collections.abc import AsyncGenerator, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.pod_resources import AssignedDevices
-from tests.robustness.memory.scene import Scene
+from tests.robustness.memory.scene import NODE, Scene
 
 # what a kubelet takes of a plugin for one container
 _LONGEST_RESPONSE: Final = 4_194_303
@@ -18,6 +19,9 @@ _RESPONSES: Final = 12
 _LISTS: Final = 8
 _DEVICES: Final = 50_000
 _HELD: Final = 10_000
+_DRIVERS: Final = 4
+_SLICES: Final = 128
+_SLICE_DEVICES: Final = 128
 # the kubelet writes its checkpoint at each allocation, and at each list of a plugin
 _WRITES: Final = 3
 _BETWEEN_WRITES_SECONDS: Final = 1.5
@@ -99,6 +103,30 @@ def _ids(number: int) -> list[str]:
     return [f"GPU-{number}-{index:020}" for index in range(_DEVICES)]
 
 
+async def resource_slices(scene: Scene) -> AsyncGenerator[None, None]:
+    """More slices than are read of all drivers, each with as many devices and attributes as the API server takes."""
+    scene.api.served["resource.k8s.io/v1"] = ("resourceslices", "resourceclaims")
+    for driver in range(_DRIVERS):
+        for number in range(_SLICES):
+            name = f"slice-{driver}-{number:03}"
+            scene.api.put("resourceslices", name, partial(_slice, name, f"driver{driver}.example.com", number))
+    yield
+
+
+def _slice(name: str, driver: str, number: int) -> bytes:
+    pool = b'{"name":"n","generation":1,"resourceSliceCount":%d}' % _SLICES
+    return (
+        b'{"metadata":{"name":"%b","uid":"uid-%b","resourceVersion":"1"},'
+        b'"spec":{"nodeName":"%b","driver":"%b","pool":%b,"devices":[%b]}}'
+    ) % (name.encode(), name.encode(), NODE.encode(), driver.encode(), pool, _slice_devices(number))
+
+
+@cache
+def _slice_devices(number: int) -> bytes:
+    attributes = b",".join(b'"a%02d":{"string":"%b%02d"}' % (n, b"v" * 62, n) for n in range(32))
+    return b",".join(b'{"name":"d-%d-%d","attributes":{%b}}' % (number, n, attributes) for n in range(_SLICE_DEVICES))
+
+
 def _longest(number: int) -> str:
     return base64.b64encode(os.urandom(64) * (_LONGEST_RESPONSE // 64)).decode()
 
@@ -113,4 +141,4 @@ def _write(kubelet_dir: Path, entries: list[dict[str, Any]], registered: Mapping
     file.with_suffix(".new").replace(file)
 
 
-ROWS: Final = (kubelet_checkpoint, kubelet_lists, kubelet_lists_of_long_ids, plugin_lists)
+ROWS: Final = (kubelet_checkpoint, kubelet_lists, kubelet_lists_of_long_ids, plugin_lists, resource_slices)

@@ -59,12 +59,12 @@ _MAX_DETAILED_BYTES = 8 * 1024 * 1024
 # NUMA nodes or attributes of one device that are read, to select the accepted ones
 _MAX_READ = 1024
 # of all devices together: a few for each of the most devices
-_MAX_NODES_OF_ALL = 4 * MAX_DEVICES
+MAX_NODES_OF_ALL = 4 * MAX_DEVICES
 # physical devices of parts
 _MAX_PARENTS = 4096
 # that are parsed at once: some thousand devices; and a device, of more only its ID and its health are read
 _SLICE_BYTES = 64 * 1024
-_MAX_DEVICE_BYTES = 256 * 1024
+MAX_DEVICE_BYTES = 256 * 1024
 _DEVICES = DeviceListDetails.DEVICES_FIELD_NUMBER
 _PARENTS = DeviceListDetails.PARENTS_FIELD_NUMBER
 _OF_ALL = (
@@ -146,7 +146,7 @@ class _Places:
 
     def _of(self, number: int) -> Iterator[bytes]:
         for begin, end in self._slices[number]:
-            if end - begin <= _MAX_DEVICE_BYTES:
+            if end - begin <= MAX_DEVICE_BYTES:
                 yield self._octets[begin:end]
             elif number == _DEVICES:
                 yield _shortened(self._octets[begin:end])
@@ -226,7 +226,7 @@ def _parents(details: Iterable[DeviceDetails]) -> dict[str, Device]:
 
 
 def _devices(found: _Places, *, is_built_in: bool) -> Iterator[Device]:
-    attributes_left, nodes_left = _MAX_ATTRIBUTES_OF_ALL, _MAX_NODES_OF_ALL
+    attributes_left, nodes_left = _MAX_ATTRIBUTES_OF_ALL, MAX_NODES_OF_ALL
     for device, details in found.devices():
         attributes = _attributes(details) if details.attributes and attributes_left > 0 else ()
         attributes_left -= len(attributes)

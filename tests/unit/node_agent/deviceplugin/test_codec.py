@@ -235,7 +235,7 @@ def test_a_device_that_is_far_too_long_is_its_id_and_its_health() -> None:
 
 
 def test_of_all_devices_together_so_many_numa_nodes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "_MAX_NODES_OF_ALL", 3)
+    monkeypatch.setattr(codec, "MAX_NODES_OF_ALL", 3)
     nodes = api_pb2.TopologyInfo(nodes=[api_pb2.NUMANode(ID=1), api_pb2.NUMANode(ID=2)])
     listed = device_list(_list(*(api_pb2.Device(ID=i, topology=nodes) for i in "abc")))
     assert [device.numa_nodes for device in listed.devices.values()] == [(1, 2), (1, 2), ()]

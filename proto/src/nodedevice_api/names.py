@@ -146,6 +146,8 @@ class Reason:
     """Its plugin reports it so, and gives no reason."""
     NOT_LISTED: Final = "NotListed"
     """A container holds it, and its plugin no longer lists it."""
+    NOT_LISTED_YET: Final = "NotListedYet"
+    """A container holds it, and its plugin has listed no device since it registered."""
     NOT_ALLOCATABLE: Final = "NotAllocatable"
     """The kubelet no longer counts it among its allocatable devices."""
     FLAPPING: Final = "Flapping"

@@ -279,6 +279,11 @@ def _view(resource: Resource, device_id: str) -> DeviceView:
     cordoned = bool(resource.cordoned_ids) and resource.is_cordoned(device_id)
     if device is None:
         reason, message = Reason.NOT_LISTED, "a container holds it, but the device plugin no longer lists it"
+        if resource.awaits_devices:
+            reason, message = (
+                Reason.NOT_LISTED_YET,
+                "a container holds it; the device plugin has listed no device since it registered",
+            )
         if resource.is_not_configured:
             reason, message = Reason.NOT_CONFIGURED, "a container holds it, and its resource is not configured any more"
         return DeviceView(device_id, False, reason, message, present=False, cordoned=cordoned)

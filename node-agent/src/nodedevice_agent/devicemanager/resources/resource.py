@@ -145,6 +145,7 @@ class Resource:
         connection.is_awaited, connection.refusal = False, listed if listed.is_refused else None
         if not listed.is_refused:
             connection.listed = listed
+            connection.has_listed_devices |= bool(listed.ids)
         if endpoint in self.connections.silent:
             return False
         current = self._current_list()
@@ -291,6 +292,12 @@ class Resource:
     def may_answer(self) -> bool:
         """Whether a plugin is connected that does not answer; its lists count again once it does."""
         return bool(self.connections.silent)
+
+    @property
+    def awaits_devices(self) -> bool:
+        """Whether the connected plugin has listed no device since it registered, so a device that it lacks may still come."""
+        connection = self.connections.with_list()
+        return self.is_live and (connection is None or not connection.has_listed_devices)
 
     @property
     def is_ready(self) -> bool:

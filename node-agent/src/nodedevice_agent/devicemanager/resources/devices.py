@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice, zip_longest
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -34,6 +34,8 @@ TOO_MANY = (
 )
 # in place of what most lists have none of: one object
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+# IDs that are sorted at once
+_A_RUN = 4096
 _EXAMPLES_NAMED = 3
 _EXAMPLE_CHARACTERS = 40
 
@@ -106,7 +108,7 @@ class ListedDevices:
     at_nodes: Mapping[tuple[int, ...], int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        ids = tuple(sorted(self.devices))
+        ids = tuple(sorted_in_pieces(self.devices))
         unhealthy = tuple([i for i in ids if not self.devices[i].healthy])
         healthy = tuple([i for i in ids if self.devices[i].healthy]) if unhealthy else ids
         object.__setattr__(self, "ids", ids)
@@ -180,6 +182,19 @@ class ListedDevices:
         """Whether it is listed as healthy."""
         device = self.devices.get(device_id)
         return device is not None and device.healthy
+
+
+def sorted_in_pieces(ids: Iterable[str]) -> list[str]:
+    """As sorted(), which takes a tenth of a second for a hundred thousand IDs, in one call of C in which no other thread runs."""
+    rest = iter(ids)
+    runs: list[list[str]] = []
+    while run := sorted(islice(rest, _A_RUN)):
+        runs.append(run)
+    while len(runs) > 1:
+        # two runs that are sorted are merged
+        pairs = zip_longest(runs[::2], runs[1::2], fillvalue=[])
+        runs = [sorted(chain(*pair)) for pair in pairs]
+    return runs[0] if runs else []
 
 
 def unheld(refused: ListedDevices) -> ListedDevices:

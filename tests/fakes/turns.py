@@ -133,5 +133,9 @@ def _name(handle: Any) -> str:
     callback = handle._callback
     task = getattr(callback, "__self__", None)
     if isinstance(task, asyncio.Task):
-        return f"{task.get_coro()!r:.120}"
+        coroutine = task.get_coro()
+        frame = getattr(coroutine, "cr_frame", None)
+        # of those that run something else: its name
+        named = f" {frame.f_locals['task']}" if frame is not None and "task" in frame.f_locals else ""
+        return f"{coroutine!r:.120}{named:.60}"
     return f"{callback!r:.120}"

@@ -60,6 +60,7 @@ BOUNDS = {
     f"{long_files.MAX_RESPONSE_BYTES // _KIB} KiB of a response in the kubelet's checkpoint",
     f"{long_files.MAX_RESPONSES_BYTES // _MIB} MiB of them all",
     f"{directory.MAX_BYTES // _MIB:,} MiB of its file",
+    f"{devices.MAX_DEVICES_OF_KUBELET:,} devices of the kubelet's plugins",
     f"{served.MAX_DEVICES_IN_LOOP:,} of the kubelet's devices in one turn",
     f"{device_codec.MAX_DEVICE_BYTES // _KIB} KiB of a device",
     f"{device_codec.MAX_NODES_OF_ALL:,} NUMA nodes of a list",

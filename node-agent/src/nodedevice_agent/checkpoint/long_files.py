@@ -21,7 +21,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
     Checkpoint,
     CheckpointCorrupt,
 )
-from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES_OF_KUBELET
 
 # Of one response, and of all in a file together. A response from a plugin of this agent has no more, either.
 MAX_RESPONSE_BYTES: Final = 256 * 1024
@@ -101,7 +101,7 @@ def _registered(text: "_Text", omitted: dict[str, int]) -> Iterator[tuple[str, t
     if text.has(_NULL):
         return
     text.take(b"{")
-    left, is_over = MAX_DEVICES, text.has(b"}")
+    left, is_over = MAX_DEVICES_OF_KUBELET, text.has(b"}")
     while not is_over:
         name = decode(text.until(b'":', _MAX_NAME) + b'"', str)
         text.take(b'":')

@@ -109,7 +109,7 @@ class _Places:
         self._octets = octets
         self.count = 0
         self._slices: dict[int, list[list[int]]] = {_DEVICES: [], _PARENTS: []}
-        rest = []
+        rest: list[bytes] = []
         # in such a long list details are not read
         self.is_detailed = len(octets) <= _MAX_DETAILED_BYTES
         for number, begin, _, end in fields(octets):

@@ -14,7 +14,7 @@ from typing import Final
 
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
-from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES_OF_KUBELET
 from nodedevice_agent.kubelet.readings import (
     NO_DEVICES,
     ClaimRow,
@@ -74,7 +74,7 @@ def healthy_devices(octets: bytes, before: HealthyDevices = NO_DEVICES) -> Healt
     lists = _lists(octets)
     devices: dict[str, DevicesByID] = {}
     omitted: dict[str, int] = {}
-    left = MAX_DEVICES
+    left = MAX_DEVICES_OF_KUBELET
     for name in sorted(lists, key=lambda name: (name not in before.devices, name)):
         entries = lists[name]
         if entries.count > left:

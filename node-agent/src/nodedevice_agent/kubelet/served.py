@@ -20,7 +20,7 @@ from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import (
     NO_DEVICES,
-    TOO_MANY,
+    TOO_MANY_OF_KUBELET,
     Device,
     ListedDevices,
     Size,
@@ -111,7 +111,7 @@ class Listing(Struct, frozen=True):
 
     def made(self) -> ListedDevices:
         if self.omitted:
-            return no_list(Size(self.omitted), TOO_MANY)
+            return no_list(Size(self.omitted), TOO_MANY_OF_KUBELET)
         devices = [Device(i, numa_nodes=numa) for i, numa in self.healthy.items()]
         for device_id in self._lost():
             known = self.listed.devices.get(device_id)

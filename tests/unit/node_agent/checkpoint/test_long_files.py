@@ -109,7 +109,7 @@ def text_of(held: list[Allocation]) -> str:
 
 
 def test_beyond_the_devices_of_a_node_names_are_read_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_files, "MAX_DEVICES", 5)
+    monkeypatch.setattr(long_files, "MAX_DEVICES_OF_KUBELET", 5)
     lists = {"r/a": ("1", "2", "3"), "r/b": ("1", "2", "3"), "r/c": ("1", "2"), "r/d": ("1",), "r/e": ()}
     found = decode_long(reads(encode(Checkpoint(registered=lists)), 16))
     assert found.checkpoint.registered == {**lists, "r/b": (), "r/d": ()}

@@ -24,6 +24,8 @@ MAX_NUMA_NODE = 2**31 - 1
 # Of all plugins of a node: as many as 32 NodeDevices could name, or one for each MiB of 128 GiB. More would delay all that the
 # agent must answer in time (the container runtime within two seconds, for example) and cost more than some 100 MiB.
 MAX_DEVICES = 32 * 4096
+# The same of the kubelet's own plugins, which are only shown: what is given out here comes first.
+MAX_DEVICES_OF_KUBELET = 16 * 4096
 # Of a plugin that is gone, devices that nobody claims are known by name where its list was no longer.
 MAX_KEPT_OF_GONE = 256
 # In memory: a device with its places in the list, less its ID; and an attribute, less its name and its value.
@@ -31,6 +33,10 @@ _DEVICE_OCTETS, _ATTRIBUTE_OCTETS = 192, 72
 TOO_MANY = (
     f"the device plugins of a node may list {MAX_DEVICES} devices in all; the latest list of this one alone exceeds that and is "
     "refused, and the list before it counts: have it list fewer, coarser devices"
+)
+TOO_MANY_OF_KUBELET = (
+    f"of the kubelet's device plugins {MAX_DEVICES_OF_KUBELET} devices are shown on a node, and with this list there are more: "
+    "have them list fewer, coarser devices"
 )
 # in place of what most lists have none of: one object
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
@@ -192,8 +198,7 @@ def sorted_in_pieces(ids: Iterable[str]) -> list[str]:
         runs.append(run)
     while len(runs) > 1:
         # two runs that are sorted are merged
-        pairs = zip_longest(runs[::2], runs[1::2], fillvalue=[])
-        runs = [sorted(chain(*pair)) for pair in pairs]
+        runs = [sorted([*first, *second]) for first, second in zip_longest(runs[::2], runs[1::2], fillvalue=())]
     return runs[0] if runs else []
 
 

@@ -7,7 +7,7 @@ await kubelet.reader(pods).read()
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +20,15 @@ from nodedevice_agent.kubelet import reader
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.pod_resources import PodResourcesRefused, PodResourcesUnavailable
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.readings import ClaimRow, DevicesByID, HeldByPod, PodName, PodResourcesRow, RowsByPod
+from nodedevice_agent.kubelet.readings import (
+    ClaimRow,
+    DevicesByID,
+    HealthyDevices,
+    HeldByPod,
+    PodName,
+    PodResourcesRow,
+    RowsByPod,
+)
 from nodedevice_agent.lib.file_reads import FileReads
 
 T = TypeVar("T")
@@ -85,9 +93,9 @@ class KubeletAnswers:
             tuple(row for row in self.claim_rows if (row.namespace, row.name) == (namespace, name)),
         )
 
-    async def list_devices(self) -> dict[str, DevicesByID]:
+    async def list_devices(self, before: HealthyDevices, held: Mapping[str, Collection[str]]) -> HealthyDevices:
         self._call("GetAllocatableResources", self.problem or self.devices_problem)
-        return self.devices
+        return HealthyDevices(self.devices)
 
     def _call(self, name: str, problem: str) -> None:
         self.calls[name] += 1

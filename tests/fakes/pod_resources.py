@@ -15,6 +15,9 @@ import grpc
 import grpc.aio
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 
+# devices of a resource
+_MANY = 10_000
+
 
 class Get(Enum):
     """Of kubelets since 1.34, of those before, and before 1.27. Source: kubelet server_v1.go @ 1.27, 1.33, 1.37."""
@@ -72,6 +75,7 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
         self._may_answer.set()
         self.calls = 0
         self.get = Get.SERVED
+        self._long: dict[str, tuple[Mapping[str, tuple[int, ...]], bytes]] = {}
         self.asked: list[str] = []
 
     def stick(self) -> None:
@@ -122,8 +126,19 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
         await self._answer(context)
         if self.allocatable is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "API GetAllocatableResources disabled")
-        rows = [AssignedDevices("", "", "", name, ids) for name, ids in (self.allocatable or {}).items()]
-        return api_pb2.AllocatableResourcesResponse(devices=[entry for row in rows for entry in _devices(row)])
+        found = api_pb2.AllocatableResourcesResponse()
+        for name, ids in (self.allocatable or {}).items():
+            found.MergeFromString(self._listed(AssignedDevices("", "", "", name, ids)))
+        return found
+
+    def _listed(self, row: AssignedDevices) -> bytes:
+        """Encoded, once where it is long: who changes one with as many devices gives it another mapping."""
+        before, octets = self._long.get(row.resource_name, (None, b""))
+        if before is not row.devices:
+            octets = api_pb2.AllocatableResourcesResponse(devices=_devices(row)).SerializeToString()
+            if len(row.devices) > _MANY:
+                self._long[row.resource_name] = row.devices, octets
+        return octets
 
     def _rows(self) -> list[AssignedDevices | ClaimedDevice]:
         return [*self.assigned, *self.claimed]

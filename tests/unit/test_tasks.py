@@ -110,6 +110,11 @@ AWAITED: Final = {
         "socket.run()": "the task kubelet endpoint",
         "self._until(lambda: not self._is_advertised or self._options != options)": "the task kubelet endpoint",
     },
+    "agent/kubelet/observer.py": {
+        "self._read_capacities()": "the task kubelet observer",
+        "self._make_lists()": "the task kubelet observer",
+    },
+    "agent/lib/shared_calls.py": {"self._begin()": "each caller that waits for it"},
     "agent/nri/session.py": {"self._register()": "the task nri"},
     "agent/nri/ttrpc.py": {"self._finish(number, request.method, response, seconds)": "itself: it is an answer"},
     "agent/offered_twice/host.py": {"self._read(frozenset(paths), frozenset(cdi))": "itself, apart"},

@@ -4,17 +4,18 @@ import ast
 import re
 
 import pytest
-from nodedevice_agent.checkpoint import files, writer
+from nodedevice_agent.checkpoint import files, long_files, writer
 from nodedevice_agent.configs import effective, kept
 from nodedevice_agent.devicemanager import places, pods, registration, runtime
 from nodedevice_agent.devicemanager.allocation import answer_limit
 from nodedevice_agent.devicemanager.resources import devices, list_limit, physical_devices
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES
+from nodedevice_agent.deviceplugin import codec as device_codec
 from nodedevice_agent.deviceplugin import connection, held_lists, host, plugin_watcher, registration_server
 from nodedevice_agent.dra import claim, claims, observer, pools, slices
 from nodedevice_agent.kube import informer, pod_objects, responses, turns, update_pace, write_budget
 from nodedevice_agent.kube.status import MAX_LIST_BYTES
-from nodedevice_agent.kubelet import codec
+from nodedevice_agent.kubelet import codec, directory, served
 from nodedevice_agent.lib import cdi_files, grpc_server
 from nodedevice_agent.nri import synchronization
 from nodedevice_agent.offered_twice import compare
@@ -61,6 +62,14 @@ BOUNDS = {
     "one long one at a time, for half of the time",
     f"{answer_limit.MAX_OCTETS // _MIB} MiB of answers in memory",
     f"{answer_limit.MAX_OCTETS_OF_DOMAIN // _MIB} MiB of a domain",
+    f"{long_files.MAX_RESPONSE_BYTES // _KIB} KiB of a response in the kubelet's checkpoint",
+    f"{long_files.MAX_RESPONSES_BYTES // _MIB} MiB of them all",
+    f"{directory.MAX_BYTES // _MIB:,} MiB of its file",
+    f"{devices.MAX_DEVICES_OF_KUBELET:,} devices of the kubelet's plugins",
+    f"{served.MAX_DEVICES_IN_LOOP:,} of the kubelet's devices in one turn",
+    f"{device_codec.MAX_DEVICE_BYTES // _KIB} KiB of a device",
+    f"{device_codec.MAX_NODES_OF_ALL:,} NUMA nodes of a list",
+    f"{device_codec.MAX_ENTRIES:,} entries of an answer",
     f"{places.MAX_NAMES} names of a node, and a watch for each",
     f"{policy.MOST_NAMES_OF_NODE} names in the policy",
     f"{policy.MOST_NAMES_OF_NODE} names of a node in the policy",

@@ -40,7 +40,7 @@ def started(of: NodeUnderTest, program: Path, resource: str) -> Iterator[Machine
     """While the kubelet has its devices: what Node and NodeDevice show may be those of the test before."""
 
     def is_served() -> bool:
-        return resource in asked(of, PodResources.list_devices)
+        return resource in asked(of, PodResources.list_devices).devices
 
     plugin = of.node.process(program.name, [str(program)])
     plugin.start()

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from nodedevice_agent.checkpoint.files import read_regular
 from nodedevice_agent.checkpoint.format import encode
+from nodedevice_agent.checkpoint.long_files import KubeletFile
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kubelet import directory, reader
-from nodedevice_agent.kubelet.directory import KubeletDirectory
+from nodedevice_agent.kubelet import reader
+from nodedevice_agent.kubelet.directory import KubeletDirectory, read_file
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.mirror_feed import MirrorFeed
 from nodedevice_agent.kubelet.reader import KubeletReader
@@ -38,10 +38,10 @@ class CountedReads(KubeletDirectory):
         self.was_read = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def read(self, file: Path) -> bytes:
+    def read(self, file: Path) -> KubeletFile:
         """In a thread."""
         try:
-            return read_regular(file)
+            return read_file(file)
         finally:
             self.reads += 1
             self._loop.call_soon_threadsafe(self.was_read.set)
@@ -120,7 +120,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 async def reading(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reading]:
     """Has read once, and runs."""
     found = Reading(folder)
-    monkeypatch.setattr(directory, "read_regular", found.directory.read)
+    monkeypatch.setattr(reader, "read_file", found.directory.read)
     await found.reader.read()
     async with background(found.reader.run()):
         yield found

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from msgspec import structs
 
@@ -154,6 +155,16 @@ def _read_journal(checkpoint: Path) -> bytes:
 
 def read_regular(path: Path) -> bytes:
     """All of a file. Raises OSError, also for one over MAX_BYTES or no regular file: a FIFO would never be read to its end."""
+    with open_regular(path, MAX_BYTES) as file:
+        octets = file.read(MAX_BYTES + 1)
+    if len(octets) > MAX_BYTES:
+        raise _too_big(path, MAX_BYTES)
+    return octets
+
+
+@contextmanager
+def open_regular(path: Path, most: int) -> Iterator[BinaryIO]:
+    """A file to read, of at most so many bytes by now. Raises OSError, also for what is no regular file."""
     # opening a FIFO waits for a writer unless it is opened without blocking
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
@@ -162,13 +173,16 @@ def read_regular(path: Path) -> bytes:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if status.st_size > most:
+            raise _too_big(path, most)
         with open(descriptor, "rb", closefd=False) as file:
-            octets = file.read(MAX_BYTES + 1) if status.st_size <= MAX_BYTES else b""
-        if max(status.st_size, len(octets)) > MAX_BYTES:
-            raise OSError(errno.EFBIG, f"bigger than {MAX_BYTES} bytes", str(path))
-        return octets
+            yield file
     finally:
         os.close(descriptor)
+
+
+def _too_big(path: Path, most: int) -> OSError:
+    return OSError(errno.EFBIG, f"bigger than {most} bytes", str(path))
 
 
 def journal_path(checkpoint: Path) -> Path:

@@ -55,6 +55,9 @@ from nodedevice_agent.devicemanager.resources.devices import MAX_NUMA_NODE
 _OFFSET, _PRIME, _MASK = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
 # of a name in an error
 _SHOWN = 40
+# each octet as Go prints it; and octets of a response that are printed at once, as no other thread runs meanwhile
+_DECIMAL = tuple(map(str, range(256)))
+_PIECE = 16 * 1024
 
 
 class Data(msgspec.Struct, frozen=True):
@@ -265,12 +268,22 @@ def _after_entry(value: int, entry: Entry, *, is_first: bool) -> int:
     """The hash after an entry. value: the hash before it."""
     ids = entry.DeviceIDs
     devices = f"(checkpoint.DevicesPerNUMA){_map(ids)}" if isinstance(ids, dict) else f"([]string){_list(ids)}"
-    response = "<nil>" if entry.AllocResp is None else _list(map(str, entry.AllocResp))
     text = (
         f"{{PodUID:(string){entry.PodUID} ContainerName:(string){entry.ContainerName}"
-        f" ResourceName:(string){entry.ResourceName} DeviceIDs:{devices} AllocResp:([]uint8){response}}}"
+        f" ResourceName:(string){entry.ResourceName} DeviceIDs:{devices} AllocResp:([]uint8)"
     )
-    return _fnv1a(text if is_first else f" {text}", value)
+    value = _fnv1a(text if is_first else f" {text}", value)
+    return _fnv1a("}", _after_response(value, entry.AllocResp))
+
+
+def _after_response(value: int, response: bytes | None) -> int:
+    if response is None:
+        return _fnv1a("<nil>", value)
+    value = _fnv1a("[", value)
+    for begin in range(0, len(response), _PIECE):
+        words = " ".join(map(_DECIMAL.__getitem__, response[begin : begin + _PIECE]))
+        value = _fnv1a(f" {words}" if begin else words, value)
+    return _fnv1a("]", value)
 
 
 class _Closing:

@@ -36,7 +36,7 @@ MAX_NAMED_DEVICES = 4096
 MAX_UNHEALTHY_NAMED = 3
 
 
-class DeviceView(Struct, frozen=True):
+class DeviceView(Struct, frozen=True, gc=False):
     """reason and message are empty for a healthy device, and while no plugin is connected. present: its plugin lists it.
 
     cordoned_by: who cordoned it, where that is noted. parts: of a physical device that is shown in place of its parts; it is

@@ -43,13 +43,12 @@ from nodedevice_agent.devicemanager.resources.devices import (
     accept,
     no_list,
 )
+from nodedevice_agent.lib.wire_fields import fields
 
 HEALTHY = "Healthy"
+# Of one response: each takes 1.5 µs in the event loop. A variable has two bytes at least.
+MAX_ENTRIES = 16 * 1024
 
-# of protobuf
-_VARINT, _FIXED64, _LENGTH, _GROUP_START, _GROUP_END, _FIXED32 = range(6)
-_FIXED = {_FIXED64: 8, _FIXED32: 4, _GROUP_START: 0, _GROUP_END: 0}
-_LAST_GROUP_BIT = 63
 # the CRD's bounds for a device's details
 _MAX_PART_SIZE = 64
 _MAX_REASON, _MAX_MESSAGE, _MAX_ATTRIBUTES, _MAX_ATTRIBUTE = 128, 1024, 32, 256
@@ -59,8 +58,20 @@ _MAX_ATTRIBUTES_OF_ALL = 4096 * _MAX_ATTRIBUTES
 _MAX_DETAILED_BYTES = 8 * 1024 * 1024
 # NUMA nodes or attributes of one device that are read, to select the accepted ones
 _MAX_READ = 1024
+# of all devices together: a few for each of the most devices
+MAX_NODES_OF_ALL = 4 * MAX_DEVICES
 # physical devices of parts
 _MAX_PARENTS = 4096
+# that are parsed at once: some thousand devices; and a device, of more only its ID and its health are read
+_SLICE_BYTES = 64 * 1024
+MAX_DEVICE_BYTES = 256 * 1024
+_DEVICES = DeviceListDetails.DEVICES_FIELD_NUMBER
+_PARENTS = DeviceListDetails.PARENTS_FIELD_NUMBER
+_OF_ALL = (
+    DeviceListDetails.REASON_FIELD_NUMBER,
+    DeviceListDetails.MESSAGE_FIELD_NUMBER,
+    DeviceListDetails.PARTS_FIELD_NUMBER,
+)
 _ALL_PERCENT = 100
 
 _Word = TypeVar("_Word", bound=StrEnum)
@@ -69,29 +80,92 @@ _Word = TypeVar("_Word", bound=StrEnum)
 def device_list(
     octets: bytes, known: ListedDevices = NO_DEVICES, *, is_built_in: bool = False, most: int = MAX_DEVICES
 ) -> ListedDevices:
-    """A ListAndWatchResponse, read up to the first device above the limit; known: as in accept().
+    """A ListAndWatchResponse, parsed in slices; known: as in accept().
 
     is_built_in: a plugin of this program sent it, and is believed what its devices are. most: devices that there is room for; a
     longer list is refused before anything is made of it. Raises DecodeError.
     """
-    # a field has two bytes at least
-    if len(octets) > 2 * MAX_DEVICES:
-        octets = truncated(octets, api_pb2.ListAndWatchResponse.DEVICES_FIELD_NUMBER, MAX_DEVICES + 1)
-    message = api_pb2.ListAndWatchResponse.FromString(octets)
-    count = len(message.devices)
-    if count > min(most, MAX_DEVICES):
-        return no_list(Size(count, len(octets)), TOO_MANY)
-    details = _details(octets)
+    found = _Places(octets)
+    if found.count > min(most, MAX_DEVICES):
+        return no_list(Size(found.count, len(octets)), TOO_MANY)
+    details = _details(found.rest)
     plugin_message = _plain(details.message or details.reason, _MAX_MESSAGE)
     try:
         # without parents the field is another vendor's
-        is_ours = not details.devices or any(device.parent for device in details.devices)
-        rules = _part_rules(details.parts) if details.HasField("parts") and is_ours else None
+        is_ours = details.HasField("parts") and (not found.count or _has_parents(found))
+        rules = _part_rules(details.parts) if is_ours else None
     except ValueError as exc:
         # given out by other rules, the parts could be of no use to a container
         return ListedDevices({}, f"the device plugin's list is refused: {exc}")
-    devices = _devices(message, details, is_built_in=is_built_in)
-    return accept(devices, plugin_message, known, rules, _parents(details.parents))
+    return accept(_devices(found, is_built_in=is_built_in), plugin_message, known, rules, _parents(found.parents()))
+
+
+class _Places:
+    """Where devices and their parents are in a list, in slices that are parsed at once; no more devices than show that it has too
+    many. rest: what is said of the resource as a whole.
+    """
+
+    def __init__(self, octets: bytes) -> None:
+        self._octets = octets
+        self.count = 0
+        self._slices: dict[int, list[list[int]]] = {_DEVICES: [], _PARENTS: []}
+        rest: list[bytes] = []
+        # in such a long list details are not read
+        self.is_detailed = len(octets) <= _MAX_DETAILED_BYTES
+        for number, begin, _, end in fields(octets):
+            if number in self._slices:
+                self._add(self._slices[number], begin, end)
+                self.count += number == _DEVICES
+                if self.count > MAX_DEVICES:
+                    break
+            elif number in _OF_ALL and self.is_detailed and len(rest) < _MAX_READ:
+                rest.append(octets[begin:end])
+        self.rest = b"".join(rest)
+
+    @staticmethod
+    def _add(slices: list[list[int]], begin: int, end: int) -> None:
+        if slices and slices[-1][1] == begin and end - slices[-1][0] <= _SLICE_BYTES:
+            slices[-1][1] = end
+        else:
+            slices.append([begin, end])
+
+    def devices(self) -> Iterator[tuple[api_pb2.Device, DeviceDetails]]:
+        """Each with its details, empty ones where there are none."""
+        for octets in self._of(_DEVICES):
+            details = _details(octets).devices if self.is_detailed else ()
+            yield from zip(
+                api_pb2.ListAndWatchResponse.FromString(octets).devices,
+                chain(details, repeat(DeviceDetails())),
+                strict=False,
+            )
+
+    def parents(self) -> Iterator[DeviceDetails]:
+        """Physical devices."""
+        for octets in self._of(_PARENTS) if self.is_detailed else ():
+            yield from _details(octets).parents
+
+    def _of(self, number: int) -> Iterator[bytes]:
+        for begin, end in self._slices[number]:
+            if end - begin <= MAX_DEVICE_BYTES:
+                yield self._octets[begin:end]
+            elif number == _DEVICES:
+                yield _shortened(self._octets[begin:end])
+
+
+def _shortened(octets: bytes) -> bytes:
+    """A list of one device that takes too much, as with millions of NUMA nodes: only its ID and its health are kept."""
+    kept: dict[int, bytes] = {}
+    [(_, _, content, _)] = fields(octets)
+    device = octets[content:]
+    for number, begin, _, end in fields(device):
+        if number in (api_pb2.Device.ID_FIELD_NUMBER, api_pb2.Device.HEALTH_FIELD_NUMBER):
+            kept[number] = device[begin:end]
+    short = api_pb2.Device.FromString(b"".join(kept.values()))
+    return api_pb2.ListAndWatchResponse(devices=[short]).SerializeToString()
+
+
+def _has_parents(found: _Places) -> bool:
+    return any(details.parent for _, details in found.devices())
 
 
 def holdings_required(octets: bytes) -> bool:
@@ -103,12 +177,10 @@ def holdings_required(octets: bytes) -> bool:
 
 
 def _details(octets: bytes) -> DeviceListDetails:
-    """The same bytes decoded as our extension of the message; empty if they are no such message, or for a huge list.
+    """The same bytes decoded as our extension of the message; empty if they are no such message.
 
     Nobody reserved our field numbers in v1beta1: another vendor may use them for anything.
     """
-    if len(octets) > _MAX_DETAILED_BYTES:
-        return DeviceListDetails()
     try:
         return DeviceListDetails.FromString(octets)
     except DecodeError:
@@ -153,20 +225,24 @@ def _parents(details: Iterable[DeviceDetails]) -> dict[str, Device]:
     return {device.id: device for device in islice(found, _MAX_PARENTS) if is_ordinary(device.id)}
 
 
-def _devices(
-    message: api_pb2.ListAndWatchResponse, details: DeviceListDetails, *, is_built_in: bool
-) -> Iterator[Device]:
-    attributes_left = _MAX_ATTRIBUTES_OF_ALL
-    for device, found in zip(message.devices, chain(details.devices, repeat(DeviceDetails())), strict=False):
-        attributes = _attributes(found) if found.attributes and attributes_left > 0 else ()
+def _devices(found: _Places, *, is_built_in: bool) -> Iterator[Device]:
+    attributes_left, nodes_left = _MAX_ATTRIBUTES_OF_ALL, MAX_NODES_OF_ALL
+    for device, details in found.devices():
+        attributes = _attributes(details) if details.attributes and attributes_left > 0 else ()
         attributes_left -= len(attributes)
-        listed = _device(device, found, attributes)
-        yield _with_identity(listed, found) if is_built_in else listed
+        listed = _device(device, details, attributes, nodes_left)
+        nodes_left -= len(listed.numa_nodes)
+        yield _with_identity(listed, details) if is_built_in else listed
 
 
-def _device(device: api_pb2.Device, details: DeviceDetails, attributes: tuple[tuple[str, str], ...]) -> Device:
+def _device(
+    device: api_pb2.Device,
+    details: DeviceDetails,
+    attributes: tuple[tuple[str, str], ...],
+    nodes_left: int = MAX_NUMA_NODES,
+) -> Device:
     nodes: set[int] = set()
-    if device.HasField("topology"):
+    if device.HasField("topology") and nodes_left > 0:
         listed = islice(device.topology.nodes, _MAX_READ)
         nodes = {node.ID for node in listed if 0 <= node.ID <= MAX_NUMA_NODE}
     numa_nodes = tuple(sorted(nodes))[:MAX_NUMA_NODES]
@@ -231,6 +307,12 @@ def with_edits(checkpoint: Checkpoint) -> Checkpoint:
     return structs.replace(checkpoint, allocations=tuple(allocations))
 
 
+def entries_of(message: api_pb2.ContainerAllocateResponse) -> int:
+    """How many variables, mounts, device files and other parts a response has."""
+    parts = (message.envs, message.mounts, message.devices, message.annotations, message.cdi_devices)
+    return sum(map(len, parts))
+
+
 def with_edits_of(allocation: Allocation) -> Allocation:
     """The allocation with its response decoded, where that is possible."""
     if allocation.response is None:
@@ -239,7 +321,7 @@ def with_edits_of(allocation: Allocation) -> Allocation:
         message = api_pb2.ContainerAllocateResponse.FromString(allocation.response)
     except DecodeError:
         return allocation
-    return replace(allocation, edits=_edits(message))
+    return replace(allocation, edits=_edits(message)) if entries_of(message) <= MAX_ENTRIES else allocation
 
 
 def _edits(message: api_pb2.ContainerAllocateResponse) -> ContainerEdits:
@@ -252,44 +334,3 @@ def _edits(message: api_pb2.ContainerAllocateResponse) -> ContainerEdits:
             cdi_devices=tuple(device.name for device in message.cdi_devices),
         )
     )
-
-
-# -- before parsing --------------------------------------------------------------------------------------------------------
-
-
-def truncated(octets: bytes, number: int, limit: int) -> bytes:
-    """The message up to and with the `limit`th field of this number; the whole message where it has fewer.
-
-    Counts before parsing, because a parser makes an object of some hundred bytes of each field. Fields of groups count too.
-    Raises DecodeError for an invalid message. Source: the protobuf encoding, tags and wire types.
-    """
-    position = found = 0
-    while position < len(octets):
-        tag, position = _varint(octets, position)
-        kind = tag & 7
-        if kind == _LENGTH:
-            size, position = _varint(octets, position)
-            position += size
-        elif kind == _VARINT:
-            _, position = _varint(octets, position)
-        elif kind in _FIXED:
-            position += _FIXED[kind]
-        else:
-            raise DecodeError(f"invalid wire type {kind}")
-        found += tag >> 3 == number
-        if found == limit:
-            return octets[:position]
-    return octets
-
-
-def _varint(octets: bytes, position: int) -> tuple[int, int]:
-    """A number, and the position after it. Raises DecodeError."""
-    value = shift = 0
-    while position < len(octets) and shift <= _LAST_GROUP_BIT:
-        octet = octets[position]
-        position += 1
-        value |= (octet & 0x7F) << shift
-        if octet < 0x80:
-            return value, position
-        shift += 7
-    raise DecodeError("unterminated varint")

@@ -223,6 +223,9 @@ class PluginConnection:
         )
         if not response.container_responses:
             raise PluginFailed(self.resource_name, "Allocate", "0 container responses for one container")
+        if (count := codec.entries_of(response.container_responses[0])) > codec.MAX_ENTRIES:
+            detail = f"a response with {count} entries, which exceeds the limit of {codec.MAX_ENTRIES}"
+            raise PluginFailed(self.resource_name, "Allocate", detail)
         return codec.allocate_response(response.container_responses[0])
 
     async def pre_start(self, device_ids: tuple[str, ...]) -> None:

@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 PAUSE_SECONDS = 0.05
 # A write costs the API server by the object's size: with more devices listed, changes are batched for longer.
 _PAUSE_SECONDS_PER_DEVICE = 0.002
-# devices in a status whose steps share a turn of the event loop
-_MOST_IN_A_TURN = 500
 _REFUSED_PAUSE_SECONDS = 60.0
 # writes without a response that are remembered: the watch may report them late, and they are our own
 _MOST_SENT = 3
@@ -236,14 +234,15 @@ class NodeDeviceSync:
             return False
         observed = self._observed
         before = observed_status(observed or {})
-        if self._listed() > _MOST_IN_A_TURN:
-            # to decode, to decide, to encode: each is a turn
-            await asyncio.sleep(0)
+        # with as many devices as a status names, each step takes some ten milliseconds: others run in between
+        await asyncio.sleep(0)
         wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         desired = self._source.desired_status(self._resource_name, before, wall_time)
-        if self._listed() > _MOST_IN_A_TURN:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
         status: Json | None = to_builtins(desired)
+        await asyncio.sleep(0)
+        if self._stopped.is_set():
+            return False
         is_stored = status is not None and owned(observed or {}, status) == status
         if desired is None or status is None or (is_stored and self._is_owned):
             self._writes.leave(self._share)

@@ -38,6 +38,17 @@ class Attribution(Struct, frozen=True):
     static_pods: Mapping[str, str] = field(default_factory=dict)
 
 
+# pod UID, container, resource name, device IDs
+Entries = frozenset[tuple[str, str, str, tuple[str, ...]]]
+
+
+def unordered(entries: Iterable[Allocation] | None) -> Entries | None:
+    """To compare two checkpoints: the kubelet writes its maps in another order each time."""
+    if entries is None:
+        return None
+    return frozenset((a.pod_uid, a.container, a.resource_name, a.device_ids) for a in entries)
+
+
 def changed_pods(
     before: Iterable[Allocation], entries: Iterable[Allocation], pods: Mapping[str, Pod]
 ) -> frozenset[PodName] | None:

@@ -1,4 +1,4 @@
-"""Decodes the messages of the kubelet's pod resources API. No message object leaves this file.
+"""Decodes the messages of the kubelet's pod resources API, long ones in slices. No message object leaves this file.
 
 The kubelet has an entry for each device and NUMA node; here each container and resource is one row, and each device one value.
 Devices of claims come since 1.36, one row each. Their names are a driver's, whatever it answers; those that no device can have are
@@ -7,14 +7,27 @@ Source: kubelet pkg/kubelet/apis/podresources v1, pkg/kubelet/cm container_manag
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
 from nodedevice_api.device_ids import shown_id
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
-from nodedevice_agent.kubelet.readings import ClaimRow, DevicesByID, HeldByPod, PodResourcesRow, RowsByPod
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES_OF_KUBELET
+from nodedevice_agent.devicemanager.resources.list_limit import MAX_SMALL_LIST
+from nodedevice_agent.kubelet.readings import (
+    NO_DEVICES,
+    NO_HOLDERS,
+    ClaimRow,
+    DevicesByID,
+    HealthyDevices,
+    HeldByPod,
+    PodResourcesRow,
+    RowsByPod,
+)
+from nodedevice_agent.lib.wire_fields import fields
 
 # Of a node, and of one pod. A NodeDevice has 4,096 devices at most, and a claim 32, by the API.
 MAX_CLAIM_ROWS: Final = 4096
@@ -28,13 +41,20 @@ _POOL: Final = re.compile(rf"{_LABEL.pattern}([./]{_LABEL.pattern})*")
 _DRIVER: Final = re.compile(rf"{_LABEL.pattern}([.]{_LABEL.pattern})*", re.IGNORECASE | re.ASCII)
 _MAX_DRIVER, _MAX_DEVICE, _MAX_NAME = 63, 63, 253
 _NOTHING: Final = HeldByPod()
+# entries that are parsed at once, as no other thread runs meanwhile
+_A_SLICE: Final = 512
+_DEVICES: Final = api_pb2.AllocatableResourcesResponse.DEVICES_FIELD_NUMBER
+_NAME_TAG: Final = api_pb2.ContainerDevices.RESOURCE_NAME_FIELD_NUMBER << 3 | 2
 
 
 def all_rows(octets: bytes) -> RowsByPod:
     """A ListPodResourcesResponse. Raises DecodeError."""
     rows: RowsByPod = {}
     room = MAX_CLAIM_ROWS
-    for pod in api_pb2.ListPodResourcesResponse.FromString(octets).pod_resources:
+    for number, _, begin, end in fields(octets):
+        if number != api_pb2.ListPodResourcesResponse.POD_RESOURCES_FIELD_NUMBER:
+            continue
+        pod = api_pb2.PodResources.FromString(octets[begin:end])
         found = _held(pod, room)
         if found != _NOTHING:
             room -= len(found.claim_rows)
@@ -49,15 +69,99 @@ def rows_of_pod(octets: bytes) -> HeldByPod:
     return _held(api_pb2.GetPodResourcesResponse.FromString(octets).pod_resources, MAX_CLAIM_ROWS_OF_POD)
 
 
-def healthy_devices(octets: bytes) -> dict[str, DevicesByID]:
-    """An AllocatableResourcesResponse, by resource name. Raises DecodeError."""
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
-    for entry in api_pb2.AllocatableResourcesResponse.FromString(octets).devices:
-        nodes = {node.ID for node in entry.topology.nodes}
-        known = found.setdefault(entry.resource_name, {})
-        for device_id in map(shown_id, entry.device_ids):
-            known[device_id] = tuple(sorted(nodes.union(known.get(device_id, ()))))
-    return dict(found)
+def healthy_devices(
+    octets: bytes, before: HealthyDevices = NO_DEVICES, held: Mapping[str, Collection[str]] = NO_HOLDERS
+) -> HealthyDevices:
+    """An AllocatableResourcesResponse. A resource that is listed as before is the same object. Raises DecodeError.
+
+    Where there are more devices than a node may have, each resource has an equal share of them: the held ones, those of before,
+    and others. The rest is counted. held: device IDs that pods hold, by resource name.
+    """
+    lists = _lists(octets)
+    is_much = sum(entries.count for entries in lists.values()) > MAX_DEVICES_OF_KUBELET
+    share = max(MAX_SMALL_LIST, MAX_DEVICES_OF_KUBELET // len(lists)) if is_much else MAX_DEVICES_OF_KUBELET
+    devices: dict[str, DevicesByID] = {}
+    omitted: dict[str, int] = {}
+    digests: dict[str, tuple[int, ...]] = {}
+    for name, entries in lists.items():
+        digests[name] = (*entries.digest, share)
+        wanted, known = held.get(name, ()), before.devices.get(name)
+        is_whole = entries.count <= share
+        if known is not None and before.digests.get(name) == digests[name] and (is_whole or {*wanted} <= known.keys()):
+            devices[name] = known
+        else:
+            kept = () if is_whole else dict.fromkeys([*wanted, *(known or ())])
+            devices[name] = _devices(octets, entries.places, kept, max(share, len(wanted)))
+        if not is_whole:
+            omitted[name] = entries.count - len(devices[name])
+    return HealthyDevices(devices, omitted, digests)
+
+
+class _List:
+    """The entries of one resource, which the kubelet has for each device and NUMA node. places: slices of some hundred entries."""
+
+    def __init__(self) -> None:
+        self.count = self._sum = 0
+        self.places: list[list[int]] = []
+
+    def add(self, entry: bytes, begin: int, end: int) -> None:
+        if self.places and self.places[-1][1] == begin and self.count % _A_SLICE:
+            self.places[-1][1] = end
+        else:
+            self.places.append([begin, end])
+        self.count += 1
+        # the kubelet lists them in another order each time; a hash is keyed, so that no plugin can make two sums alike
+        self._sum += hash(entry)
+
+    @property
+    def digest(self) -> tuple[int, int]:
+        return self.count, self._sum
+
+
+def _lists(octets: bytes) -> dict[str, _List]:
+    """By resource name."""
+    lists: dict[bytes, _List] = {}
+    for number, begin, content, end in fields(octets):
+        if number != _DEVICES:
+            continue
+        entry = octets[content:end]
+        # the kubelet's encoder writes the name first
+        if len(entry) > 1 and entry[0] == _NAME_TAG and entry[1] < 0x80:
+            name = entry[2 : 2 + entry[1]]
+        else:
+            name = api_pb2.ContainerDevices.FromString(entry).resource_name.encode()
+        found = lists.get(name)
+        if found is None:
+            found = lists[name] = _List()
+        found.add(entry, begin, end)
+    return {name.decode(errors="replace"): found for name, found in lists.items()}
+
+
+def _devices(octets: bytes, places: Iterable[Sequence[int]], kept: Collection[str], most: int) -> DevicesByID:
+    """Of a list that is longer than `most` those in `kept` that it has, in their order, before others."""
+    found: dict[str, tuple[int, ...]] = {}
+    others: dict[str, tuple[int, ...]] = {}
+    for begin, end in places:
+        for entry in api_pb2.AllocatableResourcesResponse.FromString(octets[begin:end]).devices:
+            nodes = {node.ID for node in entry.topology.nodes}
+            for device_id in map(shown_id, entry.device_ids):
+                among = found if device_id in kept else others
+                known = among.get(device_id)
+                if known is None and len(nodes) <= 1:
+                    if among is found or len(others) < most:
+                        among[str(device_id)] = _at(*nodes)
+                else:
+                    among[str(device_id)] = tuple(sorted(nodes.union(known or ())))
+    if not kept:
+        return others
+    ordered = {device_id: found[device_id] for device_id in kept if device_id in found}
+    return dict(islice((ordered | others).items(), most))
+
+
+@lru_cache
+def _at(*nodes: int) -> tuple[int, ...]:
+    """One object for all devices at a node."""
+    return nodes
 
 
 def _held(pod: api_pb2.PodResources, room: int) -> HeldByPod:

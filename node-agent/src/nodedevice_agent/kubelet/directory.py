@@ -5,16 +5,21 @@ Source: kubelet pkg/kubelet/cm/devicemanager, where the plugin directory is a co
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
-from nodedevice_agent.checkpoint.files import read_regular
+from nodedevice_agent.checkpoint.files import open_regular
 from nodedevice_agent.checkpoint.format import decode
+from nodedevice_agent.checkpoint.long_files import KubeletFile, decode_long
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError
 
 PLUGIN_DIR: Final = "device-plugins"
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
 POD_RESOURCES: Final = "pod-resources/kubelet.sock"
+# A longer file is decoded in pieces, without its checksum: that takes a tenth of a second for each MiB.
+MAX_BYTES_AT_ONCE: Final = 1024 * 1024
+# Some 190 containers with the longest responses that a kubelet takes. It writes all of that again for each pod.
+MAX_BYTES: Final = 1024 * 1024 * 1024
 
 
 class KubeletDirectory:
@@ -35,21 +40,31 @@ class KubeletDirectory:
             )
 
 
-def checkpoint_octets(file: Path) -> bytes | None:
-    """The kubelet's checkpoint; None where it has written none yet. Raises CheckpointCorrupt for one that cannot be read."""
+def read_file(file: Path) -> KubeletFile:
+    """The kubelet's checkpoint; empty where there is none yet. For a thread: waits for the disk. Raises CheckpointCorrupt."""
     try:
-        return read_regular(file)
+        with open_regular(file, MAX_BYTES) as opened:
+            content = opened.read(MAX_BYTES_AT_ONCE + 1)
+            if len(content) <= MAX_BYTES_AT_ONCE:
+                return KubeletFile(decode(content))
+            return decode_long(_Joined(content, opened).read)
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return KubeletFile(Checkpoint())
     except OSError as exc:
         raise CheckpointCorrupt(f"cannot be read: {exc.strerror}") from exc
 
 
-def checkpoint_of(octets: bytes | None) -> Checkpoint:
-    """Raises CheckpointCorrupt. Takes seconds where the plugins' responses are long: the checksum covers every byte of them."""
-    return Checkpoint() if octets is None else decode(octets)
-
-
 def read_checkpoint(kubelet_dir: Path) -> Checkpoint:
-    """The kubelet's checkpoint; empty where there is none yet. Waits for the disk. Raises CheckpointCorrupt."""
-    return checkpoint_of(checkpoint_octets(kubelet_dir / PLUGIN_DIR / CHECKPOINT))
+    """The same of the kubelet whose directory this is."""
+    return read_file(kubelet_dir / PLUGIN_DIR / CHECKPOINT).checkpoint
+
+
+class _Joined:
+    """What has been read of a file, and the rest."""
+
+    def __init__(self, begin: bytes, rest: BinaryIO) -> None:
+        self._begin, self._rest = begin, rest
+
+    def read(self, size: int) -> bytes:
+        found, self._begin = self._begin[:size], self._begin[size:]
+        return found or self._rest.read(size)

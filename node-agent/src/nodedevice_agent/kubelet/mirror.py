@@ -183,7 +183,9 @@ class Mirror(DeviceManager):
         desired: dict[str, list[Allocation]] = {}
         for allocation in found.allocations:
             files = self._files.get((allocation.resource_name, allocation.device_ids), ())
-            desired.setdefault(allocation.pod_uid, []).append(replace(allocation, files=files))
+            # of an allocation with thousands of devices a copy takes milliseconds
+            found_with_files = allocation if allocation.files == files else replace(allocation, files=files)
+            desired.setdefault(allocation.pod_uid, []).append(found_with_files)
         changed = [
             uid
             for uid in self.book.by_pod.keys() | desired.keys()

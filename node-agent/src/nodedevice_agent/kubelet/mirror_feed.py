@@ -8,17 +8,13 @@ from collections.abc import Callable
 
 from nodedevice_common.log_once import LogOnce
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kubelet.attribution import KubeletState
+from nodedevice_agent.kubelet.attribution import Entries, KubeletState, unordered
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
 
 log = logging.getLogger(__name__)
-
-# unordered: the kubelet writes its maps in another order each time
-_Entries = frozenset[tuple[str, str, str, tuple[str, ...]]]
 
 
 class MirrorFeed:
@@ -38,9 +34,9 @@ class MirrorFeed:
         self._host = host
         self._on_trouble = on_trouble
         self._problems = LogOnce(log)
-        self._entries: _Entries | None = None
+        self._entries: Entries | None = None
         # what the mirror has; None before the first answer, or after none
-        self._given: tuple[_Entries | None, KubeletState] | None = None
+        self._given: tuple[Entries | None, KubeletState] | None = None
 
     @property
     def is_outdated(self) -> bool:
@@ -57,7 +53,7 @@ class MirrorFeed:
             self.trouble = found.problem
             self._on_trouble()
         entries = found.checkpoint.allocations if found.checkpoint is not None else None
-        before, self._entries = self._entries, _unordered(entries)
+        before, self._entries = self._entries, unordered(entries)
         if self._entries == before and self._given is not None:
             # only a device list was written
             return
@@ -88,9 +84,3 @@ class MirrorFeed:
                     "device_ids": list(conflict.device_ids),
                 }
                 log.error("conflict: the kubelet allocated a device to two pods; omitting this one", extra=extra)
-
-
-def _unordered(entries: tuple[Allocation, ...] | None) -> _Entries | None:
-    if entries is None:
-        return None
-    return frozenset((a.pod_uid, a.container, a.resource_name, a.device_ids) for a in entries)

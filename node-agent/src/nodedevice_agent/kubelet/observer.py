@@ -13,6 +13,7 @@ from typing import Final
 
 from nodedevice_common.log_once import LogOnce
 from nodedevice_common.pacing import jittered
+from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.pods import Pod
@@ -57,9 +58,15 @@ class Observer:
         # at the first devices there is nothing to wait for
         self._capacity_due = 0.0
         self._devices_changed = asyncio.Event()
+        self._is_list_due = asyncio.Event()
 
     async def run(self) -> None:
-        """Reads the Node's capacity, now and then."""
+        """Reads the Node's capacity, now and then, and makes long lists of devices."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._read_capacities())
+            tasks.create_task(self._make_lists())
+
+    async def _read_capacities(self) -> None:
         while True:
             with suppress(TimeoutError):
                 # without a device no capacity is read
@@ -67,6 +74,19 @@ class Observer:
                     await self._devices_changed.wait()
             self._devices_changed.clear()
             await self._read_capacity()
+
+    async def _make_lists(self) -> None:
+        """One after the other, in a thread. The interpreter is the event loop's for half of the time."""
+        while True:
+            await self._is_list_due.wait()
+            self._is_list_due.clear()
+            while (listing := self.served.next_listing()) is not None:
+                began = self._now()
+                listed = await in_thread(listing.made)
+                took = self._now() - began
+                self._do(self.served.listing_made(listing, listed, self._now()))
+                del listing, listed
+                await asyncio.sleep(took)
 
     def displace(self, resource_names: Iterable[str], by: str) -> None:
         """The places of those that the kubelet serves are that name's."""
@@ -136,6 +156,7 @@ class Observer:
             self._publish(name)
         if self.served.is_outdated:
             self._reader.wake()
+        self._is_list_due.set()
 
     async def _read_capacity(self) -> None:
         if self._now() < self._capacity_due or not self._healthy:

@@ -5,7 +5,7 @@ out ordinary init containers. GetAllocatableResources has healthy devices alone,
 Source: kubelet pkg/kubelet/apis/podresources v1 @ 1.37; limits as upstream's own client has them.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from nodedevice_common.threads import in_thread_if
 
 from nodedevice_agent.deviceplugin.connection import open_channel, rpc_error_text
 from nodedevice_agent.kubelet import codec
-from nodedevice_agent.kubelet.readings import DevicesByID, HeldByPod, RowsByPod
+from nodedevice_agent.kubelet.readings import NO_DEVICES, NO_HOLDERS, HealthyDevices, HeldByPod, RowsByPod
 
 CALL_SECONDS: Final = 5.0
 _MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
@@ -62,10 +62,14 @@ class PodResources:
         request = api_pb2.GetPodResourcesRequest(pod_namespace=namespace, pod_name=name)
         return await self._call("Get", request.SerializeToString(), codec.rows_of_pod)
 
-    async def list_devices(self) -> dict[str, DevicesByID]:
-        """Healthy devices by resource name."""
-        request = api_pb2.AllocatableResourcesRequest()
-        return await self._call("GetAllocatableResources", request.SerializeToString(), codec.healthy_devices)
+    async def list_devices(
+        self, before: HealthyDevices = NO_DEVICES, held: Mapping[str, Collection[str]] = NO_HOLDERS
+    ) -> HealthyDevices:
+        """The healthy ones. before: of the last reading. held: device IDs that pods hold, by resource name."""
+        request = api_pb2.AllocatableResourcesRequest().SerializeToString()
+        return await self._call(
+            "GetAllocatableResources", request, partial(codec.healthy_devices, before=before, held=held)
+        )
 
     async def _call(self, name: str, request: bytes, decode: Callable[[bytes], T]) -> T:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(f"/{_SERVICE}/{name}")

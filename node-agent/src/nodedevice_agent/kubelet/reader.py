@@ -7,35 +7,42 @@ Source: kubelet pkg/kubelet/cm/devicemanager, pkg/kubelet/apis/podresources @ 1.
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from nodedevice_common.log_once import LogOnce
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.tasks import apart
-from nodedevice_common.threads import in_thread_if
 
-from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
+from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES, KubeletFile
+from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey, CheckpointCorrupt
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.kubelet.directory import KubeletDirectory, checkpoint_octets, checkpoint_of
-from nodedevice_agent.kubelet.pod_resources import (
-    MAX_BYTES_IN_LOOP,
-    PodResources,
-    PodResourcesUnavailable,
-    connected,
-)
+from nodedevice_agent.kubelet.directory import KubeletDirectory, read_file
+from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesUnavailable, connected
 from nodedevice_agent.kubelet.pod_rows import PodRows
-from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, PodReading, Subscriber
+from nodedevice_agent.kubelet.readings import NO_DEVICES, CheckpointReading, HealthyDevices, PodReading, Subscriber
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
+from nodedevice_agent.lib.shared_calls import SharedCall
+
+log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 # Several writes of its file, and then several calls, become one reading. The kubelet writes before it has the pod.
 _TOGETHER_SECONDS: Final = 0.1
+# a reading that took long is followed by so many times as long a pause
+_REST: Final = 2.0
+_UNREAD: Final = (
+    f"responses of device plugins in the kubelet's checkpoint are not read: each may have {MAX_RESPONSE_BYTES} bytes; "
+    "have the plugins respond with less, such as the name of a CDI device"
+)
+_MOST_NAMED: Final = 5
 
 
 class KubeletReader:
@@ -50,7 +57,9 @@ class KubeletReader:
         self._subscribers: list[Subscriber] = []
         self._files = FileReads()
         self._rows = PodRows(directory.pod_resources, self._files)
-        self._one_at_a_time = asyncio.Lock()
+        self._reading, self._reading_checkpoint = SharedCall(self._read), SharedCall(self._read_checkpoint)
+        self._problems = LogOnce(log)
+        self._devices = NO_DEVICES
         self._identity: FileIdentity | None = None
         # of nothing yet
         self._checkpoint = CheckpointReading(None)
@@ -80,29 +89,37 @@ class KubeletReader:
             self._changes = watcher.subscribe()
             while True:
                 self._follow(self._changes)
+                began = self._now()
                 await self.read()
+                took = self._now() - began
                 if await self._happens(self._changes):
                     await self.read_checkpoint()
-                    await asyncio.sleep(_TOGETHER_SECONDS)
+                    # whatever the kubelet writes, the interpreter is the loop's for most of the time
+                    await asyncio.sleep(max(_TOGETHER_SECONDS, took * _REST))
 
     async def read(self) -> None:
-        """Read what is due, and give it to all."""
+        """Read what is due, and give it to all. See SharedCall."""
+        await self._reading()
+
+    async def read_checkpoint(self) -> None:
+        """The checkpoint as the kubelet has written it by now: all get it unless they have it. See SharedCall."""
+        await self._reading_checkpoint()
+
+    # -- internals --------------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
         await self.read_checkpoint()
         self._is_woken = False
         is_outdated = any(subscriber.is_outdated for subscriber in self._subscribers)
         if is_outdated or self._is_unanswered or self._now() >= self._list_due():
             await self._read_pods()
 
-    async def read_checkpoint(self) -> None:
-        """The checkpoint as the kubelet has written it by now: all get it unless they have it."""
-        async with self._one_at_a_time:
-            before = self._checkpoint, self._identity
-            found = await self._new_checkpoint()
-            if found is not None and (not self._is_given or (found, self._identity) != before):
-                self._checkpoint = found
-                self._is_given = self._give("checkpoint", lambda subscriber: subscriber.checkpoint_read(found))
-
-    # -- internals --------------------------------------------------------------------------------------------------------
+    async def _read_checkpoint(self) -> None:
+        before = self._identity, self._checkpoint
+        found = await self._new_checkpoint()
+        if found is not None and (not self._is_given or (self._identity, found) != before):
+            self._checkpoint = found
+            self._is_given = self._give("checkpoint", lambda subscriber: subscriber.checkpoint_read(found))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -137,19 +154,18 @@ class KubeletReader:
         """None where the file is still the one that all have."""
         known = self._identity if self._is_given and not self._checkpoint.problem else None
         try:
-            identity, is_known, octets = await self._files.run(partial(_octets, self.directory.checkpoint, known))
-            if is_known:
-                return None
-            is_long = octets is not None and len(octets) > MAX_BYTES_IN_LOOP
-            found = await in_thread_if(is_long, partial(checkpoint_of, octets))
+            identity, found = await self._files.run(partial(_file, self.directory.checkpoint, known))
         except CheckpointCorrupt as exc:
             self._identity = None
             return CheckpointReading(None, str(exc))
         except OSError as exc:
             self._identity = None
             return CheckpointReading(None, f"cannot be read: {exc.strerror}")
+        if found is None:
+            return None
         self._identity = identity
-        return CheckpointReading(found)
+        self._problems.report(_UNREAD, _summed(found.unread), path=str(self.directory.checkpoint))
+        return CheckpointReading(found.checkpoint, unread=found.unread, omitted=found.omitted)
 
     async def _read_pods(self) -> None:
         # what happens from here on outdates them again
@@ -163,12 +179,13 @@ class KubeletReader:
     async def _pod_reading(self) -> PodReading:
         now, before = self._now(), self._rows.calls
         lists_devices = any(subscriber.pace.lists_devices for subscriber in self._subscribers)
-        devices, devices_problem, problem = None, "", ""
+        devices_problem = problem = ""
+        devices = None
         try:
             async with connected(self.directory.pod_resources) as kubelet:
                 await self._read_rows(kubelet, now)
                 if lists_devices:
-                    devices, devices_problem = await _devices(kubelet)
+                    devices, devices_problem = await self._list_devices(kubelet)
                 if devices_problem and self._rows.calls == before:
                     # an old kubelet, or one that is away: List shows which
                     await self._rows.list(kubelet, now)
@@ -176,17 +193,31 @@ class KubeletReader:
             self._rows.forget()
             problem = str(exc)
         # the newest one, which may have been read meanwhile
-        checkpoint = self._checkpoint.checkpoint
+        read, checkpoint = self._checkpoint, self._checkpoint.checkpoint
         if problem:
             return PodReading(checkpoint, None, problem)
         rows, is_listed = self._rows, self._rows.listed_at == now
-        return PodReading(checkpoint, rows.rows, "", is_listed, devices, devices_problem, rows.claim_rows)
+        healthy, omitted = (None, read.omitted) if devices is None else (devices.devices, devices.omitted)
+        return PodReading(
+            checkpoint, rows.rows, "", is_listed, healthy, devices_problem, rows.claim_rows, omitted=omitted
+        )
 
     async def _read_rows(self, kubelet: PodResources, now: float) -> None:
         known = self._checkpoint.checkpoint
         if now >= self._list_due():
             self._rows.forget()
         await self._rows.read(kubelet, known.allocations if known is not None else None, self._pods, now)
+
+    async def _list_devices(self, kubelet: PodResources) -> tuple[HealthyDevices | None, str]:
+        """Or why the kubelet does not list them."""
+        held: dict[str, set[str]] = {}
+        for row in self._rows.rows:
+            held.setdefault(row.resource_name, set()).update(row.device_ids)
+        try:
+            self._devices = await kubelet.list_devices(self._devices, held)
+        except PodResourcesUnavailable as exc:
+            return None, str(exc)
+        return self._devices, ""
 
     def _give(self, reading: str, give: Callable[[Subscriber], None]) -> bool:
         """Whether all have taken it."""
@@ -198,17 +229,13 @@ class KubeletReader:
         return taken == len(self._subscribers)
 
 
-async def _devices(kubelet: PodResources) -> tuple[Mapping[str, DevicesByID] | None, str]:
-    try:
-        return await kubelet.list_devices(), ""
-    except PodResourcesUnavailable as exc:
-        return None, str(exc)
-
-
-def _octets(file: Path, known: FileIdentity | None) -> tuple[FileIdentity | None, bool, bytes | None]:
-    """In a thread: identity, whether it is the known one, and if not, the content. Raises CheckpointCorrupt."""
+def _file(file: Path, known: FileIdentity | None) -> tuple[FileIdentity | None, KubeletFile | None]:
+    """In a thread: identity, and the content unless it is that of the known one. Raises CheckpointCorrupt."""
     # from before it is read: a write meanwhile gives it another identity
     identity = file_identity(file)
-    if identity is not None and identity == known:
-        return identity, True, None
-    return identity, False, checkpoint_octets(file)
+    return identity, None if identity is not None and identity == known else read_file(file)
+
+
+def _summed(unread: Mapping[AllocationKey, int]) -> str:
+    names = sorted({resource_name for _, _, resource_name in unread})
+    return f"{len(unread)} of {', '.join(names[:_MOST_NAMED])}" if unread else ""

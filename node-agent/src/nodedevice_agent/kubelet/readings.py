@@ -4,20 +4,36 @@ What cannot be read is None with the cause beside it, and never empty: who takes
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey, Checkpoint
 
 # by device ID: its NUMA nodes, sorted
 DevicesByID = Mapping[str, tuple[int, ...]]
+
+
+class HealthyDevices(Struct, frozen=True):
+    """By resource name. omitted: how many more a resource has, which are known by their number alone.
+
+    digests: by which the next reading finds that a resource is as before.
+    """
+
+    devices: Mapping[str, DevicesByID] = field(default_factory=dict)
+    omitted: Mapping[str, int] = field(default_factory=dict)
+    digests: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+NO_DEVICES = HealthyDevices()
+NO_HOLDERS: Mapping[str, Collection[str]] = {}
+
 # namespace and name
 PodName = tuple[str, str]
 
 
-class PodResourcesRow(Struct, frozen=True):
+class PodResourcesRow(Struct, frozen=True, gc=False):
     """The devices of one container and resource. device_ids: sorted, each once."""
 
     namespace: str
@@ -27,7 +43,7 @@ class PodResourcesRow(Struct, frozen=True):
     device_ids: tuple[str, ...]
 
 
-class ClaimRow(Struct, frozen=True):
+class ClaimRow(Struct, frozen=True, gc=False):
     """A device of a DRA driver that a container has by a ResourceClaim in its pod's namespace, as a kubelet shows it since 1.36.
 
     The kubelet shows each container all devices of a claim, also those of requests that the container does not name. share_id: ""
@@ -57,18 +73,23 @@ RowsByPod = dict[PodName, HeldByPod]
 
 
 class CheckpointReading(Struct, frozen=True):
-    """checkpoint: empty where the kubelet has written none yet; None with the problem where it cannot be used."""
+    """checkpoint: empty where the kubelet has written none yet; None with the problem where it cannot be used.
+
+    unread: responses that are too long, with their size; each is empty in the checkpoint. omitted: see HealthyDevices.
+    """
 
     checkpoint: Checkpoint | None
     problem: str = ""
+    unread: Mapping[AllocationKey, int] = field(default_factory=dict)
+    omitted: Mapping[str, int] = field(default_factory=dict)
 
 
 class PodReading(Struct, frozen=True):
     """Rows of all active pods, and with which checkpoint they go; None with the problem where the kubelet does not answer.
 
     is_listed: whether the kubelet has listed all of them now, which frees the devices of ended pods. devices: the healthy ones by
-    resource name; None where nobody asked for them, or with the problem where the kubelet does not list them. claim_rows: without
-    meaning where rows is None.
+    resource name; None where nobody asked for them, or with the problem where the kubelet does not list them. omitted: see
+    HealthyDevices. claim_rows: without meaning where rows is None.
     """
 
     checkpoint: Checkpoint | None
@@ -78,6 +99,7 @@ class PodReading(Struct, frozen=True):
     devices: Mapping[str, DevicesByID] | None = None
     devices_problem: str = ""
     claim_rows: tuple[ClaimRow, ...] = ()
+    omitted: Mapping[str, int] = field(default_factory=dict)
 
 
 class Pace(Struct, frozen=True):

@@ -7,8 +7,6 @@ Source: kubelet pkg/kubelet/cm/devicemanager GetAllocatableDevices, GetCapacity,
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain, islice
-from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,21 +15,25 @@ from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import DeviceStatus
 
 from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
-from nodedevice_agent.devicemanager.resources.list_limit import MAX_SMALL_LIST, ListLimit
+from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, Device, ListedDevices, accept
+from nodedevice_agent.devicemanager.resources.list_limit import ListLimit
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
-from nodedevice_agent.kubelet.attribution import KubeletState
+from nodedevice_agent.kubelet.attribution import KubeletState, unordered
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.readings import DevicesByID, PodReading
 
-# Devices of all the kubelet's resources that are known by ID, some 300 octets each; of more, the longest lists are counted.
-MOST_NAMED: Final = 65_536
 # of the one connection that each resource has: the kubelet's
 _ENDPOINT = 1
 _REPORTED = "its plugin reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it"
+# devices of the lists that are made in one turn of the event loop: each takes some two microseconds
+MAX_DEVICES_IN_LOOP = 4096
+# in place of how often what is held has changed, before a resource is connected
+_NOT_CONNECTED = -1
+_NO_IDS: dict[str, tuple[int, ...]] = {}
 _NOT_ALLOCATABLE = "the kubelet does not list it as allocatable: its plugin reports it unhealthy, or is not connected"
 
 
@@ -39,23 +41,81 @@ class KubeletDevices(Struct, frozen=True):
     """The kubelet's healthy devices by resource name, also of a resource that has none left.
 
     are_names_complete: whether a resource that is not here is not the kubelet's any more; False where the checkpoint is unreadable.
+    omitted: see HealthyDevices.
     """
 
     healthy: Mapping[str, DevicesByID] = field(default_factory=dict)
     are_names_complete: bool = True
+    omitted: Mapping[str, int] = field(default_factory=dict)
 
 
 def devices_of(found: PodReading, before: Mapping[str, DevicesByID]) -> KubeletDevices:
     """With the names in the checkpoint: a resource without any healthy device is only there. Of a kubelet that does not list
     devices they are its alone, with the NUMA nodes that were known before; where both are missing, all stay.
     """
+    omitted = dict(found.omitted)
     if found.checkpoint is None:
-        return KubeletDevices(before if found.devices is None else found.devices, are_names_complete=False)
+        return KubeletDevices(before if found.devices is None else found.devices, False, omitted)
     names = found.checkpoint.registered
     if found.devices is not None:
-        return KubeletDevices({**{name: {} for name in names}, **found.devices})
-    known: Mapping[str, DevicesByID] = {name: before.get(name, {}) for name in names}
-    return KubeletDevices({name: {i: known[name].get(i, ()) for i in ids} for name, ids in names.items()})
+        return KubeletDevices({**dict.fromkeys(names, _NO_IDS), **found.devices}, omitted=omitted)
+    known: Mapping[str, DevicesByID] = {name: before.get(name, _NO_IDS) for name in names}
+    return KubeletDevices(
+        {
+            name: known[name] if known[name].keys() == {*ids} else {i: known[name].get(i, ()) for i in ids}
+            for name, ids in names.items()
+        },
+        omitted=omitted,
+    )
+
+
+class Listing(Struct, frozen=True):
+    """What the list of one resource is made of. It may have tens of thousands of devices: made() is for a thread then.
+
+    held, reported: devices that pods hold, and those of them that are unhealthy by the pods' status. remembered: devices that were
+    healthy before. capacity: of the Node; -1 or less: not read yet, or before the devices came. omitted: how many more healthy
+    devices are known by their number alone. holds: of the resource.
+    """
+
+    name: str
+    healthy: DevicesByID
+    held: Collection[str]
+    reported: frozenset[str]
+    remembered: Collection[str]
+    capacity: int
+    omitted: int
+    listed: ListedDevices
+    holds: int
+
+    @property
+    def size(self) -> int:
+        """Devices to go through."""
+        return len(self.healthy) + len(self.held) + len(self.remembered)
+
+    def is_like(self, made: "Listing | None") -> bool:
+        """Whether the same list comes of it, as far as that shows without going through the devices."""
+        if made is None or self.healthy is not made.healthy or self.remembered is not made.remembered:
+            return False
+        # where none is lost, it does not matter how many there is room for
+        is_capacity_used = len(self.remembered) != len(self.healthy)
+        is_same = (self.holds, self.omitted, self.reported) == (made.holds, made.omitted, made.reported)
+        return is_same and (self.capacity == made.capacity or not is_capacity_used)
+
+    def made(self) -> ListedDevices:
+        devices = [Device(str(i), numa_nodes=numa) for i, numa in self.healthy.items()]
+        for device_id in self._lost():
+            known = self.listed.devices.get(device_id)
+            numa = known.numa_nodes if known is not None else ()
+            message = _REPORTED if device_id in self.reported else _NOT_ALLOCATABLE
+            devices.append(Device(device_id, False, numa, Reason.NOT_ALLOCATABLE, message))
+        return accept(devices, known=self.listed, counted=self.omitted)
+
+    def _lost(self) -> list[str]:
+        """Devices that were healthy, or are held, and are not healthy now. Not more than the Node counts: the others are gone."""
+        held = sorted({*self.held, *self.reported}.difference(self.healthy))
+        free = sorted({*self.remembered}.difference(self.healthy, held))
+        room = self.capacity - len(self.healthy) - self.omitted - len(held)
+        return held + (free if room < 0 else free[:room])
 
 
 class _NoLimit(ListLimit):
@@ -76,8 +136,14 @@ class ServedByKubelet(Mirror):
         self._healthy: Mapping[str, DevicesByID] = {}
         # how many names the kubelet has that are not shown, as the node has too many
         self.without_place = 0
+        self._omitted: Mapping[str, int] = {}
         # IDs that were healthy before, by resource name
-        self._remembered: dict[str, frozenset[str]] = {}
+        self._remembered: dict[str, Collection[str]] = {}
+        # of which the lists were made last, by resource name; and what the allocations of the pods rest on
+        self._made: dict[str, Listing] = {}
+        self._mirrored: tuple[object, ...] | None = None
+        # resources whose list is too long to be made in the event loop, see next_listing()
+        self._long: set[str] = set()
         # of these the published devices are remembered
         self._published: set[str] = set()
         # by pod UID: resource name and ID of devices that its status reports unhealthy
@@ -93,20 +159,20 @@ class ServedByKubelet(Mirror):
         placed = self.places.placed(names)
         self.without_place = len(names) - len(placed)
         self._healthy = {name: ids for name, ids in found.healthy.items() if name in placed}
+        self._omitted = found.omitted
+        before = {*self.resources}
         effects: list[Effect] = []
-        for name in self._healthy:
-            known = self.resources.get(name)
-            if known is None or known.endpoint is None:
-                effects += self.connected(name, _ENDPOINT, PluginOptions(), now)
         if found.are_names_complete:
             for name in self.resources.keys() - self._healthy.keys():
                 effects += self.disconnected(name, _ENDPOINT, now)
         for name in names:
             # its plugin may be gone, and its pods run on
-            if name in placed and name not in self.resources:
+            if name in placed and name not in self.resources and name not in self._healthy:
                 self._table.add(name)
                 effects.append(Publish(name))
-        effects += self.mirrored(state, now)
+        if (mirrored := (unordered(state.entries), state.rows)) != self._mirrored or before != self.resources.keys():
+            effects += self.mirrored(state, now)
+            self._mirrored = mirrored
         return effects + self._list(now)
 
     def capacity_is(self, capacity: Mapping[str, int], now: float) -> list[Effect]:
@@ -136,8 +202,10 @@ class ServedByKubelet(Mirror):
         """What the published status lists as lost, of before this agent started: once."""
         if resource_name not in self._published:
             self._published.add(resource_name)
-            lost = (device.id for device in devices if device.reason == Reason.NOT_ALLOCATABLE)
-            self._remembered[resource_name] = self._remembered.get(resource_name, frozenset()).union(lost)
+            lost = {device.id for device in devices if device.reason == Reason.NOT_ALLOCATABLE}
+            known = self._remembered.get(resource_name, _NO_IDS)
+            if not lost.issubset(known):
+                self._remembered[resource_name] = lost.union(known)
             self._list(now)
 
     def forget(self, resource_name: str) -> bool:
@@ -145,6 +213,7 @@ class ServedByKubelet(Mirror):
         is_forgotten = super().forget(resource_name)
         if is_forgotten:
             self._remembered.pop(resource_name, None)
+            self._made.pop(resource_name, None)
             self._published.discard(resource_name)
         return is_forgotten
 
@@ -171,45 +240,75 @@ class ServedByKubelet(Mirror):
         return self._list(now)
 
     def _list(self, now: float) -> list[Effect]:
-        effects: list[Effect] = []
-        all_reported = frozenset[tuple[str, str]]().union(*self._reported.values())
-        is_much = sum(map(len, self._healthy.values())) > MOST_NAMED
-        most = max(MAX_SMALL_LIST, MOST_NAMED // len(self._healthy)) if is_much else MOST_NAMED
-        for name, healthy in self._healthy.items():
-            resource = self.resources[name]
-            reported = {device_id for resource_name, device_id in all_reported if resource_name == name}
-            lost = self._lost(resource, healthy, reported)
-            named = _named(resource, healthy, most)
-            devices = [Device(str(i), numa_nodes=healthy[i]) for i in named]
-            for device_id in lost:
-                known = resource.devices.get(device_id)
-                numa = known.numa_nodes if known is not None else ()
-                message = _REPORTED if device_id in reported else _NOT_ALLOCATABLE
-                devices.append(Device(device_id, False, numa, Reason.NOT_ALLOCATABLE, message))
-            listed = accept(devices, known=resource.listed, counted=len(healthy) - len(named))
-            self._remembered[name] = frozenset(listed.devices)
-            effects += self.listed(name, _ENDPOINT, listed, now)
+        reported: dict[str, set[str]] = {}
+        for name, device_id in frozenset[tuple[str, str]]().union(*self._reported.values()):
+            reported.setdefault(name, set()).add(device_id)
+        left = MAX_DEVICES_IN_LOOP
+        self._long &= self._healthy.keys()
+        short = []
+        for name in self._healthy:
+            listing = self._listing(name, frozenset(reported.get(name, ())))
+            if listing.is_like(self._made.get(name)):
+                self._long.discard(name)
+            elif (left := left - listing.size) < 0:
+                self._long.add(name)
+            else:
+                short.append(listing)
+        effects = self._connect([listing.name for listing in short], now)
+        for before in short:
+            # with what pods hold of it, as far as that shows only now
+            listing = self._listing(before.name, before.reported)
+            effects += self.listing_made(listing, listing.made(), now)
         return effects
 
-    def _lost(self, resource: Resource, healthy: DevicesByID, reported: Collection[str]) -> list[str]:
-        """Devices that were healthy, or are held, and are not healthy now. Not more than the Node counts: the others are gone.
+    def _listing(self, name: str, reported: frozenset[str]) -> Listing:
+        resource = self.resources.get(name)
+        return Listing(
+            name,
+            self._healthy[name],
+            resource.holders.keys() if resource is not None else (),
+            reported,
+            self._remembered.get(name, _NO_IDS),
+            self._capacity.get(name, -1),
+            self._omitted.get(name, 0),
+            resource.listed if resource is not None else NO_DEVICES,
+            resource.holds if resource is not None and resource.endpoint is not None else _NOT_CONNECTED,
+        )
 
-        reported: what pods hold, by their status.
-        """
-        held = sorted({*resource.holders, *reported}.difference(healthy))
-        free = sorted(self._remembered.get(resource.name, frozenset()).difference(healthy, held))
-        # -1 or less: not read yet, or before the devices came
-        room = self._capacity.get(resource.name, -1) - len(healthy) - len(held)
-        return held + (free if room < 0 else free[:room])
+    def next_listing(self) -> Listing | None:
+        """Of a resource whose list is long, as everything is now; for made() in a thread, and then listing_made()."""
+        while self._long:
+            name = self._long.pop()
+            reported = {i for devices in self._reported.values() for of_name, i in devices if of_name == name}
+            found = self._listing(name, frozenset(reported))
+            if not found.is_like(self._made.get(name)):
+                return replace(found, held=frozenset(found.held))
+        return None
 
+    def listing_made(self, listing: Listing, listed: ListedDevices, now: float) -> list[Effect]:
+        """That list is the resource's; what has changed while it was made is made next."""
+        name, remembered = listing.name, listing.remembered
+        if name not in self._healthy:
+            return []
+        if self._remembered.get(name, _NO_IDS) is remembered and not listed.is_refused:
+            self._remembered[name] = remembered = listed.devices.keys()
+        effects, holds = self._connect([name], now), listing.holds
+        if effects and listed.devices.keys() >= self.resources[name].holders.keys():
+            holds = self.resources[name].holds
+        elif effects:
+            # pods hold devices that are not healthy
+            self._long.add(name)
+        self._made[name] = replace(listing, held=(), listed=NO_DEVICES, remembered=remembered, holds=holds)
+        return effects + self.listed(name, _ENDPOINT, listed, now)
 
-def _named(resource: Resource, healthy: DevicesByID, most: int) -> Collection[str]:
-    """The healthy devices that are known by ID: of a long list those that pods hold, those of before, and the first others."""
-    if len(healthy) <= most:
-        return healthy
-    held = resource.holders.keys() & healthy
-    kept = chain(sorted(held), filter(healthy.__contains__, resource.devices), healthy)
-    return list(islice(dict.fromkeys(kept), max(most, len(held))))
+    def _connect(self, names: Iterable[str], now: float) -> list[Effect]:
+        """A resource is shown once its list is made: before that nothing is known of its devices."""
+        effects: list[Effect] = []
+        for name in names:
+            known = self.resources.get(name)
+            if known is None or known.endpoint is None:
+                effects += DeviceManager.connected(self, name, _ENDPOINT, PluginOptions(), now)
+        return [*effects, *self._attribute()] if effects else []
 
 
 def _held_names(state: KubeletState) -> Iterator[str]:

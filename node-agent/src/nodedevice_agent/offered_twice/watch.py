@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, repeat
 from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct, field
@@ -177,6 +177,8 @@ class OfferedTwice:
                 if before is None or before[0] != allocation:
                     decoded = allocation if allocation.edits is not None else with_edits_of(allocation)
                     before = allocation, held_of([decoded])
+                    # a long one is work of a turn
+                    yield from repeat(None, len(allocation.response or b"") // _A_STEP)
                 answers[allocation.key] = before
                 found.setdefault((id(manager), allocation.resource_name), []).extend(before[1])
                 yield

@@ -79,7 +79,7 @@ class NriBackend:
         self._kubelet = KubeletCheckpoint(reader)
         reader.subscribe(self._kubelet)
         reader.subscribe(KubeletTakeover(host.manager, reader.directory.pod_resources))
-        self._injection = Injection(host.manager, self._kubelet)
+        self._injection = Injection(host.manager, self._kubelet, lambda: self._kubelet.problem)
         self._gpus = WithheldGpus(self._injection.gpus, self._kubelet, on_change)
         self._delivery = delivery or Delivery()
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
@@ -359,7 +359,9 @@ class NriBackend:
         pending = self._manager.allocator.pending.get(pod_uid)
         if pending is None or pending.reason not in _NOT_SERVED:
             return
-        effects = self._manager.kubelet_allocated(pod_uid, self._kubelet.requests_met(pod_uid), self._host.now())
+        pod = self._manager.pod(pod_uid)
+        met = self._kubelet.requests_met(pod_uid, None if pod is None else (pod.namespace, pod.name))
+        effects = self._manager.kubelet_allocated(pod_uid, met, self._host.now())
         if effects:
             extra = {"pod_uid": pod_uid, "resource_name": pending.resource_name}
             log.info("the kubelet has allocated what a pod waits for; leaving it to the kubelet", extra=extra)

@@ -15,7 +15,7 @@ plugins/default-validator @ v0.12.
 
 import hashlib
 import re
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -93,9 +93,14 @@ Decision = Grant | Refusal | None
 
 
 class Injection:
-    """of_kubelet: resources of the kubelet's own device manager on this node, which injects them itself."""
+    """of_kubelet: resources of the kubelet's own device manager on this node, which injects them itself; kubelet_problem: why they
+    are not known, empty while they are.
+    """
 
-    def __init__(self, manager: DeviceManager, of_kubelet: Container[str]) -> None:
+    def __init__(
+        self, manager: DeviceManager, of_kubelet: Container[str], kubelet_problem: Callable[[], str] = str
+    ) -> None:
+        self._kubelet_problem = kubelet_problem
         self._manager = manager
         self._of_kubelet = of_kubelet
         self.gpus = GpuEnvironment(manager)
@@ -197,7 +202,8 @@ class Injection:
         unknown = next((name for name in _requested(pod, container) if name not in self._of_kubelet), None)
         if unknown is None:
             return None
-        return Refusal(f"no device plugin has registered {unknown} with the agent of this node yet")
+        message = f"no device plugin has registered {unknown} with the agent of this node yet"
+        return Refusal(f"{message}, and {problem}" if (problem := self._kubelet_problem()) else message)
 
     def asks_kubelet(self, sandbox: Sandbox, container: str) -> bool:
         """Whether decide() depends on what the kubelet serves, which is to be read before."""

@@ -76,6 +76,11 @@ class WithheldGpus:
             log.info("container keeps the GPUs that it asks NVIDIA's runtime for: its pod is exempt", extra=extra)
             self._note(sandbox.uid, pod)
             return given
+        pod_name = sandbox.namespace, sandbox.name
+        if unknown := self._kubelet.unknown_response(sandbox.uid, pod_name, container.name):
+            raise self._refused(
+                given, f"container {container.name} names GPUs and may have them of the kubelet: {unknown}"
+            )
         if asked or found is None:
             raise self._refused(
                 given,

@@ -208,3 +208,10 @@ def test_a_list_that_is_refused_again_is_refused_for_the_latest_reason() -> None
     again = refused.refused("too much text")
     assert (again.id_error, again.is_refused, again.devices) == ("too much text", True, known.devices)
     assert (known.id_error, known.is_refused) == ("", False)
+
+
+@given(st.lists(st.text("ab", max_size=4), max_size=50), st.integers(1, 9))
+def test_sorting_in_pieces_is_sorting(ids: list[str], run: int) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(devices, "_A_RUN", run)
+        assert devices.sorted_in_pieces(ids) == sorted(ids)

@@ -1,15 +1,13 @@
-"""Responses to Allocate in a checkpoint, messages that are truncated before parsing, and details of devices beyond v1beta1."""
+"""Responses to Allocate in a checkpoint, long lists that are parsed in slices, and details of devices beyond v1beta1."""
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given
-from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.effects import CallAllocate
 from nodedevice_agent.devicemanager.resources.devices import MAX_NUMA_NODE, Device, ListedDevices
 from nodedevice_agent.deviceplugin import codec
-from nodedevice_agent.deviceplugin.codec import allocate_details, device_list, truncated, with_edits
+from nodedevice_agent.deviceplugin.codec import allocate_details, device_list, with_edits
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 from nodedevice_api import parts
@@ -56,46 +54,6 @@ def test_a_response_without_edits(response: bytes | None, problem: str) -> None:
 def test_of_a_pod_that_is_not_known_its_uid_and_the_container_are_sent() -> None:
     call = CallAllocate(1, "example.com/gpu", 1, ("a",), "u", "main")
     assert allocate_details(call, None) == ContainerAllocateDetails(pod_uid="u", container="main")
-
-
-@given(st.integers(0, 20), st.integers(1, 20), st.binary(max_size=300))
-def test_a_truncated_message_has_fewer_fields(count: int, limit: int, stuff: bytes) -> None:
-    devices = [api_pb2.Device(ID=str(number), health=stuff.hex()) for number in range(count)]
-    whole = api_pb2.ListAndWatchResponse(devices=devices).SerializeToString()
-    left = api_pb2.ListAndWatchResponse.FromString(truncated(whole, DEVICES, limit))
-    assert list(left.devices) == devices[:limit]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(b"\x10\x96\x01", id="varint"),
-        pytest.param(b"\x11" + bytes(8), id="64 bits"),
-        pytest.param(b"\x12\x02ab", id="bytes"),
-        pytest.param(b"\x13\x10\x01\x14", id="group"),
-        pytest.param(b"\x15" + bytes(4), id="32 bits"),
-        pytest.param(b"\x92\x80\x00\x02ab", id="overlong tag"),
-    ],
-)
-def test_other_fields_are_kept(other: bytes) -> None:
-    one = b"\x0a\x03\x0a\x01x"
-    whole = other + one + other + one + other
-    api_pb2.ListAndWatchResponse.FromString(whole)
-    assert truncated(whole, DEVICES, 3) == whole
-    assert truncated(whole, DEVICES, 2) == other + one + other + one
-    assert truncated(whole, DEVICES, 1) == other + one
-
-
-def test_an_overlong_tag_counts() -> None:
-    spelled = b"\x8a\x80\x00\x00"
-    assert len(api_pb2.ListAndWatchResponse.FromString(spelled * 3).devices) == 3
-    assert truncated(spelled * 3, DEVICES, 2) == spelled * 2
-
-
-@pytest.mark.parametrize("octets", [b"\x0e", b"\x0f", b"\x80", b"\x0a\x80", b"\x08" + b"\xff" * 11], ids=bytes.hex)
-def test_an_invalid_message_is_not_truncated(octets: bytes) -> None:
-    with pytest.raises(DecodeError):
-        truncated(octets, DEVICES, 1)
 
 
 # -- details of devices ----------------------------------------------------------------------------------------------------
@@ -239,28 +197,53 @@ def test_of_many_numa_nodes_the_first_are_read(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_list_with_more_devices_than_may_be_is_read_as_far_as_that_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "MAX_DEVICES", 2)
-    empty = b"\x0a\x00"
-    read: list[int] = []
-
-    def noted(octets: bytes, number: int, limit: int) -> bytes:
-        read.append(len(octets))
-        return truncated(octets, number, limit)
-
-    monkeypatch.setattr(codec, "truncated", noted)
     for count in range(5):
-        device_list(empty * count)
-    # no list of four octets has more than two devices
-    assert read == [6, 8]
+        listed = device_list(b"\x0a\x00" * count)
+        assert listed.size.devices == (min(count, 3) if count > 2 else 0), "without an ID"
+        assert listed.is_refused is (count > 2)
 
 
-def test_the_longest_varint_has_ten_octets() -> None:
-    """Of an unknown field; each octet but the last has seven bits of the number."""
-    for length in (5, 9, 10):
-        field = b"\x10" + b"\xff" * (length - 1) + b"\x01"
-        assert truncated(field + b"\x0a\x00\x0a\x00", DEVICES, 1) == field + b"\x0a\x00"
-    # 300 octets
-    long = b"\x12\xac\x02" + bytes(300)
-    assert truncated(long + b"\x0a\x00\x0a\x00", DEVICES, 1) == long + b"\x0a\x00"
+def _list(*devices: api_pb2.Device, more: bytes = b"") -> bytes:
+    return api_pb2.ListAndWatchResponse(devices=devices).SerializeToString() + more
+
+
+@pytest.mark.parametrize("size", [1, 40, 1 << 20])
+def test_a_list_is_the_same_in_slices_of_any_size(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    details = DeviceListDetails(
+        message="of all",
+        devices=[DeviceDetails(ID=f"d{n}", reason=f"r{n}", attributes={"a": str(n)}) for n in range(9)],
+        parents=[DeviceDetails(ID=f"p{n}", attributes={"b": str(n)}) for n in range(9)],
+    )
+    for n, device in enumerate(details.devices):
+        device.MergeFromString(api_pb2.Device(health="Healthy" if n % 2 else "Unhealthy").SerializeToString())
+    octets = details.SerializeToString()
+    whole = device_list(octets)
+    assert (len(whole.devices), len(whole.parents), whole.plugin_message) == (9, 9, "of all")
+    monkeypatch.setattr(codec, "_SLICE_BYTES", size)
+    assert device_list(octets) == whole
+
+
+def test_a_device_that_is_far_too_long_is_its_id_and_its_health() -> None:
+    nodes = [api_pb2.NUMANode()] * 200_000
+    long = api_pb2.Device(ID="long", health="Healthy", topology=api_pb2.TopologyInfo(nodes=nodes))
+    short = api_pb2.Device(ID="short", topology=api_pb2.TopologyInfo(nodes=nodes[:1]))
+    listed = device_list(_list(short, long, short))
+    assert [(d.id, d.healthy, d.numa_nodes) for d in listed.devices.values()] == [
+        ("short", False, (0,)),
+        ("long", True, ()),
+    ]
+
+
+def test_of_all_devices_together_so_many_numa_nodes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "MAX_NODES_OF_ALL", 3)
+    nodes = api_pb2.TopologyInfo(nodes=[api_pb2.NUMANode(ID=1), api_pb2.NUMANode(ID=2)])
+    listed = device_list(_list(*(api_pb2.Device(ID=i, topology=nodes) for i in "abc")))
+    assert [device.numa_nodes for device in listed.devices.values()] == [(1, 2), (1, 2), ()]
+
+
+def test_an_invalid_device_anywhere_is_an_invalid_list() -> None:
+    with pytest.raises(DecodeError):
+        device_list(_list(*[api_pb2.Device(ID="x" * 100)] * 2000, more=b"\x0a\x03\x0a\x05x"))
 
 
 def test_a_list_with_an_unknown_rule_for_parts_is_refused() -> None:

@@ -7,6 +7,7 @@ import grpc
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
 from nodedevice_agent.deviceplugin import connection as plugin_connection
+from nodedevice_agent.deviceplugin.codec import MAX_ENTRIES
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES
 from nodedevice_agent.deviceplugin.connection import PluginConnection as Connection
 from nodedevice_agent.errors import PluginFailed
@@ -57,6 +58,21 @@ class TestAllocate:
         else:
             with pytest.raises(
                 PluginFailed, match=rf"^Allocate {FAILED}: .*exceeds the limit of {MAX_ALLOCATION_BYTES}"
+            ):
+                await connection.allocate(("d0",))
+
+    @pytest.mark.parametrize("more", [0, 1])
+    async def test_a_response_has_so_many_entries(self, plugin: FakePlugin, connection: Connection, more: int) -> None:
+        """A hundred thousand empty ones take less than the size limit, and 0.2 s of the event loop."""
+        files = [api_pb2.DeviceSpec()] * (MAX_ENTRIES - 2 + more)
+        cdi = [api_pb2.CDIDevice(name="a.com/b=c")]
+        answer = api_pb2.ContainerAllocateResponse(envs={"A": "1"}, devices=files, cdi_devices=cdi)
+        plugin.knobs.allocate_answer = lambda _: answer
+        if not more:
+            assert (await connection.allocate(("d0",))).edits.envs == {"A": "1"}
+        else:
+            with pytest.raises(
+                PluginFailed, match=f"a response with {MAX_ENTRIES + 1} entries, .* limit of {MAX_ENTRIES}"
             ):
                 await connection.allocate(("d0",))
 

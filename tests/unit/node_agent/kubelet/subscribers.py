@@ -52,7 +52,7 @@ def mirror_feed(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]
 
 def kubelet_checkpoint(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:
     found = KubeletCheckpoint(reader)
-    return found, lambda: (GPU in found, found.requests_met("one"), found.requests_met("two"))
+    return found, lambda: (GPU in found, *(found.requests_met(name, ("default", name)) for name in ("one", "two")))
 
 
 def kubelet_takeover(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:

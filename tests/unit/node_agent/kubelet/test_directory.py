@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.checkpoint import files
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.kubelet import directory
 from nodedevice_agent.kubelet.backend import endpoint_name
 from nodedevice_agent.kubelet.directory import CHECKPOINT, KubeletDirectory, read_checkpoint
 
@@ -50,7 +50,7 @@ def test_an_invalid_checkpoint_names_the_cause(plugin_dir: Path, content: bytes,
 
 
 def test_a_file_without_end_is_not_read_to_its_end(plugin_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_BYTES", len(GOOD) - 1)
+    monkeypatch.setattr(directory, "MAX_BYTES", len(GOOD) - 1)
     (plugin_dir / CHECKPOINT).write_text(GOOD)
     with pytest.raises(CheckpointCorrupt, match="cannot be read: bigger than"):
         read_checkpoint(plugin_dir.parent)

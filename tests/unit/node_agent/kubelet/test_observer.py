@@ -12,13 +12,15 @@ import pytest
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager import places
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.effects import Effect
+from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kubelet import observer, pod_resources
 from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, POD_RESOURCES, KubeletDirectory
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.readings import PodReading
-from nodedevice_agent.kubelet.served import ServedByKubelet
+from nodedevice_agent.kubelet.served import Listing, ServedByKubelet
 from nodedevice_agent.lib.file_watcher import Subscription
 from nodedevice_agent.lib.filesystem import replace_durably
 from nodedevice_api.device_ids import shown_id
@@ -307,10 +309,29 @@ async def test_a_kubelet_that_does_not_answer_in_time_loses_nothing(
     assert await kubelet.read()
 
 
-async def test_a_hundred_thousand_devices_are_shown(kubelet: Kubelet) -> None:
-    kubelet.resources.allocatable = {GPU: {f"device-{index:06}": (index % 2,) for index in range(100_000)}}
+async def test_sixty_thousand_devices_are_shown(kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubelet.resources.allocatable = {GPU: {f"device-{index:06}": (index % 2,) for index in range(60_000)}}
+    served, made = kubelet.observer.served, list[int]()
+    making = served.listing_made
+
+    def noted(listing: Listing, listed: ListedDevices, now: float) -> list[Effect]:
+        made.append(len(listed.ids))
+        return making(listing, listed, now)
+
+    monkeypatch.setattr(served, "listing_made", noted)
     await kubelet.read()
-    assert kubelet.observer.served.snapshot(GPU).healthy == 100_000
+    assert not served.resources, "it is shown once its list is made, in a thread"
+    async with background(kubelet.observer.run()):
+        await until(lambda: GPU in served.resources and served.snapshot(GPU).healthy == 60_000)
+        # in another order, as the kubelet lists them, then without some
+        listed = kubelet.resources.allocatable[GPU]
+        kubelet.resources.allocatable = {GPU: dict(reversed(listed.items()))}
+        await kubelet.read()
+        kubelet.resources.allocatable = {GPU: dict([*listed.items()][:-5])}
+        await kubelet.read()
+        await until(lambda: served.snapshot(GPU).healthy == 59_995)
+    assert made == [60_000, 60_000], "what has not changed is not made again"
+    assert len(served.resources[GPU].devices) == 60_000
 
 
 async def test_more_devices_than_a_message_may_have_are_those_of_the_checkpoint(

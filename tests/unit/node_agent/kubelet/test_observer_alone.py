@@ -43,6 +43,9 @@ class Served:
         self.without_place_next = 0
         self.is_outdated = False
 
+    def next_listing(self) -> None:
+        """None is long."""
+
     def __getattr__(self, name: str) -> Callable[..., list[Effect]]:
         def call(*given: object) -> list[Effect]:
             self.calls.append((name, *given))

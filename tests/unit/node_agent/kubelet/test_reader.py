@@ -1,38 +1,39 @@
 """Readings of the one reader of the kubelet: how fresh they are, and how they are decoded."""
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.checkpoint.files import read_regular
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES, KubeletFile
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.kubelet import codec, pod_resources, reader
-from nodedevice_agent.kubelet.directory import checkpoint_of
+from nodedevice_agent.kubelet.directory import read_file
 from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading, PodResourcesRow
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 from nodedevice_common import threads
 
 from tests.fakes.background import background
 from tests.fakes.kubelet_answers import KubeletAnswers
+from tests.fakes.log_lines import log_lines
 from tests.fakes.pod_resources import AssignedDevices, PodResources
 from tests.fakes.polling import until
-from tests.unit.node_agent.devicemanager.scenario import GPU, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod
 from tests.unit.node_agent.kubelet.reader_node import Node, Recorder, has_a_torn_file, is_away
 
 
 async def test_a_write_while_the_file_is_read_is_read_next(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     await node.reader.read_checkpoint()
-    read = read_regular
 
-    def overtaken(file: Path) -> bytes:
-        octets = read(file)
+    def overtaken(file: Path) -> KubeletFile:
+        found = read_file(file)
         node.kubelet.write()
-        return octets
+        return found
 
     node.write(Allocation("three", "c0", GPU, {-1: ("c",)}, b""))
     with monkeypatch.context() as patched:
-        patched.setattr("nodedevice_agent.kubelet.directory.read_regular", overtaken)
+        patched.setattr(reader, "read_file", overtaken)
         await node.reader.read_checkpoint()
     await node.reader.read_checkpoint()
     counts = [len(each.checkpoint.allocations) for each in node.recorded.checkpoints if each.checkpoint]
@@ -95,19 +96,18 @@ async def test_without_a_thread_to_read_with_nothing_is_known(node: Node, monkey
 async def test_what_is_long_is_decoded_in_a_thread(
     is_long: bool, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The checkpoint, and each answer of the kubelet."""
+    """Each answer of the kubelet."""
     folder, seen = tmp_path_factory.mktemp("k"), dict[str, bool]()
 
     def noting(module: Any, name: str) -> None:
         decode = getattr(module, name)
 
-        def noted(octets: Any) -> Any:
+        def noted(octets: Any, **more: Any) -> Any:
             seen[name] = threading.current_thread() is threading.main_thread()
-            return decode(octets)
+            return decode(octets, **more)
 
         monkeypatch.setattr(module, name, noted)
 
-    noting(reader, "checkpoint_of")
     for name in ("all_rows", "healthy_devices", "rows_of_pod"):
         noting(codec, name)
     ids = tuple(f"{'x' * 60}{number:04}" for number in range(400 if is_long else 2))
@@ -125,7 +125,7 @@ async def test_what_is_long_is_decoded_in_a_thread(
         await own.read()
         kubelet.write(Allocation("one", "c1", GPU, {-1: ids}, b""), registered={GPU: ids})
         await own.read()
-    assert seen == dict.fromkeys(("checkpoint_of", "all_rows", "healthy_devices", "rows_of_pod"), not is_long)
+    assert seen == dict.fromkeys(("all_rows", "healthy_devices", "rows_of_pod"), not is_long)
     assert recorded.pods[-1].rows is not None
     assert recorded.pods[-1].rows[0].device_ids == ids
 
@@ -212,16 +212,46 @@ async def test_who_wants_all_pods_listed_gets_them_at_the_start(node: Node, monk
     assert [each.is_listed for each in node.recorded.pods] == [True]
 
 
-@pytest.mark.parametrize("less", [0, 1])
-async def test_a_checkpoint_is_long_from_a_bound_on(node: Node, monkeypatch: pytest.MonkeyPatch, less: int) -> None:
-    seen: list[bool] = []
+async def test_callers_that_come_during_a_reading_share_the_next_one(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they have given up waiting: a long file is never read by two threads at once."""
+    goes_on, begun, threads_seen = threading.Event(), asyncio.Queue[None](), list[bool]()
+    loop = asyncio.get_running_loop()
 
-    def noted(octets: bytes | None) -> Checkpoint:
-        seen.append(threading.current_thread() is threading.main_thread())
-        return checkpoint_of(octets)
+    def slow(file: Path) -> KubeletFile:
+        threads_seen.append(threading.current_thread() is not threading.main_thread())
+        loop.call_soon_threadsafe(begun.put_nowait, None)
+        assert goes_on.wait(60)
+        return read_file(file)
 
-    size = node.kubelet.directory.checkpoint.stat().st_size
-    monkeypatch.setattr(reader, "MAX_BYTES_IN_LOOP", size - less)
-    monkeypatch.setattr(reader, "checkpoint_of", noted)
-    await node.reader.read_checkpoint()
-    assert seen == [not less]
+    monkeypatch.setattr(reader, "read_file", slow)
+    callers = [asyncio.create_task(node.reader.read_checkpoint())]
+    await begun.get()
+    callers += [asyncio.create_task(node.reader.read_checkpoint()) for _ in range(20)]
+    await asyncio.sleep(0)
+    for caller in callers[:10]:
+        caller.cancel()
+    node.write(Allocation("three", "c0", GPU, {-1: ("c",)}, b""))
+    goes_on.set()
+    await asyncio.gather(*callers[10:])
+    assert threads_seen == [True, True]
+    assert [len(each.checkpoint.allocations) for each in node.recorded.checkpoints if each.checkpoint][-1] == 3
+
+
+async def test_a_response_that_is_too_long_is_named_and_logged_once(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    for size in (4_194_303, MAX_RESPONSE_BYTES + 3):
+        node.write(Allocation("three", "c1", GPU, {-1: ("c",)}, b"x" * size), Allocation("four", "c", NIC, {}, b"y"))
+        if size < 1 << 20:
+            node.write(*(Allocation(f"{n}", "c", NIC, {}, b"x" * (size if n else 9)) for n in range(5)))
+        await node.reader.read_checkpoint()
+    first, second = node.recorded.checkpoints
+    assert first.unread == {("three", "c1", GPU): 4_194_303}
+    assert first.checkpoint is not None
+    assert [a.response for a in first.checkpoint.allocations] == [b"", b"", b"", b"y"]
+    assert set(second.unread) == {(f"{n}", "c", NIC) for n in range(1, 5)}
+    [(level, message, fields)] = log_lines(caplog.records)
+    assert (level, fields["error"]) == ("WARNING", f"1 of {GPU}")
+    assert "each may have 262144 bytes" in message

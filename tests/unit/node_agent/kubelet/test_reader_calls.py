@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from nodedevice_agent.checkpoint.files import read_regular
+from nodedevice_agent.checkpoint.long_files import KubeletFile
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.kubelet import reader
+from nodedevice_agent.kubelet.directory import read_file
 from nodedevice_agent.kubelet.observer import LIST_SECONDS
 from nodedevice_agent.kubelet.readings import PodResourcesRow
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
@@ -43,13 +44,13 @@ async def test_an_idle_agent_asks_the_kubelet_as_often_as_its_most_frequent_subs
 ) -> None:
     read_at_once(monkeypatch)
     reads: Counter[Path] = Counter()
-    read = read_regular
+    read = read_file
 
-    def counted(file: Path) -> bytes:
+    def counted(file: Path) -> KubeletFile:
         reads[file] += 1
         return read(file)
 
-    monkeypatch.setattr("nodedevice_agent.kubelet.directory.read_regular", counted)
+    monkeypatch.setattr("nodedevice_agent.kubelet.reader.read_file", counted)
     node.reader._subscribers.clear()
     for name in names:
         node.subscribe(name)

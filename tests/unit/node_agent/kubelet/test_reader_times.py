@@ -4,8 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.checkpoint.files import read_regular
+from nodedevice_agent.checkpoint.long_files import KubeletFile
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.kubelet.directory import read_file
 from nodedevice_agent.kubelet.readings import Pace
 
 from tests.fakes.background import background
@@ -73,12 +74,12 @@ async def test_a_file_that_could_not_be_read_is_tried_again_soon_though_nothing_
 ) -> None:
     is_broken = True
 
-    def read(file: Path) -> bytes:
+    def read(file: Path) -> KubeletFile:
         if is_broken:
             raise OSError(5, "Input/output error")
-        return read_regular(file)
+        return read_file(file)
 
-    monkeypatch.setattr("nodedevice_agent.kubelet.directory.read_regular", read)
+    monkeypatch.setattr("nodedevice_agent.kubelet.reader.read_file", read)
     async with background(node.reader.run()):
         await asyncio.sleep(0.5)
         assert [each.problem for each in node.recorded.checkpoints] == ["cannot be read: Input/output error"]

@@ -1,5 +1,6 @@
 """What the kubelet serves, as its pod resources, its checkpoint and the Node's capacity show it."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,13 @@ from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS, EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
-from nodedevice_agent.kubelet import served
+from nodedevice_agent.kubelet import codec
 from nodedevice_agent.kubelet.attribution import KubeletState
-from nodedevice_agent.kubelet.readings import DevicesByID, PodReading, PodResourcesRow
+from nodedevice_agent.kubelet.readings import NO_DEVICES, DevicesByID, PodReading, PodResourcesRow
 from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet, devices_of
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import DeviceStatus
+from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod, published
 
@@ -310,15 +312,33 @@ class Kubelet(RuleBasedStateMachine):
 TestKubelet = Kubelet.TestCase
 
 
+class Lists:
+    """What the kubelet lists, decoded with what is known of the last reading."""
+
+    def __init__(self) -> None:
+        self.known = NO_DEVICES
+
+    def of(self, held: Mapping[str, Collection[str]], **ids: Collection[str]) -> KubeletDevices:
+        names = {"gpu": GPU, "nic": NIC}
+        entries = [
+            api_pb2.ContainerDevices(resource_name=names[name], device_ids=[device_id])
+            for name, device_ids in ids.items()
+            for device_id in device_ids
+        ]
+        octets = api_pb2.AllocatableResourcesResponse(devices=entries).SerializeToString()
+        self.known = codec.healthy_devices(octets, self.known, held)
+        return KubeletDevices(self.known.devices, omitted=self.known.omitted)
+
+
 def test_of_lists_that_are_too_long_together_the_rest_is_counted_as_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a device that a pod holds is known by its ID, wherever it stands in the list."""
-    monkeypatch.setattr(served, "MOST_NAMED", 600)
-    found = ServedByKubelet(0.0)
+    monkeypatch.setattr(codec, "MAX_DEVICES_OF_KUBELET", 600)
+    found, lists, held = ServedByKubelet(0.0), Lists(), {GPU: {"499"}}
     found.pods_synced([pod("one", gpu=1)], 0.0)
     ids = [f"{number:03}" for number in range(500)]
-    both = KubeletDevices({GPU: dict.fromkeys(ids, ()), NIC: dict.fromkeys(ids, ())})
-    for _ in range(2):
-        read(found, both, ("one", "499"))
+    # the kubelet lists them in another order each time
+    for listed in (ids, ids[::-1], ids[100:] + ids[:100]):
+        read(found, lists.of(held, gpu=listed, nic=ids), ("one", "499"))
         seen = found.snapshot(GPU)
         assert numbers(seen) == (500, 500, 1, 499)
         assert (seen.unhealthy, shown(seen)) == ((), {"499": "Healthy"})
@@ -326,23 +346,23 @@ def test_of_lists_that_are_too_long_together_the_rest_is_counted_as_healthy(monk
         assert found.snapshot(NIC).healthy == 500
     # One of the known devices is lost, and one of the others, which shows in the Node's capacity.
     found.capacity_is({GPU: 500}, 0.0)
-    both = KubeletDevices({GPU: dict.fromkeys(ids[1:-2] + ids[-1:], ()), NIC: dict.fromkeys(ids, ())})
-    read(found, both, ("one", "499"))
+    read(found, lists.of(held, gpu=ids[1:-2] + ids[-1:], nic=ids), ("one", "499"))
     seen = found.snapshot(GPU)
     assert numbers(seen)[:2] == (500, 498)
     assert shown(seen) == {"000": Reason.NOT_ALLOCATABLE, "499": "Healthy"}
     # With room again, all are known.
-    read(found, KubeletDevices({GPU: dict.fromkeys(ids, ())}), ("one", "499"))
+    read(found, lists.of(held, gpu=ids), ("one", "499"))
     assert (len(found.resources[GPU].devices), found.snapshot(GPU).id_error) == (500, "")
 
 
 def test_as_many_devices_as_are_held_are_known_by_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "MOST_NAMED", 0)
-    found = ServedByKubelet(0.0)
+    monkeypatch.setattr(codec, "MAX_DEVICES_OF_KUBELET", 0)
+    found, lists = ServedByKubelet(0.0), Lists()
     ids = [f"{number:03}" for number in range(500)]
     found.pods_synced([pod("one", gpu=400)], 0.0)
     entries = (allocation("one", *ids[:400]),)
     for _ in range(2):
-        found.read(KubeletDevices({GPU: dict.fromkeys(ids, ())}), KubeletState(entries, (row("one", *ids[:400]),)), 0.0)
+        listed = lists.of({GPU: ids[:400]}, gpu=ids[::-1])
+        found.read(listed, KubeletState(entries, (row("one", *ids[:400]),)), 0.0)
         assert numbers(found.snapshot(GPU)) == (500, 500, 400, 100)
         assert len(found.resources[GPU].devices) == 400

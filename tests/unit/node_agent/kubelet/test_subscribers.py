@@ -36,11 +36,11 @@ def test_nobody_else_reads_the_kubelets_checkpoint_or_dials_its_pod_resources() 
         for path in AGENT.rglob("*.py")
         for each in ast.walk(parsed(path))
         if isinstance(each, ast.Call)
-        and (name := getattr(each.func, "id", "")) in ("read_checkpoint", "checkpoint_octets", "connected")
+        and (name := getattr(each.func, "id", "")) in ("read_checkpoint", "read_file", "connected")
     }
     assert callers == {
-        "kubelet/directory.py: checkpoint_octets",
-        "kubelet/reader.py: checkpoint_octets",
+        "kubelet/directory.py: read_file",
+        "kubelet/reader.py: read_file",
         "kubelet/reader.py: connected",
         "runtime/selected_runtime.py: read_checkpoint",
     }

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.offered_twice import watch
 from nodedevice_agent.offered_twice.offers import PoolOffer
 from nodedevice_agent.offered_twice.watch import in_steps
@@ -246,6 +248,29 @@ async def test_the_loop_is_given_back_in_proportion_to_the_devices(node: Node, c
         before = turns
         await node.twice._compared()
         assert turns - before <= 50, "the list is not read again, and nothing is looked for in it"
+
+
+async def test_each_long_response_is_decoded_in_a_turn_of_its_own(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 KiB of device files take 25 ms; a hundred of them together would be one turn of seconds."""
+    turn, decoded_in = 0, list[int]()
+
+    async def beats() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def noted(allocation: Allocation) -> Allocation:
+        decoded_in.append(turn)
+        return with_edits_of(allocation)
+
+    monkeypatch.setattr(watch, "with_edits_of", noted)
+    files = tuple(f"/dev/x{number}" for number in range(4000))
+    node.drivers({"a": {}})
+    node.kubelets(*map(str, range(20)), held={str(number): f"p{number}" for number in range(20)}, files=files)
+    async with background(beats()):
+        await node.twice._compared()
+    assert len(decoded_in) == len({*decoded_in}) == 20
 
 
 async def test_in_steps_returns_what_the_work_returns() -> None:

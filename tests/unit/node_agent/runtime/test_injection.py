@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.checkpoint.files import read_regular
 from nodedevice_agent.checkpoint.format import encode
+from nodedevice_agent.checkpoint.long_files import KubeletFile
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import DeviceFile
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import Sandbox
+from nodedevice_agent.kubelet.directory import read_file
 from nodedevice_agent.runtime.injection import Grant, InjectionVersion, Refusal, _refusal, requires_plugin
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
@@ -316,11 +317,11 @@ async def test_the_kubelets_resources_are_those_of_its_checkpoint(
     names = KubeletCheckpoint(reader)
     reader.subscribe(names)
 
-    def noted(file: Path) -> bytes:
+    def noted(file: Path) -> KubeletFile:
         threads.add(threading.current_thread())
-        return read_regular(file)
+        return read_file(file)
 
-    monkeypatch.setattr("nodedevice_agent.kubelet.directory.read_regular", noted)
+    monkeypatch.setattr("nodedevice_agent.kubelet.reader.read_file", noted)
     await names.refresh()
     assert GPU not in names
     (tmp_path / "device-plugins").mkdir()

@@ -1,26 +1,138 @@
-"""What the kubelet has beside us, as its last checkpoint that could be used has it."""
+"""What the kubelet has beside us: by its checkpoint, or by its pod resources while that cannot be used."""
 
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.readings import CheckpointReading
+from nodedevice_agent.devicemanager.runtime import ContainerState, InjectionRefused, RunningContainer, Sandbox
+from nodedevice_agent.kubelet import directory
+from nodedevice_agent.kubelet.readings import CheckpointReading, PodReading, PodResourcesRow
+from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES
+from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
+from nodedevice_agent.runtime.withheld_gpus import WithheldGpus
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
+from tests.fakes.kubelet_answers import KubeletAnswers
 from tests.fakes.log_lines import log_lines
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC
 
+POD = ("default", "p")
+HELD = Allocation("p", "main", GPU, {-1: ("a",)}, b"")
+ROW = PodResourcesRow(*POD, "main", GPU, ("a",))
 
-def test_one_that_cannot_be_used_counts_as_nothing_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    found = KubeletCheckpoint(cast(KubeletReader, None))
-    held = [Allocation(uid, "main", GPU, {-1: ("a",)}, b"") for uid in ("p", "q")]
-    for _ in range(2):
-        caplog.clear()
-        found.checkpoint_read(CheckpointReading(Checkpoint(tuple(held), {GPU: ("a",)})))
-        assert (GPU in found, NIC in found) == (True, False)
-        assert [found.requests_met(uid) for uid in "pr"] == [{("main", GPU)}, set()]
-        for problem in ("torn", "empty"):
-            found.checkpoint_read(CheckpointReading(None, problem))
-            assert (GPU in found, found.requests_met("p")) == (False, frozenset())
-        assert log_lines(caplog.records) == [("WARNING", "cannot read the kubelet's checkpoint", {"error": "torn"})]
+
+class Node:
+    def __init__(self, kubelet: KubeletAnswers) -> None:
+        self.kubelet = kubelet
+        self.reader = kubelet.reader()
+        self.found = KubeletCheckpoint(self.reader)
+        self.reader.subscribe(self.found)
+        gpus = GpuEnvironment(RuntimeScenario().manager)
+        gpus.configured(())
+        self.withheld = WithheldGpus(gpus, self.found, lambda: None)
+
+    def edits(self) -> Any:
+        """Of a container that names all GPUs in its environment."""
+        of_pod = Sandbox("s", POD[1], POD[0], "p")
+        named = RunningContainer("c", "s", "main", ContainerState.CREATED, env=(f"{VISIBLE_DEVICES}=all",))
+        return self.withheld.edits(of_pod, named, None)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    return Node(KubeletAnswers(tmp_path, monkeypatch))
+
+
+def met(node: Node) -> frozenset[tuple[str, str]]:
+    return node.found.requests_met("p", POD)
+
+
+async def is_torn(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.kubelet.write_text("{ torn")
+
+
+async def is_gone_with_its_disk(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.kubelet.directory.checkpoint.unlink()
+    node.kubelet.directory.checkpoint.mkdir()
+
+
+async def is_too_long(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "MAX_BYTES", 100)
+    node.kubelet.write(HELD, registered={GPU: ("a",)})
+
+
+UNUSABLE = pytest.mark.parametrize("breaks", [is_torn, is_gone_with_its_disk, is_too_long])
+
+
+@UNUSABLE
+async def test_pod_resources_say_what_a_checkpoint_that_cannot_be_used_does_not(
+    node: Node, breaks: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.kubelet.write(HELD, registered={GPU: ("a",), NIC: ()})
+    await node.found.refresh()
+    assert (GPU in node.found, NIC in node.found, met(node)) == (True, True, frozenset({("main", GPU)}))
+    assert node.kubelet.calls == {}, "the checkpoint says all"
+    await breaks(node, monkeypatch)
+    for rows, expected in (((ROW,), frozenset({("main", GPU)})), ((), frozenset())):
+        node.kubelet.rows = rows
+        await node.found.refresh()
+        assert (GPU in node.found, NIC in node.found, met(node)) == (bool(rows), False, expected)
+        assert (node.found.problem, node.found.requests_met("p", None)) == ("", frozenset())
+    assert [line[:2] for line in log_lines(caplog.records)] == [("WARNING", "cannot read the kubelet's checkpoint")]
+
+
+@UNUSABLE
+async def test_where_neither_can_be_read_the_kubelet_is_unknown_and_not_empty(
+    node: Node, breaks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.kubelet.write(HELD, registered={GPU: ("a",)})
+    await breaks(node, monkeypatch)
+    node.kubelet.problem = "UNAVAILABLE: no route"
+    await node.found.refresh()
+    assert "nor its pod resources (UNAVAILABLE: no route)" in node.found.problem
+    with pytest.raises(InjectionRefused, match="names GPUs and may have them of the kubelet: the kubelet's checkpoint"):
+        node.edits()
+    node.kubelet.problem = ""
+    await node.found.refresh()
+    assert node.found.problem == ""
+    assert node.edits().envs == {VISIBLE_DEVICES: "void"}
+
+
+async def test_a_plugin_of_the_kubelet_may_give_gpus_by_the_environment(node: Node) -> None:
+    response = api_pb2.ContainerAllocateResponse(envs={VISIBLE_DEVICES: "0"}).SerializeToString()
+    other = api_pb2.ContainerAllocateResponse(envs={"OTHER": VISIBLE_DEVICES}).SerializeToString()
+    for stored, is_given in ((response, True), (other, False), (VISIBLE_DEVICES.encode(), False)):
+        node.kubelet.write(Allocation("p", "main", GPU, {-1: ("a",)}, stored))
+        await node.found.refresh()
+        assert (node.edits() is None) is is_given
+
+
+async def test_a_response_that_is_not_read_may_give_gpus(node: Node) -> None:
+    long = api_pb2.ContainerAllocateResponse(envs={VISIBLE_DEVICES: "x" * (4 << 20)}).SerializeToString()
+    node.kubelet.write(Allocation("q", "main", GPU, {-1: ("a",)}, long), HELD)
+    await node.found.refresh()
+    assert node.edits().envs == {VISIBLE_DEVICES: "void"}
+    node.kubelet.write(Allocation("p", "main", GPU, {-1: ("a",)}, long))
+    await node.found.refresh()
+    with pytest.raises(InjectionRefused, match=f"{GPU} .* is not read: .* at most {MAX_RESPONSE_BYTES}"):
+        node.edits()
+
+
+async def test_with_an_unusable_checkpoint_a_container_of_the_kubelets_waits(node: Node) -> None:
+    """Its pod resources show what it has allocated, and not which variables its plugin has set."""
+    node.kubelet.write_text("{ torn")
+    node.kubelet.rows = (ROW,)
+    await node.found.refresh()
+    with pytest.raises(InjectionRefused, match=f"has allocated {GPU} to it, and its checkpoint cannot be used"):
+        node.edits()
+
+
+def test_one_that_the_kubelet_has_not_written_is_empty() -> None:
+    found = KubeletCheckpoint(cast(Any, None))
+    found.checkpoint_read(CheckpointReading(Checkpoint()))
+    found.pods_read(PodReading(None, (ROW,)))
+    assert (GPU in found, found.problem) == (False, "")

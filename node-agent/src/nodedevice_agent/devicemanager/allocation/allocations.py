@@ -280,13 +280,13 @@ def by_numa(device_ids: Iterable[str], numa_nodes: Mapping[str, tuple[int, ...]]
 
 def each_device_once(allocations: Iterable[Allocation]) -> tuple[tuple[Allocation, ...], tuple[Allocation, ...]]:
     """The allocations of which each device belongs to one pod, the first that has it; and those left out for that."""
-    holders: dict[tuple[str, str], str] = {}
+    holders: dict[str, dict[str, str]] = {}
     kept, conflicts = [], []
     for allocation in allocations:
-        keys = [(allocation.resource_name, device_id) for device_id in allocation.device_ids]
-        if any(holders.get(key, allocation.pod_uid) != allocation.pod_uid for key in keys):
+        of_resource = holders.setdefault(allocation.resource_name, {})
+        if any(of_resource[i] != allocation.pod_uid for i in of_resource.keys() & allocation.device_ids):
             conflicts.append(allocation)
             continue
-        holders.update(dict.fromkeys(keys, allocation.pod_uid))
+        of_resource.update(dict.fromkeys(allocation.device_ids, allocation.pod_uid))
         kept.append(allocation)
     return tuple(kept), tuple(conflicts)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice, zip_longest
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ MAX_NUMA_NODE = 2**31 - 1
 # Of all plugins of a node: as many as 32 NodeDevices could name, or one for each MiB of 128 GiB. More would delay all that the
 # agent must answer in time (the container runtime within two seconds, for example) and cost more than some 100 MiB.
 MAX_DEVICES = 32 * 4096
+# The same of the kubelet's own plugins, which are only shown: what is given out here comes first.
+MAX_DEVICES_OF_KUBELET = 16 * 4096
 # Of a plugin that is gone, devices that nobody claims are known by name where its list was no longer.
 MAX_KEPT_OF_GONE = 256
 # In memory: a device with its places in the list, less its ID; and an attribute, less its name and its value.
@@ -40,6 +42,8 @@ TOO_MANY = (
 # in place of what most lists have none of: one object
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 _NO_IDS: Final[frozenset[str]] = frozenset()
+# IDs that are sorted at once
+_A_RUN = 4096
 _EXAMPLES_NAMED = 3
 _EXAMPLE_CHARACTERS = 40
 
@@ -49,7 +53,7 @@ def long_octets(device_ids: Iterable[str]) -> int:
     return sum(i.octets for i in device_ids if isinstance(i, ShortenedID))
 
 
-class Size(msgspec.Struct, frozen=True):
+class Size(msgspec.Struct, frozen=True, gc=False):
     """Of device lists. octets: that they take in memory, about."""
 
     devices: int = 0
@@ -60,7 +64,8 @@ class Size(msgspec.Struct, frozen=True):
         return Size(devices, self.octets * devices // self.devices) if self.devices else self
 
 
-class Device(msgspec.Struct, frozen=True):
+# not for the garbage collector, which would go through a hundred thousand of them in any turn of the event loop
+class Device(msgspec.Struct, frozen=True, gc=False):
     """One device of one resource. numa_nodes: sorted, empty when the plugin reports no topology.
 
     reason, message: why it is not healthy; attributes: further properties, sorted by name. parent: ID of the physical device that
@@ -127,7 +132,7 @@ class ListedDevices:
     at_nodes: Mapping[tuple[int, ...], int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        ids = tuple(sorted(self.devices))
+        ids = tuple(sorted_in_pieces(self.devices))
         unhealthy = tuple([i for i in ids if not self.devices[i].healthy])
         healthy = tuple([i for i in ids if self.devices[i].healthy]) if unhealthy else ids
         object.__setattr__(self, "ids", ids)
@@ -206,6 +211,18 @@ class ListedDevices:
         """Whether it is listed as healthy."""
         device = self.devices.get(device_id)
         return device is not None and device.healthy
+
+
+def sorted_in_pieces(ids: Iterable[str]) -> list[str]:
+    """As sorted(), which takes a tenth of a second for a hundred thousand IDs, in one call of C in which no other thread runs."""
+    rest = iter(ids)
+    runs: list[list[str]] = []
+    while run := sorted(islice(rest, _A_RUN)):
+        runs.append(run)
+    while len(runs) > 1:
+        # two runs that are sorted are merged
+        runs = [sorted([*first, *second]) for first, second in zip_longest(runs[::2], runs[1::2], fillvalue=())]
+    return runs[0] if runs else []
 
 
 def unheld(refused: ListedDevices) -> ListedDevices:

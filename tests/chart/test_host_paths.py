@@ -84,6 +84,11 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
             {"/dev", "/var/run/cdi", "/run/udev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
         ),
         (
+            "GPUs by CDI alone",
+            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
+            {"/dev", "/etc/cdi", "/var/run/cdi", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+        ),
+        (
             "CDI for configurations of nodes",
             {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
             {"/dev", "/etc/cdi", "/var/run/cdi", "/var/lib/kubelet/pod-resources", "/var/run/nri"},

@@ -100,6 +100,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     },
     "udev for configurations of nodes": {"agents": {"udev": True}},
     "CDI for configurations of nodes": {"agents": {"cdi": True}},
+    "GPUs by CDI alone": {"agents": {"config": {"plugins": {"nvml": {"handOver": ["env", "cdi"]}}}}},
     "GPUs without a choice of the way": {"agents": {"config": {"plugins": {"nvml": {"handOver": ["env"]}}}}},
     "GPUs by NVIDIA's runtime": {
         "agents": {

@@ -32,7 +32,7 @@ _EDITS: Final = {
     "additionalGids": [1],
 }
 _VERSIONS: Final = ("0.1.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "1.0.0", "v1.1.0", "1.2.0")
-_ODD: Final = (
+_ODD: Final[tuple[Any, ...]] = (
     *(
         "",
         "a",

@@ -91,6 +91,8 @@ _NAMES: Final = (
     *(1, 1.5, True, None),
 )
 
+_VARIABLES: Final[tuple[Any, ...]] = ("A=", "A=b=c", "=b", "A", "", 1, None, [])
+
 CASES: Final[Mapping[str, Case]] = {
     # -- directories and files
     "nothing": {},
@@ -253,7 +255,7 @@ CASES: Final[Mapping[str, Case]] = {
         for each in _NAMES
     },
     # -- edits
-    **{f"env {each!r}": alone(env=["A=b", each]) for each in ("A=", "A=b=c", "=b", "A", "", 1, None, [])},
+    **{f"env {each!r}": alone(env=["A=b", each]) for each in _VARIABLES},
     "env is a text": alone(env="A=b"),
     **{f"type {each!r}": node(type=each) for each in ("", "b", "c", "u", "p", "x", "cc", None)},
     **{

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.lib import cdi_files, filesystem
+from nodedevice_agent.lib import filesystem
 
 # what the system says of a path, beside that it is not there
 ERRORS = (errno.EACCES, errno.EIO, errno.ENAMETOOLONG, errno.ESTALE, errno.ELOOP, errno.EPERM, errno.ETIMEDOUT)
@@ -72,9 +72,8 @@ def test_so_many_unanswered_questions_are_kept() -> None:
         ("listdir", lambda path: filesystem.names_in(str(path))),
         ("readlink", lambda path: filesystem.link_target(str(path))),
         ("lstat", lambda path: filesystem.is_there(str(path))),
-        ("scandir", lambda path: cdi_files.read_files([path], {})),
     ],
-    ids=["socket", "directory", "identity", "names", "link", "anything", "CDI"],
+    ids=["socket", "directory", "identity", "names", "link", "anything"],
 )
 def test_a_question_that_has_no_answer_is_kept_with_its_path(
     function: str, ask: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -228,10 +228,12 @@ class NvmlSource:
         return [_missing(sorted(missing))] if missing else []
 
     def _notes_of_specs(self, uses: Sequence[tuple[Gpu, Use]]) -> list[Trouble]:
-        """Why CDI is not used, each reason once."""
+        """Why CDI is not used, each reason once; nothing where a runtime takes no CDI names."""
+        is_auto = AUTO in self._settings.hand_over
+        if is_auto and not self._host.delivery.takes_cdi:
+            return []
         wholes = [gpu for gpu, use in uses if use.instances is None]
         faults = self._faults(wholes, [(gpu, each) for gpu, use in uses for each in use.instances or ()])
-        is_auto = AUTO in self._settings.hand_over
         effect = "is not handed over by CDI" if is_auto else "is not allocated"
         uuids: dict[str, list[str]] = {}
         for uuid, sentence in faults.items():

@@ -113,7 +113,7 @@ async def test_by_a_specification_of_now(host: Path) -> None:
 
 NUMBERED: Final = {"path": "/dev/x", "type": "c", "major": 195}
 # what a specification may have for GPU-a, the files of all, and what is wrong with that
-OUTDATED: Final = {
+OUTDATED: Final[dict[str, tuple[Sequence[str | dict[str, Any]], dict[str, Any], str]]] = {
     "another's path": (["/dev/nvidia1"], {}, "a container with GPU-a gets /dev/nvidia1, which is of GPU-b now"),
     "another's path beside its own": (["/dev/nvidia0", "/dev/nvidia1"], {}, "/dev/nvidia1, which is of GPU-b now"),
     "another's host path": ([{"path": "/dev/nvidia0", "hostPath": "/dev/nvidia1"}], {}, "which is of GPU-b now"),
@@ -223,6 +223,14 @@ async def test_a_name_that_a_runtime_refuses_is_not_chosen(host: Path, name: str
     assert problem in str(refused.value)
 
 
+async def test_a_runtime_that_takes_no_cdi_names_needs_no_reason(host: Path) -> None:
+    specify(host, of("GPU-a", "/dev/nvidia1"))
+    made = await source(host, A, B)
+    made._host.delivery.takes_cdi = False
+    made.publish(made._uses)
+    assert made.devices.trouble == ("", "")
+
+
 async def test_a_mistake_of_another_vendor_is_nothing(host: Path) -> None:
     specify(host, of("GPU-a", "/dev/nvidia0"))
     place(host, "/etc/cdi/other.json").write_text('{"kind": "vendor.com/net", "x": 1}')
@@ -292,7 +300,7 @@ async def test_an_instance(host: Path, files: Sequence[str], problem: str) -> No
     made = await source(host, msgspec.structs.replace(A, instances=INSTANCES), B)
     assert ways(made)["MIG-1"] == (OTHER_WAY if problem else "cdi")
     assert ways(made)["MIG-2"] == "cdi"
-    assert bool(made.allocate(["MIG-1"], SOMEBODY).cdi_devices) is not problem
+    assert bool(made.allocate(["MIG-1"], SOMEBODY).cdi_devices) is (not problem)
     assert problem in made.devices.trouble[1]
 
 

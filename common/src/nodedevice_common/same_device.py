@@ -1,6 +1,6 @@
 """Whether a stored name of a device still leads to the device that it was stored for. Pure.
 
-A name is what the kernel or a driver numbers anew: /dev/ttyUSB2, the minor number of /dev/nvidia1, a MIG capability file. With the
+A name is what the kernel or a driver renumbers: /dev/ttyUSB2, the minor number of /dev/nvidia1, a MIG capability file. With the
 name the identity of its device is stored, and compared with the identity of what the name leads to now. Device manager, built-in
 plugins and readers of CDI specifications all decide by this module.
 Identities are tokens; see `identity` of DeviceDetails in device_details.proto. Tokens that last over a replug and a boot decide:

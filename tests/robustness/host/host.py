@@ -5,6 +5,7 @@ Device files are links to /dev/null, a real device that needs no root; their num
 
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 
 from tests.robustness.host.hardware import (
@@ -122,9 +123,18 @@ class Host:
         self.repeated |= {identity for identity in shown if shown.count(identity) > 1}
         self.version += 1
 
-    def break_file(self, stick: Stick, name: str) -> None:
-        """A file of its USB device cannot be read, until it is mended or unplugged."""
-        path = f"{self.root}/sys{usb_place(stick.port)}/{name}"
+    def files_of(self, stick: Stick) -> list[str]:
+        """What a scan reads of it: its USB device in sysfs, its device files, and udevd's names.
+
+        Without the links by number: a real device file has its number, and these have none but by such a link.
+        """
+        usb = [f"/sys{usb_place(stick.port)}/{name}" for name in ("serial", "idVendor", "idProduct")]
+        files = [path for node in stick.nodes for path in (node.path, *node.names)]
+        return [*usb, f"/sys/bus/usb/devices/{stick.port}", *files]
+
+    def break_file(self, stick: Stick, file: str) -> None:
+        """A file of it cannot be read, until it is mended or unplugged."""
+        path = f"{self.root}{file}"
         stick.broken.add(path)
         self._unreadable.add(path)
         self.version += 1
@@ -293,7 +303,7 @@ class _Tree:
     def name(self, name: str, path: str) -> None:
         """udev's name leads to this file from now on; to none without one."""
         full = f"{self._root}{name}"
-        if os.path.lexists(full):
+        with suppress(FileNotFoundError):
             os.unlink(full)
         if path:
             os.symlink("../" * (name.count("/") - 2) + path.removeprefix("/dev/"), full)

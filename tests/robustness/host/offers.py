@@ -44,7 +44,7 @@ def nodes_of(world: World, plugin: BuiltInPlugin, resource: Resource, listed_id:
     if own is None:
         # damped, and not there
         return ()
-    if listed_id in resource.listed.unconfirmed:
+    if own in plugin.source.devices.unconfirmed:
         # its plugin gives nothing for it
         return ()
     paths = [node.host_path for node in plugin.source.allocate([own], None).device_nodes]

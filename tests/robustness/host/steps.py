@@ -328,14 +328,14 @@ def _readable(world: World, referee: Referee, draw: random.Random) -> str:
 
 
 def _broken(world: World, referee: Referee, draw: random.Random) -> str:
-    """A file of a stick in sysfs cannot be read."""
+    """A file of a stick cannot be read."""
     plugged = world.host.plugged()
     if not plugged:
         return ""
     stick = draw.choice(plugged)
-    name = draw.choice(("serial", "idVendor", "idProduct"))
-    world.host.break_file(stick, name)
-    return f"{stick.name} is broken: {name}"
+    file = draw.choice(world.host.files_of(stick))
+    world.host.break_file(stick, file)
+    return f"{stick.name} is broken: {file}"
 
 
 def _mended(world: World, referee: Referee, draw: random.Random) -> str:

@@ -222,3 +222,13 @@ def test_a_name_of_the_kernels_that_has_passed_to_anothers_device() -> None:
     scenario.start(scenario.create("q"), "q")
     assert scenario.manager.other_holders.of("p", {"c188:0"}) == Holder(NIC, "raw", "q")
     assert scenario.manager.other_holders.of("q", {"c189:9"}) is None
+
+
+def test_a_number_in_a_container_counts_for_every_name_of_the_device_that_has_it() -> None:
+    """Raw access to a USB device has another number than its tty, which a container opens."""
+    scenario = running_with_the_file()
+    tty = Device("tty", identity=("/port/2-1/1.0/x", "/usb/1:2:S/1.0/x", "c188:0"), is_shared=True)
+    raw = Device("raw", identity=("/port/2-1", "/usb/1:2:S", "c189:9"))
+    scenario.plugin([tty, raw, Device("else", identity=("/port/2-2", "c189:8"))], NIC, 2, OWN)
+    assert "raw" not in availability.free(scenario.manager.resources[NIC])
+    assert "else" in availability.free(scenario.manager.resources[NIC])

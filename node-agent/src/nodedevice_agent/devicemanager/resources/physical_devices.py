@@ -119,8 +119,21 @@ class PhysicalDevices:
                 device = resource.reported(device_id)
                 is_listed = device is not None and not device.is_unconfirmed
                 yield Claim((resource.name, device_id), identity, _parent(resource, device_id), is_listed)
+        given = [*given]
+        opened = self._tokens_by_number({number for _, _, numbers, _ in given for number in numbers})
         for resource_name, device_id, numbers, is_shared in given:
-            yield Claim((resource_name, device_id), Identity(numbers, is_shared))
+            # a container opens whatever has the number now, by all its names
+            tokens = {token for number in numbers for token in (number, *opened.get(number, ()))}
+            yield Claim((resource_name, device_id), Identity(tuple(sorted(tokens)), is_shared))
+
+    def _tokens_by_number(self, numbers: set[str]) -> dict[str, set[str]]:
+        """What listed devices with these numbers are."""
+        found: dict[str, set[str]] = {}
+        for resource in self._resources.values() if numbers else ():
+            for device, _ in resource.kinds:
+                for number in numbers.intersection(device.identity):
+                    found.setdefault(number, set()).update(device.identity)
+        return found
 
     def _same_device(self, winner: Claim) -> OtherUse:
         resource_name, device_id = winner.key

@@ -69,16 +69,20 @@ def _moved(listed: ListedDevices, stored: Stored, taken: Collection[str]) -> dic
     known = {i for i in stored if i in listed.devices and i not in taken}
     by_alias = {alias for d in listed.devices.values() for alias in d.aliases if alias in stored}
     sought = [i for i in stored if i not in known and any(map(is_lasting, stored[i]))]
-    tokens = {token for i in sought for token in stored[i]}
-    candidates = [d for d in listed.devices.values() if d.id not in known and not tokens.isdisjoint(d.identity)]
+    near: dict[str, list[Device]] = {token: [] for i in sought for token in filter(is_lasting, stored[i])}
+    for device in listed.devices.values() if near else ():
+        for token in device.identity if device.id not in known else ():
+            if token in near:
+                near[token].append(device)
     found: dict[str, str] = {}
     for stored_id in sought:
+        candidates = [d for token in stored[stored_id] for d in near.get(token, ())]
         if stored_id in by_alias and any(_is_alias(stored_id, d, stored) for d in candidates):
             continue
         free = (d for d in candidates if d.id not in found and _number(d.id) == _number(stored_id))
-        device = next((d for d in free if is_moved(stored[stored_id], d.identity)), None)
-        if device is not None:
-            found[device.id] = stored_id
+        moved = next((d for d in free if is_moved(stored[stored_id], d.identity)), None)
+        if moved is not None:
+            found[moved.id] = stored_id
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, note_unanswered
+from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, note_again, note_unanswered, unanswered
 from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, upwards
 from nodedevice_agent.plugins.generic.identity import vfio_group
 from nodedevice_agent.plugins.generic.select_settings import USB_ID
@@ -67,12 +67,17 @@ class Sysfs:
     def _read(self, numbers: Iterable[str]) -> dict[tuple[str, str], Node | None]:
         """By number and place."""
         found: dict[tuple[str, str], Node | None] = {}
+        unread = set()
         for number in numbers:
-            sysfs = self._target(f"/dev/{_DIRECTORIES[number[0]]}", number[1:])
+            with unanswered() as errors:
+                sysfs = self._target(f"/dev/{_DIRECTORIES[number[0]]}", number[1:])
+            note_again(errors)
+            if errors:
+                unread.add(number)
             if sysfs:
                 node = self._known.get((number, sysfs))
                 found[number, sysfs] = node if node is not None and _is_done(node) else self._node(number, sysfs)
-        self.unread = frozenset(number for (number, _), node in found.items() if node is None)
+        self.unread = frozenset(unread.union(number for (number, _), node in found.items() if node is None))
         return found
 
     def names(self, place: str) -> list[str]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from nodedevice_api.device_ids import shown_id
 from nodedevice_api.names import node_device_name
 
 from tests.fakes.plugin import FakeDevice
@@ -198,3 +199,29 @@ def _untimed(status: dict[str, object]) -> str:
     """Without time stamps, which may show that something was restored."""
     stamps = ("since", "lastTransitionTime")
     return json.dumps(json.loads(json.dumps(status), object_hook=lambda o: {k: o[k] for k in o if k not in stamps}))
+
+
+async def test_the_api_takes_any_text_as_a_device_id(node: AgentNode) -> None:
+    """Of a plugin with control characters, as smarter-device-manager has them; also after its checkpoint was lost."""
+    ids = ("\0", "\1", "", "*", "all", "a\nb", "escaped:%00", "x" * 10_000)
+    shown = {str(shown_id(device_id)): device_id for device_id in ids}
+    plugin = await node.plugin(dict.fromkeys(ids, FakeDevice()))
+    seen = await node.until_numbers(total=8, allocated=0, available=8)
+    assert [device["id"] for device in seen["devices"]] == sorted(shown)
+    await node.edit({"spec": {"cordonedDevices": [{"id": shown_id("*")}, {"id": "\1"}]}})
+    await node.until(lambda seen: seen["cordoned"] == 2)
+    await node.pod("one", [6])
+    seen = await node.until_numbers(total=8, allocated=6, available=0)
+    (held,) = holdings(seen).values()
+    assert {shown[device_id] for device_id in held} == {*ids} - {"*", "\1"}
+    node.agent.kill()
+    for file in node.state_dir.glob("checkpoint*"):
+        file.unlink()
+    await plugin.stop()
+    plugin.calls.clear()
+    node.start_agent()
+    await node.agent.until_logged("serving device plugins")
+    await plugin.join(node.plugin_dir)
+    (call,) = await plugin.wait_for_calls("Allocate")
+    assert set(call.device_ids) == {*ids} - {"*", "\1"}
+    await node.until_numbers(total=8, allocated=6, available=0)

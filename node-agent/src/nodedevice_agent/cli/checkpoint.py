@@ -96,7 +96,7 @@ def show(file: Path, output: str) -> None:
 @checkpoint.command()
 @_file
 def verify(file: Path) -> None:
-    """Check FILE and its journal: form, checksums, one pod for each device, valid names and IDs, readable responses."""
+    """Check FILE and its journal: form, checksums, one pod for each device, valid names, readable responses."""
     found = _read(file)
     try:
         check_possible(found.checkpoint)

@@ -11,7 +11,6 @@ import errno
 import os
 import re
 import stat
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -132,17 +131,12 @@ def devices_of(files: CdiFiles) -> dict[tuple[str, str], tuple[CdiFile, CdiDevic
 
 
 def conflicts(files: CdiFiles) -> dict[tuple[str, str], tuple[Path, ...]]:
-    """The kinds and names that two files of one directory have, with those files: in no directory they are a device."""
-    count = Counter((path.parent, file.kind, device.name) for path, file in files.items() for device in file.devices)
-    dropped = {(kind, name): directory for (directory, kind, name), times in count.items() if times > 1}
-    return {
-        key: tuple(p for p, f in files.items() if p.parent == directory and f.kind == key[0] and _has(f, key[1]))
-        for key, directory in dropped.items()
-    }
-
-
-def _has(file: CdiFile, name: str) -> bool:
-    return any(device.name == name for device in file.devices)
+    """The kinds and names that two files of one directory have, with these files: in no directory they are a device."""
+    having: dict[tuple[Path, str, str], list[Path]] = {}
+    for path, file in files.items():
+        for device in file.devices:
+            having.setdefault((path.parent, file.kind, device.name), []).append(path)
+    return {(kind, name): tuple(paths) for (_, kind, name), paths in having.items() if len(paths) > 1}
 
 
 def _paths(root: str, directory: str, first: tuple[str, ...]) -> tuple[list[Path], bool]:

@@ -86,9 +86,11 @@ class NvmlSource:
         """Publish the list for these GPUs, sorted by UUID."""
         self._uses = uses
         self._listed = {gpu.uuid: (gpu, use.parts) for gpu, use in uses if use.parts is not None}
-        found = listing(uses, self._fleet.trouble_of, self._on_host(uses), self._fleet.trouble_of_instance)
+        faults = self._faults_of(uses)
+        host = self._on_host(uses, faults)
+        found = listing(uses, self._fleet.trouble_of, host, self._fleet.trouble_of_instance)
         overall = self._fleet.trouble
-        files, specs = self._missing_files(uses), self._notes_of_specs(uses)
+        files, specs = self._missing_files(uses, faults), self._notes_of_specs(faults)
         known = [*found.troubles, *files, *self._node_troubles(), *specs, *self._notes(), *self._notes_of_gpus(uses)]
         troubles = [overall] if overall is not None else known
         reason = troubles[0].reason if troubles else ""
@@ -143,14 +145,16 @@ class NvmlSource:
             raise AllocationRefused(self.resource_name, _missing(missing).message)
         return made
 
-    def _faults(
-        self, gpus: Sequence[Gpu], instances: Sequence[tuple[Gpu, MigInstance]], now: NowOnHost | None = None
-    ) -> dict[str, str]:
-        """By UUID, why one of these cannot be handed over by CDI. now: of the whole node."""
+    def _faults_of(self, uses: Sequence[tuple[Gpu, Use]]) -> dict[str, str]:
+        wholes = [gpu for gpu, use in uses if use.instances is None]
+        return self._faults(wholes, [(gpu, each) for gpu, use in uses for each in use.instances or ()])
+
+    def _faults(self, gpus: Sequence[Gpu], instances: Sequence[tuple[Gpu, MigInstance]]) -> dict[str, str]:
+        """By UUID, why one of these cannot be handed over by CDI."""
         specs = self._host.specs.specs
         if not self._settings.uses_cdi or not (specs.names or specs.refused or specs.problems):
             return {}
-        now = now or self._now()
+        now = self._now()
         held = [*((gpu.uuid, gpu) for gpu in gpus), *((instance.uuid, gpu) for gpu, instance in instances)]
         return {uuid: found for uuid, gpu in held if (found := fault(uuid, gpu, specs, now))}
 
@@ -174,7 +178,7 @@ class NvmlSource:
         are_there = have_files(self._host_root, gpus, instances, files)
         return chosen_ways(ids, self._host.specs.names.keys() - faults, are_there, delivery)
 
-    def _on_host(self, uses: Sequence[tuple[Gpu, Use]]) -> OnHost:
+    def _on_host(self, uses: Sequence[tuple[Gpu, Use]], faults: Collection[str]) -> OnHost:
         gpus = [gpu for gpu, _ in uses]
         instances = [(gpu, each) for gpu, use in uses for each in use.instances or ()]
         is_auto = AUTO in self._settings.hand_over
@@ -183,7 +187,7 @@ class NvmlSource:
         )
         if not self._settings.uses_cdi:
             return found
-        faults, kind = self._faults(gpus, instances), self._settings.cdi_kind
+        kind = self._settings.cdi_kind
         uuids = [*(gpu.uuid for gpu in gpus), *(each.uuid for _, each in instances)]
         if not is_auto:
             return replace(found, cdi_names={uuid: f"{kind}={uuid}" for uuid in uuids if uuid not in faults})
@@ -212,7 +216,7 @@ class NvmlSource:
         """What an administrator may not expect, and what prevents nothing."""
         return []
 
-    def _missing_files(self, uses: Sequence[tuple[Gpu, Use]]) -> list[Trouble]:
+    def _missing_files(self, uses: Sequence[tuple[Gpu, Use]], faults: Collection[str]) -> list[Trouble]:
         """Of GPUs that could be given out: Allocate is refused until they are there."""
         root, delivery = self._host_root, self._host.delivery
         minors = capabilities(root) if any(use.instances for _, use in uses) else {}
@@ -220,20 +224,16 @@ class NvmlSource:
         for gpu, use in uses:
             held = [(gpu, each) for each in use.instances or ()]
             wholes = [] if held else [gpu]
-            if self._fleet.trouble_of(gpu.uuid) is not None:
-                continue
-            faults = self._faults(wholes, held)
-            if DEVICE_NODES in self._ways(wholes, held, minors, delivery, faults):
+            ways = self._ways(wholes, held, minors, delivery, faults)
+            if self._fleet.trouble_of(gpu.uuid) is None and DEVICE_NODES in ways:
                 missing.update(missing_files(root, wholes, held, minors))
         return [_missing(sorted(missing))] if missing else []
 
-    def _notes_of_specs(self, uses: Sequence[tuple[Gpu, Use]]) -> list[Trouble]:
+    def _notes_of_specs(self, faults: Mapping[str, str]) -> list[Trouble]:
         """Why CDI is not used, each reason once; nothing where a runtime takes no CDI names."""
         is_auto = AUTO in self._settings.hand_over
         if is_auto and not self._host.delivery.takes_cdi:
             return []
-        wholes = [gpu for gpu, use in uses if use.instances is None]
-        faults = self._faults(wholes, [(gpu, each) for gpu, use in uses for each in use.instances or ()])
         effect = "is not handed over by CDI" if is_auto else "is not allocated"
         uuids: dict[str, list[str]] = {}
         for uuid, sentence in faults.items():

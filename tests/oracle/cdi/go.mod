@@ -2,7 +2,9 @@ module nodedevice.io/tests/oracle/cdi
 
 go 1.26.0
 
-require tags.cncf.io/container-device-interface v1.1.1
+require (
+	tags.cncf.io/container-device-interface v1.1.1
+)
 
 require (
 	github.com/fsnotify/fsnotify v1.7.0 // indirect

@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -17,6 +17,8 @@ from urllib.parse import quote
 
 from msgspec import Struct
 from nodedevice_common.text import clean
+
+from nodedevice_agent.lib.patient_reads import ask
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +71,7 @@ def is_socket(path: Path | str, *, follow_symlinks: bool = True) -> bool:
 def is_directory(path: Path | str) -> bool:
     """As is_socket; or `unanswered`."""
     try:
-        return stat.S_ISDIR(os.stat(path).st_mode)
+        return stat.S_ISDIR(ask(os.stat, str(path)).st_mode)
     except ValueError:
         return False
     except OSError as exc:
@@ -82,7 +84,7 @@ def names_in(directory: str) -> list[str]:
     neither the API nor a container runtime can be given one.
     """
     try:
-        return sorted(name for name in os.listdir(directory) if clean(name) == name)
+        return sorted(name for name in ask(os.listdir, directory) if clean(name) == name)
     except OSError as exc:
         note_unanswered(directory, exc)
         return []
@@ -91,7 +93,7 @@ def names_in(directory: str) -> list[str]:
 def link_target(path: str) -> str:
     """Empty for what is no link; or `unanswered`."""
     try:
-        return os.readlink(path)
+        return ask(os.readlink, path)
     except OSError as exc:
         note_unanswered(path, exc)
         return ""
@@ -100,7 +102,7 @@ def link_target(path: str) -> str:
 def is_there(path: str) -> bool:
     """Whether anything has that name, be it a link to nothing; or `unanswered`."""
     try:
-        os.lstat(path)
+        ask(os.lstat, path)
     except ValueError:
         return False
     except OSError as exc:
@@ -130,6 +132,13 @@ def note_unanswered(path: str, error: OSError) -> None:
         found[path] = error.strerror or str(error)
 
 
+def note_again(errors: Mapping[str, str]) -> None:
+    """Pass on what a block of `unanswered` has found to the block around it."""
+    found = _unanswered.get()
+    if found is not None:
+        found.update(list(errors.items())[: max(0, _MAX_UNANSWERED - len(found))])
+
+
 def is_absent(error: OSError) -> bool:
     """Whether it is an answer, that nothing is there; else nobody knows."""
     return error.errno in _ABSENT
@@ -150,7 +159,7 @@ class FileIdentity(Struct, frozen=True):
 def file_identity(path: Path) -> FileIdentity | None:
     """Identity of the file at this path now; None when there is none; or `unanswered`."""
     try:
-        status = os.stat(path, follow_symlinks=False)
+        status = ask(os.lstat, str(path))
     except OSError as exc:
         note_unanswered(str(path), exc)
         return None

@@ -5,6 +5,7 @@ import os
 import stat
 
 from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, note_unanswered
+from nodedevice_agent.lib.patient_reads import ask
 from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.generic.stable_names import LINK_DIRECTORIES
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
@@ -21,7 +22,7 @@ def found_file(root: str, path: str, captures: Captures = ()) -> FoundFile | Non
         target = kernel_path(root, path)
         # raises ValueError for a name that is no UTF-8, which a link may lead to: no container runtime can be given it
         target.encode()
-        status = os.stat(root + target)
+        status = ask(os.stat, root + target)
     except OSError as error:
         note_unanswered(root + path, error)
         return None
@@ -78,8 +79,12 @@ def udev_links(root: str) -> dict[str, str]:
 
 def _directories(path: str) -> list[str]:
     try:
-        with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        return ask(_subdirectories, path)
     except OSError as error:
         note_unanswered(path, error)
         return []
+
+
+def _subdirectories(path: str) -> list[str]:
+    with os.scandir(path) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))

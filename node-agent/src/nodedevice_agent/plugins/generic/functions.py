@@ -4,6 +4,7 @@ The files of a USB device are those of all its interfaces: a dongle's tty and it
 that lead to the same parent in sysfs: the /dev/video* of a camera on a ribbon cable.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
@@ -16,6 +17,9 @@ RAW_USB = "usb"
 # Whoever selects one of these means hardware, and they have other members too: /dev/snd/timer, /dev/tty1, /dev/input/mice, vkms.
 # Of others, such as misc or block, what has no hardware may be all that is meant.
 OF_HARDWARE = frozenset({"drm", "input", "media", "sound", "tty", "video4linux"})
+
+# a place within a USB device that is plugged in somewhere
+_USB_DEVICE = re.compile(r"/usb\d+/\d+-\d")
 
 Properties = Mapping[str, str]
 
@@ -61,10 +65,15 @@ class Function(Struct, frozen=True):
 
 
 def functions(nodes: Iterable[Node], usb_devices: Mapping[str, UsbDevice]) -> list[Function]:
-    """All physical devices that have device files, sorted by place. usb_devices: by their path in sysfs."""
+    """All physical devices that have device files, sorted by place. usb_devices: by their path in sysfs.
+
+    Without files of a USB device that is not known: by its place it would have another ID than by its serial.
+    """
     found: dict[str, tuple[UsbDevice | None, list[Node]]] = {}
     for node in nodes:
         usb = next((usb_devices[path] for path in upwards(node.sysfs) if path in usb_devices), None)
+        if usb is None and _USB_DEVICE.search(node.sysfs):
+            continue
         found.setdefault(usb.sysfs if usb else node.parent, (usb, []))[1].append(node)
     return [
         Function(sysfs, usb, tuple(sorted(members, key=lambda node: node.path)))

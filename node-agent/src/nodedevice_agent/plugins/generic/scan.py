@@ -3,11 +3,12 @@
 import logging
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, Trouble
+from nodedevice_agent.lib.filesystem import note_again, unanswered
 from nodedevice_agent.plugins.generic.absent import unmatched
 from nodedevice_agent.plugins.generic.files import found_file
 from nodedevice_agent.plugins.generic.found import FoundFile, FoundFunction, Incomplete
@@ -68,6 +69,11 @@ class SelectScan:
         self.unmatched: list[str] = []
 
     @property
+    def kept(self) -> Mapping[str, str]:
+        """By path, why: what could not be read of USB devices that are known to be the same as before."""
+        return self._sysfs.kept
+
+    @property
     def udev_directory(self) -> str:
         """Where changes are worth another scan."""
         return self._udev.directory
@@ -83,9 +89,12 @@ class SelectScan:
             self.inventory = self._inventory_of(files)
             return {}
         scanned_at = time.time()
-        self.inventory = self._whole_inventory()
+        with unanswered() as errors:
+            self.inventory = self._whole_inventory()
+        note_again(errors)
         nodes, usb_devices = self.inventory.nodes, self.inventory.usb_devices
-        self._seen = {
+        # what could not be read is no new device when it is read again
+        self._seen = (self._seen if errors else {}) | {
             (node.number, node.sysfs): self._seen.get((node.number, node.sysfs), (now, self._scanned_at))
             for node in nodes
         }

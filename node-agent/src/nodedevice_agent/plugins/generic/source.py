@@ -15,13 +15,21 @@ from itertools import takewhile
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList, Trouble
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
-from nodedevice_agent.lib.filesystem import names_in, unanswered
-from nodedevice_agent.plugins.generic.absent import incomplete, no_match, not_shared, same_device, wrong_paths
+from nodedevice_agent.lib.filesystem import names_in, note_again, unanswered
+from nodedevice_agent.plugins.generic.absent import (
+    incomplete,
+    no_match,
+    not_readable,
+    not_shared,
+    same_device,
+    wrong_paths,
+)
 from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate, generic_devices
 from nodedevice_agent.plugins.generic.files import found_file, udev_links
 from nodedevice_agent.plugins.generic.found import Found, FoundFile, incomplete_devices
@@ -85,6 +93,9 @@ class GenericSource:
         self._unread = Unread(settings.resource_name)
         self._problem = NO_TROUBLE
         self._warned: set[str] = set()
+        self._last_look: _Look | None = None
+        # paths of devices whose last state counts
+        self._kept: frozenset[str] = frozenset()
         self._not_listed: list[Trouble] = []
         self._directories: frozenset[Path] = frozenset()
         self._subscription: Subscription | None = None
@@ -107,8 +118,17 @@ class GenericSource:
         self._publish(self._look(self._groups))
 
     async def read(self) -> None:
-        """The same in a thread."""
-        self._publish(await self._file_reads.run(partial(self._look, self._groups)))
+        """The same in a thread. Where none can be started, the last look counts for now. Raises OSError before the first one."""
+        try:
+            look = await self._file_reads.run(partial(self._look, self._groups))
+        except OSError as error:
+            if self._last_look is None:
+                raise
+            self._unread.note({self._root or "/": error.strerror or str(error)}, time.monotonic())
+            look = replace(self._last_look, trouble=("NotReadable", error.strerror or str(error)))
+        else:
+            self._last_look = look
+        self._publish(look)
 
     def _publish(self, look: _Look) -> None:
         self._by_id, self._directories = look.by_id, look.directories
@@ -128,6 +148,25 @@ class GenericSource:
         return look
 
     def _read_files(self, groups: Sequence[GroupSettings]) -> _Look:
+        """What cannot be read is named, and keeps nothing else from being found."""
+        with unanswered() as errors:
+            look = self._found_in(groups)
+        note_again(errors)
+        self._note_kept()
+        if problem := not_readable({**self._select.kept, **errors}):
+            reason, message = look.trouble
+            look.trouble = reason or "NotReadable", f"{message}; {problem}" if message else problem
+        return look
+
+    def _note_kept(self) -> None:
+        """Logged once for each path, until it can be read again."""
+        kept = self._select.kept
+        for path in kept.keys() - self._kept:
+            extra = {"resource_name": self.resource_name, "path": path, "error": kept[path]}
+            log.warning("cannot read USB device; its last state counts until it is disconnected", extra=extra)
+        self._kept = frozenset(kept)
+
+    def _found_in(self, groups: Sequence[GroupSettings]) -> _Look:
         directories: set[Path] = set()
         # before sysfs is read: the kernel makes a device's file last
         patterns = dict.fromkeys(path.path for group in groups for path in group.paths)

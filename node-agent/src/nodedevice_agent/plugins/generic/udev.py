@@ -9,6 +9,7 @@ import os
 from msgspec import Struct
 
 from nodedevice_agent.lib.filesystem import is_directory, note_unanswered
+from nodedevice_agent.lib.patient_reads import ask
 
 DATABASE = "/run/udev/data"
 _MAX_BYTES = 65536
@@ -34,11 +35,15 @@ class UdevDatabase:
         """None while udevd has written nothing that can be read; or `unanswered`. number: such as `c81:0`."""
         path = f"{self.directory}/{number}"
         try:
-            with open(path, "rb") as file:
-                return Entry(properties(file.read(_MAX_BYTES)), os.fstat(file.fileno()).st_mtime)
+            return ask(_entry, path)
         except OSError as error:
             note_unanswered(path, error)
             return None
+
+
+def _entry(path: str) -> Entry:
+    with open(path, "rb") as file:
+        return Entry(properties(file.read(_MAX_BYTES)), os.fstat(file.fileno()).st_mtime)
 
 
 def properties(content: bytes) -> dict[str, str]:

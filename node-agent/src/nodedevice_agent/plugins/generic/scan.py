@@ -26,6 +26,7 @@ from nodedevice_agent.plugins.generic.inventory import Inventory, is_memory
 from nodedevice_agent.plugins.generic.names import is_by_port, maker_port_name, names
 from nodedevice_agent.plugins.generic.select_settings import SelectSettings
 from nodedevice_agent.plugins.generic.serials import Serials
+from nodedevice_agent.plugins.generic.shared_links import encoded
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.generic.udev import Entry, UdevDatabase
 from nodedevice_agent.plugins.settings import GroupSettings
@@ -112,6 +113,10 @@ class SelectScan:
                 self.unmatched.append(unmatched(select, everything, self._properties))
         self._listed = listed
         return found
+
+    def twins(self, file: FoundFile) -> list[tuple[Node, UsbDevice | None]]:
+        """Device files that would have the same link, as udevd or the kernel knows. file: identified, and found by a link."""
+        return [*self.inventory.twins(file, self._udev.claimants(encoded(file.path)))]
 
     def _inventory_of(self, files: Iterable[FoundFile]) -> Inventory:
         """What these files need: all that the kernel has where one is of a USB device, whose serial may be another's too."""

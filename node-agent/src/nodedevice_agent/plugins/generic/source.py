@@ -33,10 +33,12 @@ from nodedevice_agent.plugins.generic.absent import (
 from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate, generic_devices
 from nodedevice_agent.plugins.generic.files import found_file, udev_links
 from nodedevice_agent.plugins.generic.found import Found, FoundFile, incomplete_devices
-from nodedevice_agent.plugins.generic.offers import NotListed, choose
+from nodedevice_agent.plugins.generic.offers import Choice, choose
 from nodedevice_agent.plugins.generic.scan import SelectScan
 from nodedevice_agent.plugins.generic.serials import Serials
 from nodedevice_agent.plugins.generic.serials_file import SerialsFile
+from nodedevice_agent.plugins.generic.shared_links import advice as same_links
+from nodedevice_agent.plugins.generic.shared_links import by_id, shared_links
 from nodedevice_agent.plugins.generic.stable_names import advice, stable_names
 from nodedevice_agent.plugins.generic.uevents import Uevents
 from nodedevice_agent.plugins.generic.unread import RETRY_SECONDS, Unread
@@ -190,7 +192,7 @@ class GenericSource:
             each
             for each in (
                 self._problem,
-                *self._not_as_meant(groups, found, choice.not_listed),
+                *self._not_as_meant(groups, found, choice),
                 self._names_of_the_kernel(found),
                 NO_TROUBLE if by_id else self._no_match(groups, found),
             )
@@ -212,15 +214,16 @@ class GenericSource:
         return "KernelNames", message
 
     def _not_as_meant(
-        self, groups: Sequence[GroupSettings], found: Found, not_listed: Sequence[NotListed]
+        self, groups: Sequence[GroupSettings], found: Found, choice: Choice
     ) -> list[Trouble]:
         """What is configured and cannot be listed, whatever else is. Logged once, and again when it has changed."""
         lacking = [*incomplete_devices(groups, found), *self._select.incomplete]
         notes = [
             ("WrongPath", wrong_paths(groups, found)),
             ("IncompleteDevice", incomplete(lacking)),
-            ("NotShared", not_shared(not_listed)),
-            ("SameDevice", same_device(not_listed)),
+            ("NotShared", not_shared(choice.not_listed)),
+            ("SameDevice", same_device(choice.not_listed)),
+            ("SharedLink", self._shared_links(found, choice)),
         ]
         notes = [note for note in notes if note[1]]
         for reason, message in notes:
@@ -229,6 +232,13 @@ class GenericSource:
                 log.warning("devices are configured that cannot be listed", extra=extra)
         self._not_listed = notes
         return notes
+
+    def _shared_links(self, found: Found, choice: Choice) -> str:
+        """About devices that a link does not lead to, as another one has it; empty if there is none."""
+        files = by_id(found)
+        offered = {number for offer in choice.listed for number in offer.own_numbers} if files else ()
+        shared = shared_links(files, self._select.twins, offered)
+        return same_links(shared, udev_links(self._root)) if shared else ""
 
     def _no_match(self, groups: Sequence[GroupSettings], found: Found) -> Trouble:
         """Nothing is found: on a node without the hardware that is right, and otherwise a setting is wrong. Not logged."""

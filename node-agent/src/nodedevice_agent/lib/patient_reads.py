@@ -2,7 +2,7 @@
 
 `patiently` runs a function in a thread, and the function reads by `ask`. Where one call hangs, its thread is left to it, and the
 function is run again without that call: it raises OSError (ETIMEDOUT), like any file that cannot be read. The call is not made
-again before it has returned. So a device that hangs costs one thread, and a look at all devices costs a second at most.
+again before it has returned. So a device that hangs costs one thread, and a scan of all devices takes about a second at most.
 """
 
 import errno
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 # calls that hang, of this process; each has a thread
 MAX_HANGING: Final = 64
-# of one look: half of what is left is for the next call that hangs
+# of one scan: half of what is left is for the next call that hangs
 _PATIENCE_SECONDS: Final = 0.8
 _LEAST_PATIENCE_SECONDS: Final = 0.02
 # After a stall of the whole machine the call has this many turns to go on.

@@ -93,10 +93,11 @@ def names_in(directory: str) -> list[str]:
 def link_target(path: str) -> str:
     """Empty for what is no link; or `unanswered`."""
     try:
-        return ask(os.readlink, path)
+        target: str = ask(os.readlink, path)
     except OSError as exc:
         note_unanswered(path, exc)
         return ""
+    return target
 
 
 def is_there(path: str) -> bool:

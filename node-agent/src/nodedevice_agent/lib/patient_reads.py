@@ -3,6 +3,8 @@
 `patiently` runs a function in a thread, and the function reads by `ask`. Where one call hangs, its thread is left to it, and the
 function is run again without that call: it raises OSError (ETIMEDOUT), like any file that cannot be read. The call is not made
 again before it has returned. So a device that hangs costs one thread, and a scan of all devices takes about a second at most.
+The function must hold no lock while it asks, such as that of functools.cached_property: a thread that hangs would keep it. What it
+has changed by then, it changes again.
 """
 
 import errno
@@ -67,7 +69,9 @@ def patiently(read: Callable[[], T]) -> T:
 
 def _too_many() -> str:
     first = next(iter(_hanging.copy()), "")
-    return f"{MAX_HANGING} reads of files of the host hang, one of them at {first}: disconnect its device, or unmount it"
+    return (
+        f"{MAX_HANGING} reads of files of the host hang, one of them at {first}: disconnect its device, or unmount it"
+    )
 
 
 class _Attempt(Generic[T]):

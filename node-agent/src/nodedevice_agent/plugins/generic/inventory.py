@@ -1,7 +1,6 @@
 """The device files and USB devices that a kernel has at one moment, and what a file of /dev is among them. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -35,6 +34,8 @@ class Inventory:
         self._has_own_serial = has_own_serial
         self._lasting = LastingPlaces(names_in)
         self._by_number = {node.number: node for node in self.nodes}
+        # made when it is asked for; no cached_property, whose lock a thread would keep that hangs
+        self._by_description: Mapping[tuple[str, ...], Sequence[Node]] | None = None
         self._by_path = {node.path: node for node in self.nodes}
 
     def identified(self, file: FoundFile) -> FoundFile:
@@ -69,19 +70,20 @@ class Inventory:
             # a device of several, such as the paths of a disk, has the links of each
             return
         usb = self.usb_of(own)
-        same = self._by_description.get(self._description(own), []) if usb is not None else []
+        same = self._described(self._description(own)) if usb is not None else ()
         claiming = [self._by_number[number] for number in numbers if number in self._by_number]
         for node in dict.fromkeys([*same, *claiming]):
             others = self.usb_of(node)
             if node.number != own.number and (others is None or others != usb):
                 yield node, others
 
-    @cached_property
-    def _by_description(self) -> Mapping[tuple[str, ...], list[Node]]:
-        found: dict[tuple[str, ...], list[Node]] = {}
-        for node in self.nodes:
-            found.setdefault(self._description(node), []).append(node)
-        return found
+    def _described(self, description: tuple[str, ...]) -> Sequence[Node]:
+        if self._by_description is None:
+            found: dict[tuple[str, ...], list[Node]] = {}
+            for node in self.nodes:
+                found.setdefault(self._description(node), []).append(node)
+            self._by_description = found
+        return self._by_description.get(description, ())
 
     def _description(self, node: Node) -> tuple[str, ...]:
         """What udev makes links of: of equal USB devices it is the same. Empty for what is of no USB device."""

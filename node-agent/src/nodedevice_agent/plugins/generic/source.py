@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 
 from msgspec import Struct
@@ -30,7 +30,7 @@ from nodedevice_agent.plugins.generic.absent import (
     same_device,
     wrong_paths,
 )
-from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate, generic_devices
+from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate, device_count, generic_devices
 from nodedevice_agent.plugins.generic.files import found_file, udev_links
 from nodedevice_agent.plugins.generic.found import Found, FoundFile, incomplete_devices
 from nodedevice_agent.plugins.generic.offers import Choice, choose
@@ -39,10 +39,12 @@ from nodedevice_agent.plugins.generic.serials import Serials
 from nodedevice_agent.plugins.generic.serials_file import SerialsFile
 from nodedevice_agent.plugins.generic.shared_links import advice as same_links
 from nodedevice_agent.plugins.generic.shared_links import by_id, shared_links
+from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
 from nodedevice_agent.plugins.generic.stable_names import advice, stable_names
 from nodedevice_agent.plugins.generic.uevents import Uevents
 from nodedevice_agent.plugins.generic.unread import RETRY_SECONDS, Unread
 from nodedevice_agent.plugins.patterns import Captures, matched, wildcard_count
+from nodedevice_agent.plugins.room import Room
 from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings
 
 log = logging.getLogger(__name__)
@@ -78,15 +80,18 @@ class GenericSource:
         watcher: FileWatcher,
         state_dir: Path | None = None,
         file_reads: FileReads | None = None,
+        room: Room | None = None,
+        sysfs: SharedSysfs | None = None,
     ) -> None:
-        """state_dir: for what is remembered over a restart; None for nothing. file_reads: of all such sources."""
+        """state_dir: for what is remembered over a restart; None for nothing. file_reads, room, sysfs: of all such sources."""
         self.resource_name = settings.resource_name
         self.devices = DeviceList(settings.part_rules)
         self._configure(settings)
         self._root = host_root.rstrip("/")
         self._serials_file = SerialsFile(state_dir, settings.resource_name) if state_dir is not None else None
         self._serials = Serials(self._serials_file.read() if self._serials_file is not None else {})
-        self._select = SelectScan(settings.resource_name, self._root, self._serials)
+        self._room = room or Room()
+        self._select = SelectScan(settings.resource_name, self._root, self._serials, sysfs)
         self._watcher = watcher
         self._file_reads = file_reads or FileReads()
         self._by_id: Mapping[str, GenericDevice] = {}
@@ -121,6 +126,7 @@ class GenericSource:
 
     async def read(self) -> None:
         """The same in a thread. Where none can be started, the last look counts for now. Raises OSError before the first one."""
+        self._select.asked_at = time.monotonic()
         try:
             look = await self._file_reads.run(partial(self._look, self._groups))
         except OSError as error:
@@ -172,7 +178,9 @@ class GenericSource:
         directories: set[Path] = set()
         # before sysfs is read: the kernel makes a device's file last
         patterns = dict.fromkeys(path.path for group in groups for path in group.paths)
-        matching = {pattern: self._matches(pattern, directories) for pattern in patterns}
+        most = min(MAX_DEVICES, self._room.left(self.resource_name))
+        # one more shows that there are too many
+        matching = {pattern: [*islice(self._matches(pattern, directories), most + 1)] for pattern in patterns}
         files = [file for each in matching.values() for file in each]
         selected = self._select.scan(groups, time.monotonic(), files)
         if self._serials_file is not None:
@@ -183,8 +191,9 @@ class GenericSource:
         if any(group.select is not None and group.select.udev for group in groups):
             directories.add(Path(self._select.udev_directory))
         choice = choose(groups, found, selected)
-        by_id = generic_devices(groups, choice.listed, are_parts=self.devices.part_rules is not None)
-        before, self._problem = self._problem, self._trouble(len(by_id))
+        by_id = generic_devices(groups, choice.listed, most, are_parts=self.devices.part_rules is not None)
+        self._room.note(self.resource_name, len(by_id))
+        before, self._problem = self._problem, self._trouble(device_count(groups, choice.listed), most)
         if self._problem not in (before, NO_TROUBLE):
             extra = {"resource_name": self.resource_name, "reason": self._problem[0], "error": self._problem[1]}
             log.error("not all devices can be listed", extra=extra)
@@ -199,7 +208,13 @@ class GenericSource:
             if each != NO_TROUBLE
         ]
         trouble = (notes[0][0], "; ".join(message for _, message in notes)) if notes else NO_TROUBLE
-        return _Look(dict(list(by_id.items())[:MAX_DEVICES]), trouble, frozenset(directories))
+        return _Look(self._kept_objects(by_id), trouble, frozenset(directories))
+
+    def _kept_objects(self, by_id: Mapping[str, GenericDevice]) -> Mapping[str, GenericDevice]:
+        """The same devices, without a second object for what is listed already."""
+        known = self._by_id
+        same = {i: known[i] if known.get(i) == device else device for i, device in by_id.items()}
+        return known if known == same and [*known] == [*same] else same
 
     def _names_of_the_kernel(self, found: Found) -> Trouble:
         """What prevents nothing today, and may give a pod another device after a reboot. Logged once for each pattern."""
@@ -213,9 +228,7 @@ class GenericSource:
             log.warning("device files go by the kernel's names, which are not lasting", extra=extra)
         return "KernelNames", message
 
-    def _not_as_meant(
-        self, groups: Sequence[GroupSettings], found: Found, choice: Choice
-    ) -> list[Trouble]:
+    def _not_as_meant(self, groups: Sequence[GroupSettings], found: Found, choice: Choice) -> list[Trouble]:
         """What is configured and cannot be listed, whatever else is. Logged once, and again when it has changed."""
         lacking = [*incomplete_devices(groups, found), *self._select.incomplete]
         notes = [
@@ -245,13 +258,13 @@ class GenericSource:
         message = "; ".join(each for each in (no_match(groups, found), *self._select.unmatched[:_MAX_NAMED]) if each)
         return ("NoMatch", message) if message else NO_TROUBLE
 
-    def _trouble(self, found: int) -> Trouble:
-        if found > MAX_DEVICES:
-            problem = (
-                f"{found} devices match, and the first {MAX_DEVICES} are listed: narrow the paths or the selection"
-            )
-            return "TooManyDevices", problem
-        return self._select.trouble
+    def _trouble(self, found: int, most: int) -> Trouble:
+        if found <= most:
+            return self._select.trouble
+        key = "narrow the paths or the selection"
+        if most < MAX_DEVICES:
+            return "TooManyDevices", self._room.problem(self.resource_name, most, f"{key} in groups")
+        return "TooManyDevices", f"more than {most} devices match, and the first {most} are listed: {key}"
 
     async def run(self) -> None:
         """Scan at once, at each event in the directories of the patterns or of the kernel's devices, and every half minute."""
@@ -293,13 +306,11 @@ class GenericSource:
         """Not offered: the distance between device files is unknown."""
         raise AllocationRefused(self.resource_name, "has no preference among its devices")
 
-    def _matches(self, pattern: str, directories: set[Path]) -> list[FoundFile]:
+    def _matches(self, pattern: str, directories: set[Path]) -> Iterator[FoundFile]:
         """Files that match. Notes the directories whose changes could change that."""
-        return [
-            file
-            for path, captures in self._walk("", (), pattern.strip("/").split("/"), directories)
-            if (file := found_file(self._root, path, captures)) is not None
-        ]
+        for path, captures in self._walk("", (), pattern.strip("/").split("/"), directories):
+            if (file := found_file(self._root, path, captures)) is not None:
+                yield file
 
     def _walk(
         self, base: str, captures: Captures, parts: list[str], directories: set[Path]

@@ -14,7 +14,7 @@ import msgspec
 from nodedevice_agent.configs.effective import Config, effective
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
-from nodedevice_agent.kube.pods import PodObject, from_api
+from nodedevice_agent.kube.pod_objects import PodObject, from_api
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.nri import codec as nri_codec

@@ -10,6 +10,7 @@ node; lists of other kinds have their pages. What is put while an agent watches 
 import asyncio
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -36,12 +37,14 @@ class _Kind:
 class PlayedApi:
     """Serves HTTP on loopback in a thread of its own, for the length of a block.
 
-    lists: the query of each list, by kind. served: plurals, by group and version, that discovery shows.
+    lists: the query of each list, by kind. reads: how many single objects were read, by kind.
+    served: plurals, by group and version, that discovery shows.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.lists: dict[str, list[dict[str, str]]] = {}
+        self.reads: Counter[str] = Counter()
         self.served: dict[str, tuple[str, ...]] = {}
         self._version = 1
         self._kinds: dict[str, _Kind] = {}
@@ -143,6 +146,7 @@ class PlayedApi:
             is_watch = "watch" in request.query
             return await (self._watch if is_watch else self._list)(request, kind)
         if request.method == "GET":
+            self.reads[kind] += 1
             return self._found(kind, f"{namespace}{name}")
         return await self._written(request, kind, namespace, name, rest[2:])
 

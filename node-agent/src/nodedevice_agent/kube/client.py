@@ -225,7 +225,7 @@ class KubeClient:
                         raise ApiRefused(what, f"the response has more than {most_bytes} bytes")
             finally:
                 await response.aclose()
-            return decode(bytes(content), kind)
+            return await in_thread_if(len(content) > MOST_BYTES_IN_LOOP, partial(decode, bytes(content), kind))
 
     async def catch_up(self, kind: type[R], fields: Mapping[str, str]) -> str:
         """A consistent read, for which the API server's cache of that kind has to catch up with its store; the version of both.

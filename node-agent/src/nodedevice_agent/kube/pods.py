@@ -141,8 +141,14 @@ class _Observed(msgspec.Struct, frozen=True):
 
 
 def _observed(found: NodeDeviceObject) -> _Observed:
-    meta, spec = found.metadata, observed_spec(found.spec)
-    return _Observed(meta.name or "", meta.uid or "", resource_name_of(spec), spec, observed_status(found.status))
+    meta, spec, status = found.metadata, observed_spec(found.spec), observed_status(found.status)
+    if not is_only_shown(status):
+        # the NUMA nodes of held devices alone are used
+        held = {i for entry in status.allocations for i in held_ids(entry)[0]}
+        held |= {*map(_parent, held)}
+        devices = [device for device in status.devices if device.id in held]
+        status = msgspec.structs.replace(status, devices=devices)
+    return _Observed(meta.name or "", meta.uid or "", resource_name_of(spec), spec, status)
 
 
 def _omits(found: _Observed) -> bool:

@@ -126,7 +126,8 @@ class SimulatedSource:
             with apart("list of simulated devices", resource_name=self.resource_name):
                 write_listing(self._state_dir, Listing(self.resource_name, list(known)))
                 self._listed_ids = ids
-        devices = simulated_devices(ids, self._settings.numa_nodes, state, part_count)
+        # ten thousand take a turn of the loop
+        devices = await in_thread(partial(simulated_devices, ids, self._settings.numa_nodes, state, part_count))
         is_cut = min(count, MAX_SIMULATED // part_count) > most
         problem = self._room.problem(self.resource_name, most * part_count, "lower count or partsPerDevice")
         if self.devices.publish(devices, ("TooManyDevices", problem) if is_cut else NO_TROUBLE):

@@ -146,6 +146,8 @@ class Reason:
     """Its plugin reports it so, and gives no reason."""
     NOT_LISTED: Final = "NotListed"
     """A container holds it, and its plugin no longer lists it."""
+    NOT_LISTED_YET: Final = "NotListedYet"
+    """A container holds it, and its plugin has listed no device since it registered."""
     NOT_ALLOCATABLE: Final = "NotAllocatable"
     """The kubelet no longer counts it among its allocatable devices."""
     FLAPPING: Final = "Flapping"
@@ -240,6 +242,8 @@ class Reason:
     # a pod that waits
     NOT_ENOUGH_DEVICES: Final = "NotEnoughDevices"
     """Fewer devices are available on the node than the container requests."""
+    DEVICE_UNCONFIRMED: Final = "DeviceUnconfirmed"
+    """The agent cannot read whether a device is still the same one; after a minute it counts as missing or unhealthy."""
     NO_DEVICE_FITS: Final = "NoDeviceFits"
     """No physical device has enough parts free."""
     CORDONS_NOT_SYNCED: Final = "CordonsNotSynced"

@@ -184,10 +184,10 @@ class Agent:
         if reads:
             plugin.source.refresh()
         found = plugin.source.devices
-        current = found.latest, found.trouble
+        current = found.marked(), found.trouble
         if current != plugin.sent:
             plugin.sent = current
-            octets = list_to_wire(found.latest, *found.trouble, found.part_rules, found.parents).SerializeToString()
+            octets = list_to_wire(found.marked(), *found.trouble, found.part_rules, found.parents).SerializeToString()
             plugin.listed = codec.device_list(octets, plugin.listed, is_built_in=True)
             self.do(self.manager.listed(name, plugin.endpoint, plugin.listed, self.now))
 

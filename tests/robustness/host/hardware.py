@@ -57,6 +57,8 @@ class Stick:
     modes: tuple[Mode, ...]
     serial: str = ""
     partitions: int = 0
+    # paths of files of it that cannot be read
+    broken: set[str] = field(default_factory=set)
     port: str = ""
     mode_index: int = 0
     nodes: list["Node"] = field(default_factory=list)

@@ -71,8 +71,10 @@ def sticks() -> list[Stick]:
 class Host:
     """plug(), unplug() and so on are what happens to it; `version` counts these. nodes: by the kernel's path, all device files."""
 
-    def __init__(self, root: Path, draw: random.Random) -> None:
+    def __init__(self, root: Path, draw: random.Random, unreadable: set[str]) -> None:
+        """unreadable: paths that cannot be read, which are injected."""
         self.root = root
+        self._unreadable = unreadable
         for directory in _STATIC:
             (root / directory).mkdir(parents=True, exist_ok=True)
         self._tree = _Tree(str(root))
@@ -120,7 +122,20 @@ class Host:
         self.repeated |= {identity for identity in shown if shown.count(identity) > 1}
         self.version += 1
 
+    def break_file(self, stick: Stick, name: str) -> None:
+        """A file of its USB device cannot be read, until it is mended or unplugged."""
+        path = f"{self.root}/sys{usb_place(stick.port)}/{name}"
+        stick.broken.add(path)
+        self._unreadable.add(path)
+        self.version += 1
+
+    def mend(self, stick: Stick) -> None:
+        self._unreadable -= stick.broken
+        stick.broken.clear()
+        self.version += 1
+
     def unplug(self, stick: Stick) -> None:
+        self.mend(stick)
         for node in stick.nodes:
             self._remove(node)
         self._tree.remove(stick.name)

@@ -49,16 +49,13 @@ def may_be(host: Host, given: Given, path: str, node: Node) -> bool:
     is_of_it = not given.by_path and node.stick is not None and node.stick is given.stick
     if node.unit == given.node.unit or is_in_its_port or is_of_it:
         return True
-    if given.by_path:
-        # Or a file of it that the configuration has added since; after a boot a name may be any device's.
-        is_added = node.stick is not None and node.stick is given.stick
-        # of two with one serial the link of that serial leads to either
-        is_twin = node.stick is not None and node.stick.identity == given.identity and given.identity in host.repeated
-        # or the name leads there, and another group has the device by now
-        now = host.node(given.path)
-        is_there = now is not None and (now.unit, now.stick) == (node.unit, node.stick)
-        return path == given.path or is_there or is_added or is_twin or given.boot != host.boots
+    if given.by_path and not given.is_certain and path == given.path:
+        # the name had just passed to another device, and which of the two was listed is not known
+        return True
     stick = node.stick
+    if given.by_path and stick is not None and stick is given.stick:
+        # a file of it that the configuration has added since
+        return True
     if stick is None or given.stick is None:
         # a card that has another driver by now
         return stick is given.stick and bool(node.device) and node.device == given.node.device

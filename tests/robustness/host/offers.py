@@ -39,10 +39,13 @@ def offers_of(world: World) -> list[Offer]:
 def nodes_of(world: World, plugin: BuiltInPlugin, resource: Resource, listed_id: str) -> tuple[Node, ...]:
     """Device files that a container would get with that ID now, without what all may use."""
     made = {device.id: device for device in plugin.source.devices.latest}
-    aliases = getattr(resource.devices[listed_id], "aliases", ())
-    own = next((i for i in (listed_id, *aliases) if i in made), None)
+    device = resource.devices[listed_id]
+    own = next((i for i in (device.listed_as, listed_id, *device.aliases) if i in made), None)
     if own is None:
         # damped, and not there
+        return ()
+    if listed_id in resource.listed.unconfirmed:
+        # its plugin gives nothing for it
         return ()
     paths = [node.host_path for node in plugin.source.allocate([own], None).device_nodes]
     nodes = [world.host.node(path) for path in paths if path != FUSE]

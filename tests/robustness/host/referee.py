@@ -3,30 +3,34 @@
 Knows which stick is which; uses nothing of what the product says of its devices but their IDs and the files that it gives for them.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import NoReturn
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationKey
-from nodedevice_agent.lib.deviceplugin_server.values import device_id
+from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice, device_id
 from nodedevice_api.parts import parent_and_number
 
 from tests.robustness.host.hardware import FUSE, Node, is_same
 from tests.robustness.host.knowledge import certainly, is_as_it_was, is_known_by_more_than_number, may_be, possibly
 from tests.robustness.host.offers import nodes_of, offers_of, waiting_for_free
 from tests.robustness.host.records import Breach, Given, Held, Offer, clash, goes_with_device
+from tests.robustness.host.waits import Wait
 from tests.robustness.host.world import FOREIGN, Started, World
 
 
 class Referee:
-    """checks: how much was compared, by kind; without any nothing is shown. ignored: kinds of breaches that are not raised."""
+    """checks: how much was compared, by kind; without any nothing is shown. waits: how often each unavoidable wait was met."""
 
-    def __init__(self, world: World, ignored: frozenset[str] = frozenset()) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._ignored = ignored
+        self.waits: Counter[Wait] = Counter()
         self._held: dict[AllocationKey, Held] = {}
         # by number: what was on the host at the last check, as plugins may have listed it since
         self._before: dict[str, Node] = {}
-        self.checks = dict.fromkeys(("grants", "refusals", "offers", "held", "held back"), 0)
+        self.checks = dict.fromkeys(("grants", "refusals", "offers", "held", "held back", "unconfirmed"), 0)
 
     # -- events -------------------------------------------------------------------------------------------------------------
 
@@ -49,9 +53,8 @@ class Referee:
         self._check_offers()
         self._before = dict(self._world.host.by_number)
 
-    def _report(self, kind: str, message: str) -> None:
-        if kind not in self._ignored:
-            raise Breach(kind, message)
+    def _report(self, kind: str, message: str) -> NoReturn:
+        raise Breach(kind, message)
 
     # -- allocations ----------------------------------------------------------------------------------------------------------
 
@@ -95,7 +98,7 @@ class Referee:
         assert self._world.agent is not None
         resource = self._world.agent.manager.resources[allocation.resource_name]
         # one that left in just that step may be allocated by the list before; what it was is seen when it is back
-        is_listed = all(resource.reported(i) is not None for i in allocation.device_ids)
+        is_listed = _are_listed(resource, allocation.device_ids)
         files = [self._given(allocation, d.host_path) for d in (edits.devices if edits and is_listed else ())]
         return Held(allocation, tuple(file for file in files if file is not None), is_shared, is_shared)
 
@@ -171,7 +174,7 @@ class Referee:
         assert self._world.agent is not None
         name = held.allocation.resource_name
         config, resource = self._world.config.find(name), self._world.agent.manager.resources[name]
-        if config is not None and all(resource.reported(i) is not None for i in held.allocation.device_ids):
+        if config is not None and _are_listed(resource, held.allocation.device_ids):
             held.is_shared = config.is_for_several
             held.was_shared = held.was_shared or held.is_shared
 
@@ -185,7 +188,7 @@ class Referee:
         )
         held.numbers |= {node.number for node in nodes}
         held.files = tuple(self._followed(held, given, nodes) for given in held.files)
-        if nodes and all(resource.reported(i) is not None for i in held.allocation.device_ids):
+        if nodes and _are_listed(resource, held.allocation.device_ids):
             held.last_units = {node.unit for node in nodes}
         sticks = [node.stick for node in nodes] + [given.stick for given in held.files]
         held.ports |= {stick.port for stick in sticks if stick is not None and stick.port}
@@ -202,7 +205,7 @@ class Referee:
         """Device files that are, beyond doubt, what this allocation has."""
         assert self._world.agent is not None
         resource = self._world.agent.manager.resources[held.allocation.resource_name]
-        is_listed = all(resource.reported(i) is not None for i in held.allocation.device_ids)
+        is_listed = _are_listed(resource, held.allocation.device_ids)
         for given in held.files:
             if given.is_certain and (is_listed or is_known_by_more_than_number(self._world.host, given)):
                 found = certainly(self._world.host, given)
@@ -273,33 +276,39 @@ class Referee:
 
     def _check_refusal(self, started: Started, held: list[Held]) -> None:
         """Where everything is as it was when it was allocated, a container starts."""
-        assert self._world.agent is not None
+        wait = self._why_refused(started, held)
+        if wait is None:
+            self._report("refused", f"{started.pod_uid} has all its devices, and does not start: {started.refusal}")
+        self.waits[wait] += 1
+
+    def _why_refused(self, started: Started, held: list[Held]) -> Wait | None:
         agent = self._world.agent
-        if not held or started.pod_uid in agent.manager.book.releasing:
-            return
+        assert agent is not None
+        if started.pod_uid in agent.manager.book.releasing:
+            return Wait.ENDING
         if any(each.allocation.resource_name == FOREIGN for each in held):
-            return
+            return Wait.FOREIGN
         pod = self._world.pods.get(started.pod_uid)
         wanted = {r.resource_name for r in pod.device_requests if r.container == started.container} if pod else set()
-        if wanted != {each.allocation.resource_name for each in held}:
-            return
-        nodes = [file.node for each in held for file in each.files]
-        if any(self._may_have(other, node) for other in self._others(started.pod_uid) for node in nodes):
+        if not held or wanted != {each.allocation.resource_name for each in held}:
+            return Wait.CHANGED_REQUEST
+        files = [file for each in held for file in each.files]
+        if any(file.stick is not None and file.stick.broken for file in files):
+            return Wait.UNREAD
+        if any(self._may_have(other, file.node) for other in self._others(started.pod_uid) for file in files):
             # what both were given as shared is not any more, or a card has joined what another pod has
-            return
+            return Wait.HELD
         for each in held:
             name = each.allocation.resource_name
             resource = agent.manager.resources[name]
             is_served = name in agent.plugins or name in agent.foreign
-            is_listed = all(resource.reported(i) is not None for i in each.allocation.device_ids)
-            if (
-                not is_served
-                or not is_listed
-                or not each.files
-                or not all(is_as_it_was(self._world.host, file) for file in each.files)
-            ):
-                return
-        self._report("refused", f"{started.pod_uid} has all its devices, and does not start: {started.refusal}")
+            if not is_served or not _are_listed(resource, each.allocation.device_ids):
+                return Wait.NOT_SERVED
+            if not each.files:
+                return Wait.LOST_ANSWER
+            if not all(is_as_it_was(self._world.host, file) for file in each.files):
+                return Wait.NOT_AS_IT_WAS
+        return None
 
     # -- offers ---------------------------------------------------------------------------------------------------------------
 
@@ -327,31 +336,56 @@ class Referee:
             # one that is damped may have left
             if offer.is_held_back and offer.nodes:
                 self._check_held_back(offer, offers)
+        self._check_unconfirmed()
+
+    def _check_unconfirmed(self) -> None:
+        """A device whose files can be read is confirmed, whatever else cannot be read."""
+        assert self._world.agent is not None
+        for name, plugin in self._world.agent.plugins.items():
+            for listed_id in plugin.source.devices.unconfirmed:
+                device = next(device for device in plugin.source.devices.latest if device.id == listed_id)
+                nodes = [self._world.host.node(path) for path, _ in device.files]
+                self.checks["unconfirmed"] += 1
+                if not nodes or any(node is None or not _is_listed_with(device, node) for node in nodes):
+                    self.waits[Wait.MISSING] += 1
+                elif any(node is not None and _is_unread(node) for node in nodes):
+                    self.waits[Wait.UNREAD] += 1
+                else:
+                    self._report("held back", f"{listed_id} of {name} is not confirmed, and can be read: {nodes}")
 
     def _check_held_back(self, offer: Offer, offers: list[Offer]) -> None:
-        assert self._world.agent is not None
-        if any(resource.flap_damping.damped for resource in self._world.agent.manager.resources.values()):
-            # what is damped may be another name of it, and not be there now
-            return
-        if self._world.cordons or not all(held.files for held in self._held.values()):
-            # a cordoned device is so under any name
+        if any(clash(offer, other) for other in offers if other is not offer and not other.is_held_back):
+            # it is offered under another name
             return
         self.checks["held back"] += 1
-        if any(clash(offer, other) for other in offers if other is not offer and not other.is_held_back):
-            return
+        wait = self._why_held_back(offer)
+        if wait is None:
+            self._report("held back", f"{offer} is held back, and nobody has it")
+        self.waits[wait] += 1
+
+    def _why_held_back(self, offer: Offer) -> Wait | None:
+        assert self._world.agent is not None
+        if any(resource.flap_damping.damped for resource in self._world.agent.manager.resources.values()):
+            return Wait.FLAPPING
+        if self._world.cordons:
+            return Wait.CORDONED
+        if not all(held.files for held in self._held.values()):
+            return Wait.LOST_ANSWER
+        if any(map(_is_unread, offer.nodes)):
+            return Wait.UNREAD
         for held in self._held.values():
             if any(possibly(self._world.host, given, node) for given in held.files for node in offer.nodes):
-                return
+                return Wait.HELD
             if any(node.number in held.numbers for node in offer.nodes):
-                return
+                return Wait.HELD
             if any(node.stick is not None and node.stick.port in held.ports for node in offer.nodes):
-                return
+                return Wait.HELD
         numbers = {file.node.number for instance in self._world.instances.values() for file in instance.files}
         by_number = self._world.host.by_number
         stale = [by_number[number] for number in numbers if number in by_number]
         if any(is_same(one, node) for one in stale for node in offer.nodes):
-            return
-        self._report("held back", f"{offer} is held back, and nobody has it")
+            return Wait.IN_CONTAINER
+        return None
 
     def _may_have(self, held: Held, node: Node) -> bool:
         by_number = self._world.host.by_number
@@ -371,10 +405,29 @@ class Referee:
         offers = offers_of(self._world)
         free = [offer for offer in offers if offer.is_free]
         for offer in offers:
-            if not offer.is_free and not any(clash(offer, other) for other in free):
+            if offer.is_free or any(clash(offer, other) for other in free):
+                continue
+            if any(map(_is_unread, offer.nodes)):
+                self.waits[Wait.UNREAD] += 1
+            else:
                 self._report("hangs", f"nobody is there, and {offer} is not free")
 
     def check_waiting(self) -> None:
         """No pod waits for what is free."""
         for pod_uid, lacks in waiting_for_free(self._world):
             self._report("hangs", f"{pod_uid} waits for {lacks}, and these are free")
+
+
+def _is_listed_with(device: PluginDevice, node: Node) -> bool:
+    """Whether a device is listed as what this file leads to."""
+    maker = "/usb/" + ":".join(node.stick.identity) if node.stick is not None else ""
+    return node.sysfs in device.identity and any(token.startswith(maker) for token in device.identity)
+
+
+def _are_listed(resource: Resource, device_ids: Iterable[str]) -> bool:
+    """Whether the plugin has found them all, and knows that it has."""
+    return all((device := resource.reported(i)) is not None and not device.is_unconfirmed for i in device_ids)
+
+
+def _is_unread(node: Node) -> bool:
+    return node.stick is not None and bool(node.stick.broken)

@@ -6,7 +6,7 @@ _MOST_RUNS = 300
 _SHOWN = 30
 
 
-def shrunk(seed: int, steps: list[Step], kind: str, ignored: frozenset[str] = frozenset()) -> list[Step]:
+def shrunk(seed: int, steps: list[Step], kind: str) -> list[Step]:
     """steps: up to the breach. Bounded: after so many runs the shortest yet is returned."""
     runs = 0
     size = len(steps) // 2
@@ -15,7 +15,7 @@ def shrunk(seed: int, steps: list[Step], kind: str, ignored: frozenset[str] = fr
         while begin < len(steps) and runs < _MOST_RUNS:
             fewer = steps[:begin] + steps[begin + size :]
             runs += 1
-            found = run(seed, fewer, ignored)
+            found = run(seed, fewer)
             if found.breach is not None and found.breach.kind == kind:
                 steps = fewer[: found.at + 1]
             else:

@@ -6,17 +6,20 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
 from nodedevice_agent.lib import filesystem
+from nodedevice_agent.plugins.generic import source
 
+from tests.robustness.host.faults import UNRELATED, Faults
 from tests.robustness.host.hardware import FUSE
 from tests.robustness.host.host import HUBS
 from tests.robustness.host.records import Breach
 from tests.robustness.host.referee import Referee
+from tests.robustness.host.waits import Wait
 from tests.robustness.host.world import FOREIGN, World
 
 Step = tuple[str, int]
@@ -43,6 +46,10 @@ WEIGHTS = {
     "start_container": 20,
     "end_container": 7,
     "restart_container": 6,
+    "unreadable": 4,
+    "readable": 3,
+    "broken": 2,
+    "mended": 2,
     "cordon": 1,
     "uncordon": 3,
     "foreign": 1,
@@ -65,13 +72,21 @@ class Result:
     at: int
     log: list[str]
     checks: Counter[str] = field(default_factory=Counter)
+    waits: Counter[Wait] = field(default_factory=Counter)
 
 
-def run(seed: int, steps: list[Step], ignored: frozenset[str] = frozenset()) -> Result:
-    """seed: of the host and its first configuration. ignored: kinds of breaches."""
-    with _host_tree() as root:
-        world = World(root, random.Random(seed))
-        referee = Referee(world, ignored)
+def run(seed: int, steps: list[Step]) -> Result:
+    """seed: of the host and its first configuration."""
+    with ExitStack() as stack:
+        root = stack.enter_context(_host_tree())
+        faults = Faults(root)
+        stack.enter_context(faults.injected())
+        world = World(root, random.Random(seed), faults)
+        # scans count a minute by the clock of the steps
+        stack.enter_context(mock.patch.object(source, "time", _Clock(world)))
+        # in every run there is a file that cannot be read
+        faults.add_unrelated(random.Random(seed).choice(UNRELATED))
+        referee = Referee(world)
         log = [f"configuration: {world.config}"]
         for number, (word, step_seed) in enumerate(steps):
             draw = random.Random(step_seed)
@@ -83,8 +98,15 @@ def run(seed: int, steps: list[Step], ignored: frozenset[str] = frozenset()) -> 
                     world.settle(draw)
                     referee.check()
             except Breach as breach:
-                return Result(breach, number, log, Counter(referee.checks))
-        return Result(None, len(steps), log, Counter(referee.checks))
+                return Result(breach, number, log, Counter(referee.checks), referee.waits)
+        return Result(None, len(steps), log, Counter(referee.checks), referee.waits)
+
+
+class _Clock:
+    """In place of the module `time`."""
+
+    def __init__(self, world: World) -> None:
+        self.monotonic = lambda: world.now
 
 
 @contextmanager
@@ -289,6 +311,40 @@ def _restart_container(world: World, referee: Referee, draw: random.Random) -> s
     world.end_container(instance)
     world.start_container(instance.pod_uid, instance.shown.name)
     return f"restart {instance.pod_uid} {instance.shown.name}{_outcome(world)}"
+
+
+def _unreadable(world: World, referee: Referee, draw: random.Random) -> str:
+    name = draw.choice(UNRELATED)
+    world.faults.add_unrelated(name)
+    world.host.version += 1
+    return f"unreadable: {name}"
+
+
+def _readable(world: World, referee: Referee, draw: random.Random) -> str:
+    name = draw.choice(UNRELATED)
+    world.faults.remove_unrelated(name)
+    world.host.version += 1
+    return f"gone: {name}"
+
+
+def _broken(world: World, referee: Referee, draw: random.Random) -> str:
+    """A file of a stick in sysfs cannot be read."""
+    plugged = world.host.plugged()
+    if not plugged:
+        return ""
+    stick = draw.choice(plugged)
+    name = draw.choice(("serial", "idVendor", "idProduct"))
+    world.host.break_file(stick, name)
+    return f"{stick.name} is broken: {name}"
+
+
+def _mended(world: World, referee: Referee, draw: random.Random) -> str:
+    broken = [stick for stick in world.host.plugged() if stick.broken]
+    if not broken:
+        return ""
+    stick = draw.choice(broken)
+    world.host.mend(stick)
+    return f"{stick.name} is no longer broken"
 
 
 def _cordon(world: World, referee: Referee, draw: random.Random) -> str:

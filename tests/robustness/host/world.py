@@ -16,6 +16,7 @@ from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUI
 
 from tests.robustness.host.agent import Agent
 from tests.robustness.host.configs import Config
+from tests.robustness.host.faults import Faults
 from tests.robustness.host.hardware import Node
 from tests.robustness.host.host import Host
 
@@ -59,9 +60,10 @@ class Started:
 class World:
     """agent: None while it is killed. instances: of containers that run, by ID; also those of pods that are gone."""
 
-    def __init__(self, root: Path, draw: random.Random) -> None:
+    def __init__(self, root: Path, draw: random.Random, faults: Faults) -> None:
         self.root = root
-        self.host = Host(root, draw)
+        self.faults = faults
+        self.host = Host(root, draw, faults.paths)
         self.config = Config(draw)
         self.pods: dict[str, Pod] = {}
         self.instances: dict[str, Instance] = {}
@@ -120,7 +122,7 @@ class World:
         if self.agent is None:
             return
         for name in draw.sample(names := sorted(self.agent.plugins), len(names)):
-            reads = self._read_version.get(name) != self.host.version
+            reads = self._read_version.get(name) != self.host.version or self.agent.plugins[name].source.is_in_doubt
             self._read_version[name] = self.host.version
             self.agent.refresh(name, reads=reads)
 

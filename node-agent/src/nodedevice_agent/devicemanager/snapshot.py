@@ -136,7 +136,7 @@ def snapshot(
     holders, ended = resource.holders, manager.book.releasing
     # devices reserved by an allocation in progress still count as available
     in_flight = sum(i not in holders and availability.is_usable(resource, i) for i in resource.reserved)
-    available = availability.free_count(resource) + in_flight
+    available = availability.free_count(resource) + in_flight + len(availability.unconfirmed(resource))
     if resource.possible_holders:
         available = min(available, room(resource, manager.pods.values()))
     releasing = sum(uid in ended for uid in holders.values()) if ended else 0
@@ -279,6 +279,11 @@ def _view(resource: Resource, device_id: str) -> DeviceView:
     cordoned = bool(resource.cordoned_ids) and resource.is_cordoned(device_id)
     if device is None:
         reason, message = Reason.NOT_LISTED, "a container holds it, but the device plugin no longer lists it"
+        if resource.awaits_devices:
+            reason, message = (
+                Reason.NOT_LISTED_YET,
+                "a container holds it; the device plugin has listed no device since it registered",
+            )
         if resource.is_not_configured:
             reason, message = Reason.NOT_CONFIGURED, "a container holds it, and its resource is not configured any more"
         return DeviceView(device_id, False, reason, message, present=False, cordoned=cordoned)

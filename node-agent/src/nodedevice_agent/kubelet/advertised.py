@@ -40,7 +40,9 @@ def advertised(resource: Resource) -> Advertised | None:
         return None
     devices = []
     for device_id in sorted(resource.devices):
-        is_offered = device_id in resource.holders or not resource.is_cordoned(device_id)
+        # of a kubelet that allocates what is not confirmed the pod would fail for good
+        is_out = resource.is_cordoned(device_id) or device_id in resource.listed.unconfirmed
+        is_offered = device_id in resource.holders or not is_out
         is_healthy = is_offered and availability.is_healthy(resource, device_id)
         devices.append(PluginDevice(device_id, is_healthy, resource.devices[device_id].numa_nodes))
     return Advertised(tuple(devices), resource.options if resource.is_live else None)

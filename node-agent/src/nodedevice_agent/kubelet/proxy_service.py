@@ -77,7 +77,7 @@ class ProxyService(Service):
                 with metrics.ALLOCATE_SECONDS.labels(self.resource_name).time():
                     connection = self.host.newest(self.resource_name, "Allocate")
                     self._refuse_taken(wanted.devices_ids)
-                    answer = await connection.allocate(tuple(sorted(wanted.devices_ids)))
+                    answer = await connection.allocate(self._plugin_ids(wanted.devices_ids))
                     await self._refuse_files_of_others(answer)
             except PluginFailed as exc:
                 metrics.ALLOCATE_FAILED.labels(self.resource_name).inc()
@@ -98,12 +98,15 @@ class ProxyService(Service):
                 raise PluginFailed(self.resource_name, "PreStartContainer", outdated)
             if connection.options.pre_start_required:
                 with metrics.PRE_START_SECONDS.labels(self.resource_name).time():
-                    await connection.pre_start(tuple(sorted(request.devices_ids)))
+                    await connection.pre_start(self._plugin_ids(request.devices_ids))
         except PluginFailed as exc:
             metrics.PRE_START_FAILED.labels(self.resource_name).inc()
             log.error("PreStartContainer failed; the kubelet retries", extra=self._failed(exc))
             await _abort(context, exc)
         return api_pb2.PreStartContainerResponse()
+
+    def _plugin_ids(self, device_ids: Iterable[str]) -> tuple[str, ...]:
+        return self.mirror.resources[self.resource_name].plugin_ids(device_ids)
 
     def _refuse_taken(self, device_ids: Iterable[str]) -> None:
         """The kubelet may have chosen before it has read that a device is another one that is held. Raises PluginFailed."""

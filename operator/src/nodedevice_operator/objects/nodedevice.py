@@ -55,6 +55,14 @@ class DeviceRecord:
     numa_nodes: tuple[int, ...]
     taints: tuple[DeviceTaint, ...] = ()
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a pod that holds it has lost it: reported unhealthy, or unplugged while its plugin lists other devices or none.
+
+        A plugin that has listed no device since it registered may still be looking for them.
+        """
+        return self.health == "Unhealthy" and self.reason != names.Reason.NOT_LISTED_YET
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimedShare:

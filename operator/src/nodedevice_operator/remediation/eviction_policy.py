@@ -102,9 +102,12 @@ def _why(record: NodeDeviceRecord, entry: AllocationRecord | Waiting) -> str | N
         return f"container {entry.container} runs without its devices of {record.resource}"
     if isinstance(entry, Waiting) and entry.final:
         return f"container {entry.container} never gets its devices of {record.resource} ({entry.reason})"
-    # an absent plugin reports nothing about its devices; a missing one is not unhealthy
     if isinstance(entry, Waiting) or entry.is_releasing or record.endpoint != "Running":
+        # a stopped plugin reports nothing about its devices
         return None
-    found = ((device_id, record.devices.get(device_id)) for device_id in entry.devices)
-    bad = [i for i, device in found if device and device.health == "Unhealthy" and not device.is_missing]
-    return f"{some(bad)} of {record.resource} unhealthy" if bad else None
+    held = ((device_id, record.devices.get(device_id)) for device_id in entry.devices)
+    failed = {device_id: device for device_id, device in held if device is not None and device.has_failed}
+    missing = [device_id for device_id, device in failed.items() if device.is_missing]
+    unhealthy = [device_id for device_id in failed if device_id not in missing]
+    causes = ((unhealthy, "unhealthy"), (missing, "no longer listed by the device plugin"))
+    return ", ".join(f"{some(ids)} of {record.resource} {cause}" for ids, cause in causes if ids) or None

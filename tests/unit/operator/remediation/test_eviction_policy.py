@@ -68,8 +68,11 @@ def test_policy(policies: dict[str, Policy], policy: Policy) -> None:
         pytest.param(held(), f"gpu-0 of {GPU} unhealthy", id="one of its devices broke"),
         pytest.param(held("Healthy"), None, id="all well"),
         pytest.param(held(is_releasing=True), None, id="its pod is over"),
-        pytest.param(held(is_missing=True), None, id="no longer listed"),
+        pytest.param(
+            held(is_missing=True), f"gpu-0 of {GPU} no longer listed by the device plugin", id="no longer listed"
+        ),
         pytest.param(held(endpoint="Stopped"), None, id="the plugin is away"),
+        pytest.param(held(is_missing=True, endpoint="Gone"), None, id="no longer listed, and the plugin is gone"),
         pytest.param(
             held("Healthy", not_injected=True), f"container main runs without its devices of {GPU}", id="without"
         ),

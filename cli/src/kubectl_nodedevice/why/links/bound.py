@@ -31,7 +31,7 @@ _LONGEST: Final = 300
 _REQUIRED: Final = "required plugin"
 # whose words are those of the agent, and so in its NodeDevice already
 _CREATION: Final = frozenset({"CreateContainerError", "RunContainerError"})
-_SHORT: Final = frozenset({"NotEnoughDevices", "NoDeviceFits"})
+_SHORT: Final = frozenset({"NotEnoughDevices", "DeviceUnconfirmed", "NoDeviceFits"})
 
 
 def obstacles(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:

@@ -286,10 +286,11 @@ class Allocator:
             return [CallPreferred(*call, selection.candidates(), selection.taken, selection.count)]
         current.reserve(resource, selection.completed(preferred or ()))
         call, uid = self._new_call(current, resource), current.pod.uid
+        named = resource.plugin_ids(current.chosen)
         if not self._once.applies_to(resource.name):
-            return [CallAllocate(*call, current.chosen, uid, request.container)]
+            return [CallAllocate(*call, named, uid, request.container)]
         self._once.record((uid, request.container, resource.name))
-        recorded = CallAllocate(*call, current.chosen, uid, request.container, recorded_for=uid)
+        recorded = CallAllocate(*call, named, uid, request.container, recorded_for=uid)
         return [SaveCheckpoint(durable=True, pod_uid=uid), recorded]
 
     def _new_call(self, current: PodAllocation, resource: Resource) -> tuple[int, str, int]:

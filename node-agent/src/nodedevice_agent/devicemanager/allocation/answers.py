@@ -24,7 +24,7 @@ def recorded_files(
 
 def is_outdated(allocation: Allocation, resource: Resource) -> bool:
     """Whether its devices, all of which are listed, have other files by now."""
-    if any(resource.reported(i) is None for i in allocation.device_ids):
+    if any((d := resource.reported(i)) is None or d.is_unconfirmed for i in allocation.device_ids):
         return False
     now = _files(resource, allocation.device_ids)
     if allocation.files:
@@ -49,6 +49,9 @@ def problem(allocation: Allocation, resource: Resource) -> str:
     missing = [device_id for device_id in allocation.device_ids if resource.reported(device_id) is None]
     if missing:
         return f"device {missing[0]} of {name} is not there: connect it again, or delete the pod"
+    for device in map(resource.reported, allocation.device_ids):
+        if device is not None and device.is_unconfirmed:
+            return device.message
     if is_outdated(allocation, resource):
         return f"the device files of {name} are other devices' by now: delete the pod"
     return ""

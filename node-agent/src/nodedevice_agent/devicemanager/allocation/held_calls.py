@@ -135,9 +135,10 @@ class Reallocations(_RetriedCalls):
             is_pod_missing = resource.listed.part_rules is not None and key[0] not in self._pods
             if resource.endpoint is None or is_pod_missing:
                 continue
-            if all(i in resource.devices for i in allocation.device_ids):
+            if all(i in resource.devices and i not in resource.listed.unconfirmed for i in allocation.device_ids):
                 call = self._begin(key), resource.name, resource.endpoint
-                effects.append(CallAllocate(*call, allocation.device_ids, allocation.pod_uid, allocation.container))
+                named = resource.plugin_ids(allocation.device_ids)
+                effects.append(CallAllocate(*call, named, allocation.pod_uid, allocation.container))
         return effects
 
     def allocated(self, ticket: int, response: AllocateResponse) -> list[Effect]:
@@ -264,10 +265,10 @@ class PreStartCalls(_RetriedCalls):
         return effects
 
     def _call(self, allocation: Allocation) -> CallPreStart:
-        endpoint = self._book.resources[allocation.resource_name].endpoint
-        assert endpoint is not None
-        ticket = self._begin(allocation.key)
-        return CallPreStart(ticket, allocation.resource_name, endpoint, allocation.container, allocation.device_ids)
+        resource = self._book.resources[allocation.resource_name]
+        assert resource.endpoint is not None
+        ticket, named = self._begin(allocation.key), resource.plugin_ids(allocation.device_ids)
+        return CallPreStart(ticket, resource.name, resource.endpoint, allocation.container, named)
 
     def _done(self, key: AllocationKey) -> list[Effect]:
         del self.required[key]

@@ -132,6 +132,8 @@ class PodAllocation:
             )
         elif not resource.is_live or resource.awaits_others:
             why = Reason.DEVICE_LIST_PENDING, f"the device plugin of {name} has not listed its devices yet"
+        elif doubted := availability.unconfirmed(resource):
+            why = Reason.DEVICE_UNCONFIRMED, f"{missing} of {name} needed: {resource.devices[doubted[0]].message}"
         else:
             # The number of free devices changes while the pod is pending, and the status shows it beside this message.
             why = Reason.NOT_ENOUGH_DEVICES, f"{missing} of {name} needed, but fewer are available"

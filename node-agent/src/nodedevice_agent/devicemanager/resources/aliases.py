@@ -1,15 +1,18 @@
 """Devices under the IDs by which they are known: an ID does not change while it is held, or else while it is cordoned. Pure.
 
-A device may have had another ID before: by another link, by its port, by a serial that turned out not to be its own.
+A device may have had another ID before: by another link, by its port, by a serial that turned out not to be its own. An ID that was
+stored for another device is none of its names: see stored_names.
 """
 
 from collections.abc import Collection, Container, Mapping
-from dataclasses import replace
 
-from msgspec import structs
-from nodedevice_api.parts import parent_and_number
-
-from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device, ListedDevices
+from nodedevice_agent.devicemanager.resources.stored_names import (
+    Stored,
+    renamed_device,
+    replaced,
+    with_stored_ids,
+)
 
 
 class HeldIds:
@@ -23,12 +26,16 @@ class HeldIds:
         return device_id in self._holders or device_id in self._reserved
 
 
-def as_known(listed: ListedDevices, held: Container[str], cordoned: Collection[str] = ()) -> ListedDevices:
+def as_known(
+    listed: ListedDevices, held: Container[str], cordoned: Collection[str] = (), stored: Stored = NOTHING
+) -> ListedDevices:
     """The same devices, each by the first of its other IDs that is known, unless its own is.
 
     held: IDs of which one that is not listed would be given out again by another; they count before the cordoned ones, which count
-    under each of a device's IDs.
+    under each of a device's IDs. stored: the identities of held and cordoned IDs, as far as they are known.
     """
+    own_ids = listed.devices.keys()
+    listed = with_stored_ids(listed, stored)
     if not listed.has_aliases:
         return listed
     # parts of one device go by the ID of one device
@@ -51,13 +58,7 @@ def as_known(listed: ListedDevices, held: Container[str], cordoned: Collection[s
         taken.update(device.aliases[numbers[device.id] - 1] for device in group if numbers.get(device.id))
     if not any(chosen.values()):
         return listed
-    renamed = [_renamed(device, chosen.get(device.id, 0)) for device in listed.devices.values()]
-    parents = {
-        new: structs.replace(listed.parents[old], id=new)
-        for old, new in _parents(listed, renamed)
-        if old in listed.parents
-    }
-    return replace(listed, devices={device.id: device for device in renamed}, parents=parents)
+    return replaced(listed, ((d, _renamed(d, chosen.get(d.id, 0), own_ids)) for d in listed.devices.values()))
 
 
 def _forms(group: list[Device], held: Container[str]) -> list[int]:
@@ -77,16 +78,11 @@ def _known_alias(group: list[Device], known: Container[str], taken: Container[st
     return 0
 
 
-def _renamed(device: Device, number: int) -> Device:
+def _renamed(device: Device, number: int, own_ids: Container[str]) -> Device:
     if number == 0:
         return device
     new = device.aliases[number - 1]
     others = (device.id, *device.aliases[: number - 1], *device.aliases[number:])
-    part = parent_and_number(new) if device.parent else None
-    return structs.replace(device, id=new, aliases=others, parent=part[0] if part is not None else device.parent)
-
-
-def _parents(listed: ListedDevices, renamed: list[Device]) -> set[tuple[str, str]]:
-    """Each as it is listed and as its parts go by now."""
-    pairs = zip(listed.devices.values(), renamed, strict=True)
-    return {(before.parent, after.parent) for before, after in pairs if before.parent}
+    # the plugin, too, would take another device's own ID for that device
+    listed_as = device.listed_as or (device.id if new in own_ids else "")
+    return renamed_device(device, new, others, listed_as)

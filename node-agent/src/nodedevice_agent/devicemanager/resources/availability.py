@@ -19,8 +19,17 @@ def is_healthy(resource: Resource, device_id: str) -> bool:
 
 
 def is_usable(resource: Resource, device_id: str) -> bool:
-    """Healthy, and not cordoned."""
-    return is_healthy(resource, device_id) and not resource.is_cordoned(device_id)
+    """Healthy, not cordoned, and confirmed."""
+    is_in_doubt = device_id in resource.listed.unconfirmed
+    return is_healthy(resource, device_id) and not is_in_doubt and not resource.is_cordoned(device_id)
+
+
+def unconfirmed(resource: Resource) -> list[str]:
+    """Healthy devices that are free and counted, and not allocated before their plugin has confirmed them; sorted."""
+    if not resource.listed.unconfirmed or _gives_none(resource):
+        return []
+    out = {*resource.holders, *resource.reserved, *_not_counted(resource)}
+    return sorted(resource.listed.unconfirmed - out)
 
 
 def _are_all_out(resource: Resource) -> bool:
@@ -33,6 +42,10 @@ def _gives_none(resource: Resource) -> bool:
 
 def _out(resource: Resource) -> set[str]:
     """Devices that are not given out, one by one, whatever they are listed as."""
+    return {*_not_counted(resource), *resource.listed.unconfirmed}
+
+
+def _not_counted(resource: Resource) -> set[str]:
     return {*resource.cordoned_ids, *resource.flap_damping.damped, *resource.held_back}
 
 
@@ -41,7 +54,14 @@ def are_usable(resource: Resource, device_ids: Iterable[str]) -> bool:
     ids = frozenset(device_ids)
     if _gives_none(resource):
         return not ids
-    out = (resource.listed.unhealthy_ids, resource.flap_damping.damped, resource.held_back, resource.cordoned_ids)
+    listed = resource.listed
+    out = (
+        listed.unhealthy_ids,
+        listed.unconfirmed,
+        resource.flap_damping.damped,
+        resource.held_back,
+        resource.cordoned_ids,
+    )
     return resource.devices.keys() >= ids and all(map(ids.isdisjoint, out))
 
 

@@ -26,6 +26,7 @@ NO_OPTIONS: Final = PluginOptions()
 class Connection(Struct):
     """listed: its own latest list that was accepted, and no other connection's, which would be kept after that one replaced it.
     refusal: in place of its latest list, where that is refused; is_awaited: it is being read again, as there is room.
+    has_listed_devices: an accepted list since its registration had a device in it. Some plugins send an empty list first.
     """
 
     endpoint: int | None
@@ -34,6 +35,7 @@ class Connection(Struct):
     listed: ListedDevices | None = None
     refusal: ListedDevices | None = None
     is_awaited: bool = False
+    has_listed_devices: bool = False
 
     @property
     def has_listed(self) -> bool:
@@ -60,6 +62,10 @@ class Connections(Struct, eq=False):
     def newest(self) -> Connection:
         """One without an endpoint where none is live."""
         return self.live[-1] if self.live else Connection(None, NO_OPTIONS)
+
+    def with_list(self) -> Connection | None:
+        """Return the newest live connection with an accepted list: its list is in force."""
+        return next((c for c in reversed(self.live) if c.listed is not None), None)
 
     def sockets(self) -> tuple[str, ...]:
         """Of the connected plugins, each once, the newest plugin's last; a plugin that registers again has one."""

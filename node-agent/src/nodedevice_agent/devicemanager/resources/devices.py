@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
+from nodedevice_api.names import Reason
 from nodedevice_api.parts import PartRules, parent_and_number
 
 # The CRD's bound; the device plugin API documents 63, which the kubelet does not check.
@@ -34,6 +35,7 @@ TOO_MANY = (
 )
 # in place of what most lists have none of: one object
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+_NO_IDS: Final[frozenset[str]] = frozenset()
 _EXAMPLES_NAMED = 3
 _EXAMPLE_CHARACTERS = 40
 
@@ -56,6 +58,7 @@ class Device(msgspec.Struct, frozen=True):
     it is a part of, its own ID for a whole one. part_size: of a physical device in ListedDevices.parents, what one part of it is.
     Only some plugins report these.
     identity, files, is_shared, aliases: see DeviceDetails; of built-in plugins alone. files: number by path, sorted.
+    listed_as: the ID by which its plugin lists it, where that is another one.
     """
 
     id: str
@@ -70,6 +73,12 @@ class Device(msgspec.Struct, frozen=True):
     files: tuple[tuple[str, str], ...] = ()
     is_shared: bool = False
     aliases: tuple[str, ...] = ()
+    listed_as: str = ""
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether its built-in plugin cannot read that it is the device that it was."""
+        return self.healthy and bool(self.identity) and self.reason == Reason.DEVICE_UNCONFIRMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +91,10 @@ class ListedDevices:
     says which; this is the one before it. size: of the plugin's list, also of a refused one.
     ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin reports them, sorted. by_parent: IDs of the devices of
     each physical device, sorted; only where the plugin names these. has_identities, has_aliases: of any device. kinds: the IDs of
-    each device that says what it is, or of several that are shared and alike. at_nodes: how many devices are at each set of NUMA
-    nodes; empty where none is at any. Derived once, where the list is decoded: every pod and every publication reads them and must
-    not iterate over a hundred thousand devices.
+    each device that says what it is, or of several that are shared and alike. unconfirmed: healthy devices that are counted and not
+    allocated, as their built-in plugin cannot read whether they are the same as before. at_nodes: how many devices are at each set
+    of NUMA nodes; empty where none is at any. Derived once, where the list is decoded: every pod and every publication reads them
+    and must not iterate over a hundred thousand devices.
     """
 
     devices: Mapping[str, Device]
@@ -102,6 +112,7 @@ class ListedDevices:
     has_identities: bool = field(init=False, repr=False, compare=False)
     has_aliases: bool = field(init=False, repr=False, compare=False)
     kinds: Sequence[tuple[Device, Sequence[str]]] = field(init=False, repr=False, compare=False)
+    unconfirmed: frozenset[str] = field(init=False, repr=False, compare=False)
     at_nodes: Mapping[tuple[int, ...], int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -113,11 +124,14 @@ class ListedDevices:
         object.__setattr__(self, "unhealthy_ids", unhealthy)
         by_parent: dict[str, list[str]] = {}
         has_identities = has_aliases = False
+        unconfirmed = []
         octets = _DEVICE_OCTETS * len(ids) + sum(map(sys.getsizeof, ids)) + sum(map(_octets, self.parents.values()))
         for device_id in ids:
             device = self.devices[device_id]
             if device.attributes or device.message or device.numa_nodes:
                 octets += _octets(device)
+                if device.is_unconfirmed:
+                    unconfirmed.append(device_id)
             if parent := device.parent:
                 by_parent.setdefault(parent, []).append(device_id)
             has_identities = has_identities or bool(device.identity)
@@ -126,6 +140,7 @@ class ListedDevices:
         object.__setattr__(self, "by_parent", by_parent or NOTHING)
         object.__setattr__(self, "has_identities", has_identities)
         object.__setattr__(self, "has_aliases", has_aliases)
+        object.__setattr__(self, "unconfirmed", frozenset(unconfirmed) if unconfirmed else _NO_IDS)
         object.__setattr__(self, "kinds", _kinds(self.devices.values()) if has_identities else ())
         at_nodes = Counter(device.numa_nodes for device in self.devices.values())
         object.__setattr__(self, "at_nodes", at_nodes if any(at_nodes) else NOTHING)

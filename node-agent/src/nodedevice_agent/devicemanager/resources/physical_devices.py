@@ -116,7 +116,8 @@ class PhysicalDevices:
     def _claims(self, given: GivenNumbers) -> Iterator[Claim]:
         for resource in self._resources.values():
             for device_id, identity in resource.claimed_identities().items():
-                is_listed = resource.reported(device_id) is not None
+                device = resource.reported(device_id)
+                is_listed = device is not None and not device.is_unconfirmed
                 yield Claim((resource.name, device_id), identity, _parent(resource, device_id), is_listed)
         for resource_name, device_id, numbers, is_shared in given:
             yield Claim((resource_name, device_id), Identity(numbers, is_shared))

@@ -145,6 +145,7 @@ class Resource:
         connection.is_awaited, connection.refusal = False, listed if listed.is_refused else None
         if not listed.is_refused:
             connection.listed = listed
+            connection.has_listed_devices |= bool(listed.ids)
         if endpoint in self.connections.silent:
             return False
         current = self._current_list()
@@ -243,7 +244,7 @@ class Resource:
     def released(self) -> None:
         """A device is held no more: it may go by its own ID again, and whoever gets it next has it as it is listed then."""
         self._identities.released()
-        if self.listed.has_aliases:
+        if self.listed.has_aliases or self.listed.has_identities:
             self._derive()
 
     def remember(self, identities: Mapping[str, Identity]) -> None:
@@ -293,6 +294,12 @@ class Resource:
         return bool(self.connections.silent)
 
     @property
+    def awaits_devices(self) -> bool:
+        """Whether the connected plugin has listed no device since it registered, so a device that it lacks may still come."""
+        connection = self.connections.with_list()
+        return self.is_live and (connection is None or not connection.has_listed_devices)
+
+    @property
     def is_ready(self) -> bool:
         """Whether devices may be allocated."""
         is_known = self.are_cordons_synced and not self.possible_holders and not self.awaits_others
@@ -328,6 +335,21 @@ class Resource:
             return {*self.holders, *self.devices}
         return {*self.holders, *self.cordoned_ids} if self.cordoned_ids else self.holders.keys()
 
+    def _stored(self) -> dict[str, tuple[str, ...]]:
+        """What devices are whose IDs stand in allocations and cordons, held ones first."""
+        if not self.says_what_devices_are:
+            return {}
+        named = dict.fromkeys((*sorted({*self.holders, *self.reserved}), *sorted(self.cordons)))
+        found = {device_id: self.identity_of(device_id) for device_id in named}
+        return {device_id: identity.tokens for device_id, identity in found.items() if identity is not None}
+
+    def plugin_ids(self, device_ids: Iterable[str]) -> tuple[str, ...]:
+        """The IDs by which the plugin lists these devices, sorted."""
+        if not self._reported.has_aliases and not self._reported.has_identities:
+            return tuple(sorted(device_ids))
+        listed = ((device_id, self._reported.devices.get(device_id)) for device_id in device_ids)
+        return tuple(sorted(device.listed_as or i if device is not None else i for i, device in listed))
+
     def reported(self, device_id: str) -> Device | None:
         """As a connected plugin lists it now, damped or not."""
         return self._reported.devices.get(device_id) if self.is_live else None
@@ -338,10 +360,13 @@ class Resource:
         return self._reported.kinds if self.is_live else ()
 
     def offered(self) -> Iterator[tuple[Device, Sequence[str]]]:
-        """By kind, in the plugin's order, the devices without those that a pod holds and cordoned ones; and the first of each."""
-        devices = self._reported.devices
+        """By kind, in the plugin's order, the devices that may be allocated, and the first of each.
+
+        Held, cordoned and unconfirmed ones are left out.
+        """
+        devices, out = self._reported.devices, self._reported.unconfirmed
         for _, ids in self.kinds:
-            free = [i for i in ids if i not in self.holders and not self.is_cordoned(i)]
+            free = [i for i in ids if i not in self.holders and i not in out and not self.is_cordoned(i)]
             if free:
                 yield devices[free[0]], free
 
@@ -402,7 +427,7 @@ class Resource:
         for connection in reversed(self.connections.live):
             refusal = refusal or connection.refusal
             if connection.listed is not None:
-                found = as_known(connection.listed, HeldIds(self.holders, self.reserved), self.cordons)
+                found = as_known(connection.listed, HeldIds(self.holders, self.reserved), self.cordons, self._stored())
                 break
         if refusal is None:
             return found

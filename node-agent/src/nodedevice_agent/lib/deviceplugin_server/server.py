@@ -8,17 +8,20 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
+from msgspec import structs
 from nodedevice_api import device_details_pb2, device_details_pb2_grpc
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
+from nodedevice_api.names import Reason
 from nodedevice_api.parts import PartRules
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from nodedevice_common.threads import in_thread_if
@@ -67,27 +70,43 @@ class DeviceList:
         self.parents: Devices = ()
         # what is wrong with the resource as a whole: reason and message; empty when nothing is
         self.trouble: Trouble = ("", "")
+        # devices that are listed as they were last, and not allocated now: why, by ID
+        self.unconfirmed: Mapping[str, str] = {}
         self._changed = asyncio.Event()
 
     def publish(
-        self, devices: Iterable[PluginDevice], trouble: Trouble = ("", ""), parents: Iterable[PluginDevice] = ()
+        self,
+        devices: Iterable[PluginDevice],
+        trouble: Trouble = ("", ""),
+        parents: Iterable[PluginDevice] = (),
+        unconfirmed: Mapping[str, str] = MappingProxyType({}),
     ) -> bool:
         """Replace the list. Returns whether that changed it."""
-        fresh = (tuple(devices), trouble, tuple(parents))
-        if fresh == (self.latest, self.trouble, self.parents):
+        fresh = (tuple(devices), trouble, tuple(parents), unconfirmed)
+        if fresh == self._state:
             return False
-        self.latest, self.trouble, self.parents = fresh
+        self.latest, self.trouble, self.parents, self.unconfirmed = fresh
         self._changed.set()
         self._changed = asyncio.Event()
         return True
 
+    @property
+    def _state(self) -> tuple[Devices, Trouble, Devices, Mapping[str, str]]:
+        return self.latest, self.trouble, self.parents, self.unconfirmed
+
+    def marked(self) -> Devices:
+        """The latest list; a device that is not confirmed counts as healthy, and says why it is not allocated."""
+        if not self.unconfirmed:
+            return self.latest
+        return tuple(_marked(device, self.unconfirmed.get(device.id, "")) for device in self.latest)
+
     async def watch(self) -> AsyncIterator[Devices]:
         """The current list, then each list that differs from the last one yielded."""
-        last: tuple[Devices, Trouble, Devices] | None = None
+        last: tuple[Devices, Trouble, Devices, Mapping[str, str]] | None = None
         while True:
             changed = self._changed
-            if (self.latest, self.trouble, self.parents) != last:
-                last = (self.latest, self.trouble, self.parents)
+            if self._state != last:
+                last = self._state
                 yield self.latest
             else:
                 await changed.wait()
@@ -155,7 +174,7 @@ class Service(api_pb2_grpc.DevicePluginServicer):
         try:
             async for devices in self.devices.watch():
                 known = self.devices
-                make = partial(list_to_wire, devices, *known.trouble, known.part_rules, known.parents)
+                make = partial(list_to_wire, known.marked(), *known.trouble, known.part_rules, known.parents)
                 yield await in_thread_if(len(devices) > _MOST_IN_LOOP, make)
         finally:
             self.streams -= 1
@@ -314,6 +333,12 @@ def _held(holding: device_details_pb2.Holding) -> HeldDevices:
     except DecodeError:
         env = {}
     return HeldDevices(holding.pod_uid, holding.container, tuple(holding.device_ids), env)
+
+
+def _marked(device: PluginDevice, why: str) -> PluginDevice:
+    if not why or not device.is_healthy:
+        return device
+    return structs.replace(device, reason=Reason.DEVICE_UNCONFIRMED, message=why)
 
 
 def list_to_wire(

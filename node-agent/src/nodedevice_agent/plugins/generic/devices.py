@@ -23,10 +23,11 @@ from nodedevice_agent.plugins.settings import GroupSettings, PathSettings
 
 
 class GenericDevice(Struct, frozen=True):
-    """One device ID and what a container gets with it."""
+    """One device ID and what a container gets with it. is_unread: it could not be read which device it is."""
 
     listed: PluginDevice
     allocation: ContainerAllocation
+    is_unread: bool = False
 
 
 def generic_devices(
@@ -43,13 +44,14 @@ def generic_devices(
         aliases = [_ids(alias, group.count, are_parts) for alias in offer.aliases if named[alias] == 1]
         aliases = [each for each in aliases if taken.isdisjoint(each)]
         allocation = _allocation(group, offer)
+        is_unread = any(file.is_unread for file in offer.whole.own_files)
         for number, listed_id in enumerate(ids[offer.id]):
             every = (
                 *old_form(listed_id),
                 *(name for alias in aliases for name in (alias[number], *old_form(alias[number]))),
             )
             listed = _listed(listed_id, offer, every, offer.id if are_parts else "")
-            devices[listed_id] = GenericDevice(listed, allocation)
+            devices[listed_id] = GenericDevice(listed, allocation, is_unread)
     return dict(sorted(devices.items())[:most])
 
 

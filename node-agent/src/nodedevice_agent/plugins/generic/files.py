@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 
-from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, note_unanswered
+from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, note_again, note_unanswered, unanswered
 from nodedevice_agent.lib.patient_reads import ask
 from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.generic.stable_names import LINK_DIRECTORIES
@@ -18,24 +18,42 @@ _MAX_LINKS = 40
 
 def found_file(root: str, path: str, captures: Captures = ()) -> FoundFile | None:
     """None for a missing file, a socket or a pipe; or `unanswered`. Follows links: udev names devices by them."""
-    try:
-        target = kernel_path(root, path)
-        # raises ValueError for a name that is no UTF-8, which a link may lead to: no container runtime can be given it
-        target.encode()
-        status = ask(os.stat, root + target)
-    except OSError as error:
-        note_unanswered(root + path, error)
+    with unanswered() as errors:
+        found = _target(root, path)
+    note_again(errors)
+    if found is None:
         return None
-    except ValueError:
-        return None
+    target, status = found
     kind = "char" if stat.S_ISCHR(status.st_mode) else "block" if stat.S_ISBLK(status.st_mode) else ""
     if kind:
         number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
         numa_nodes = Sysfs(root).numa_nodes_of(kind, number)
-        return FoundFile(path, captures, True, numa_nodes, kernel_path=target, number=f"{kind[0]}{number}")
+        return FoundFile(
+            path,
+            captures,
+            True,
+            numa_nodes,
+            kernel_path=target,
+            number=f"{kind[0]}{number}",
+            is_unread=bool(errors),
+        )
     is_directory = stat.S_ISDIR(status.st_mode)
     if is_directory or stat.S_ISREG(status.st_mode):
         return FoundFile(path, captures, False, is_directory=is_directory, kernel_path=target)
+    return None
+
+
+def _target(root: str, path: str) -> tuple[str, os.stat_result] | None:
+    """Where the links of a path lead, and what is there."""
+    try:
+        target = kernel_path(root, path)
+        # raises ValueError for a name that is no UTF-8, which a link may lead to: no container runtime can be given it
+        target.encode()
+        return target, ask(os.stat, root + target)
+    except OSError as error:
+        note_unanswered(root + path, error)
+    except ValueError:
+        pass
     return None
 
 

@@ -19,7 +19,8 @@ class FoundFile(Struct, frozen=True):
     """A file of the host that matches a pattern; a directory is one, and never a device's.
 
     kernel_path: where its links lead. number: of a device file, such as c188:0. tokens: what says which device it is of (see
-    identity.py); none of a file that comes with devices and is none (is_shared_file).
+    identity.py); none of a file that comes with devices and is none (is_shared_file). is_unread: it could not be read which device
+    it is of.
     """
 
     path: str
@@ -31,6 +32,7 @@ class FoundFile(Struct, frozen=True):
     number: str = ""
     tokens: tuple[str, ...] = ()
     is_shared_file: bool = False
+    is_unread: bool = False
 
 
 class FoundFunction(Struct, frozen=True):

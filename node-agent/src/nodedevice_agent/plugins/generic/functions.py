@@ -18,8 +18,8 @@ RAW_USB = "usb"
 # Of others, such as misc or block, what has no hardware may be all that is meant.
 OF_HARDWARE = frozenset({"drm", "input", "media", "sound", "tty", "video4linux"})
 
-# a place within a USB device that is plugged in somewhere
-_USB_DEVICE = re.compile(r"/usb\d+/\d+-\d")
+# a device at a port of a bus, or the bus itself
+_USB_DEVICE = re.compile(r".*/usb\d+(?:/\d+-[\d.]+)*")
 
 Properties = Mapping[str, str]
 
@@ -67,12 +67,13 @@ class Function(Struct, frozen=True):
 def functions(nodes: Iterable[Node], usb_devices: Mapping[str, UsbDevice]) -> list[Function]:
     """All physical devices that have device files, sorted by place. usb_devices: by their path in sysfs.
 
-    Without files of a USB device that is not known: by its place it would have another ID than by its serial.
+    Without those of a USB device that could not be read: of its files it is not known what they are.
     """
     found: dict[str, tuple[UsbDevice | None, list[Node]]] = {}
     for node in nodes:
-        usb = next((usb_devices[path] for path in upwards(node.sysfs) if path in usb_devices), None)
-        if usb is None and _USB_DEVICE.search(node.sysfs):
+        path = usb_path(node.sysfs)
+        usb = usb_devices.get(path)
+        if path and usb is None:
             continue
         found.setdefault(usb.sysfs if usb else node.parent, (usb, []))[1].append(node)
     return [
@@ -127,6 +128,11 @@ def _is_match(select: UsbSettings, usb: UsbDevice) -> bool:
         and (not select.serial or (bool(usb.serial) and is_match(select.serial, usb.serial)))
         and (not select.port or is_match(select.port, usb.port))
     )
+
+
+def usb_path(sysfs: str) -> str:
+    """The place of the USB device that a place is in; empty for what is in none. What it is plugged into is another device."""
+    return next((path for path in upwards(sysfs) if _USB_DEVICE.fullmatch(path)), "")
 
 
 def upwards(path: str) -> Iterator[str]:

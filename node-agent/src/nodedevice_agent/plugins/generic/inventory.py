@@ -1,11 +1,11 @@
 """The device files and USB devices that a kernel has at one moment, and what a file of /dev is among them. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from nodedevice_agent.plugins.generic.found import FoundFile
-from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, upwards
+from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, usb_path
 from nodedevice_agent.plugins.generic.identity import path_token, places
 from nodedevice_agent.plugins.generic.lasting_places import LastingPlaces, of_hub
 from nodedevice_agent.plugins.shared_files import is_shared_file
@@ -19,7 +19,8 @@ _VIRTUAL = "/devices/virtual/"
 class Inventory:
     """usb_devices: by path in sysfs. has_own_serial: whether no other USB device has its vendor, product and serial.
 
-    names_in: what is in a place in sysfs.
+    names_in: what is in a place in sysfs. unread: numbers of which it could not be read what they are. kept_places: of USB devices
+    that could not be read and are what they were.
     """
 
     def __init__(
@@ -28,11 +29,15 @@ class Inventory:
         usb_devices: Mapping[str, UsbDevice],
         has_own_serial: Callable[[UsbDevice], bool],
         names_in: Callable[[str], Iterable[str]],
+        unread: Container[str] = (),
+        kept_places: Container[str] = (),
     ) -> None:
         self.nodes = tuple(nodes)
         self.usb_devices = usb_devices
         self._has_own_serial = has_own_serial
         self._lasting = LastingPlaces(names_in)
+        self._unread = unread
+        self._kept_places = kept_places
         self._by_number = {node.number: node for node in self.nodes}
         # made when it is asked for; no cached_property, whose lock a thread would keep that hangs
         self._by_description: Mapping[tuple[str, ...], Sequence[Node]] | None = None
@@ -45,7 +50,8 @@ class Inventory:
         number = self.number(file.kernel_path, file.number)
         if is_shared_file(file.kernel_path):
             return replace(file, number=number, is_shared_file=True, tokens=())
-        return replace(file, number=number, tokens=(number, *self._tokens(number)))
+        is_unread = file.is_unread or self._is_unread(number)
+        return replace(file, number=number, tokens=(number, *self._tokens(number)), is_unread=is_unread)
 
     def number(self, kernel_path: str, number: str) -> str:
         """Of a device file, such as c188:0: its own.
@@ -57,9 +63,17 @@ class Inventory:
         named = self._by_path.get(kernel_path)
         return named.number if named is not None else path_token(kernel_path)
 
+    def _is_unread(self, number: str) -> bool:
+        """Whether it could not be read which device has this number; a part of it may be known."""
+        node = self._by_number.get(number)
+        if node is None:
+            return number in self._unread
+        place = usb_path(node.sysfs)
+        return place in self._kept_places or (bool(place) and self.usb_of(node) is None)
+
     def usb_of(self, node: Node) -> UsbDevice | None:
         """The USB device that it is a file of."""
-        return next((self.usb_devices[path] for path in upwards(node.sysfs) if path in self.usb_devices), None)
+        return self.usb_devices.get(usb_path(node.sysfs))
 
     def twins(self, file: FoundFile, numbers: Iterable[str] = ()) -> Iterator[tuple[Node, UsbDevice | None]]:
         """Device files of other USB devices that say the same of themselves, at the same place in them; and of these numbers those
@@ -101,6 +115,9 @@ class Inventory:
         # what is plugged into a hub is another device
         is_hub = usb is not None and usb.is_hub and usb.sysfs == node.sysfs
         own = places(node)
+        if usb is None and self._is_unread(number):
+            # by the place of the controller that it is plugged into it would be another device
+            return own
         has_own_serial = usb is not None and bool(usb.serial) and self._has_own_serial(usb)
         lasting = [token for place in own for token in self._lasting.of(place, usb, has_own_serial=has_own_serial)]
         return tuple(map(of_hub, lasting)) if is_hub else (*own, *lasting)

@@ -131,7 +131,7 @@ class SelectScan:
         nodes = self._sysfs.nodes_of(numbers) if not any(map(is_memory, numbers)) else []
         if any(map(is_memory, numbers)) or any(_USB_PLACE.search(node.sysfs) for node in nodes):
             return self._whole_inventory([number for number in numbers if not is_memory(number)])
-        return Inventory(nodes, {}, self._serials.is_own, self._sysfs.names)
+        return Inventory(nodes, {}, self._serials.is_own, self._sysfs.names, self._sysfs.unread)
 
     @staticmethod
     def _numbers(files: Iterable[FoundFile]) -> set[str]:
@@ -143,7 +143,8 @@ class SelectScan:
         nodes, usb_devices = self._shared.read(self.asked_at, numbers)
         self.asked_at = math.inf
         self._note_repeated(usb_devices.values())
-        return Inventory(nodes, usb_devices, self._serials.is_own, self._sysfs.names)
+        sysfs = self._sysfs
+        return Inventory(nodes, usb_devices, self._serials.is_own, sysfs.names, sysfs.unread, sysfs.kept_places)
 
     def _chosen(self, select: SelectSettings, function: Function, now: float) -> tuple[Node, ...]:
         nodes = candidates(select, function)

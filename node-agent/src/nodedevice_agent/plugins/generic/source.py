@@ -16,12 +16,13 @@ from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
+from nodedevice_api.names import Reason
 
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList, Trouble
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
-from nodedevice_agent.lib.filesystem import names_in, note_again, unanswered
+from nodedevice_agent.lib.filesystem import names_in, unanswered
 from nodedevice_agent.plugins.generic.absent import (
     incomplete,
     no_match,
@@ -31,6 +32,7 @@ from nodedevice_agent.plugins.generic.absent import (
     wrong_paths,
 )
 from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate, device_count, generic_devices
+from nodedevice_agent.plugins.generic.doubt import confirmed
 from nodedevice_agent.plugins.generic.files import found_file, udev_links
 from nodedevice_agent.plugins.generic.found import Found, FoundFile, incomplete_devices
 from nodedevice_agent.plugins.generic.offers import Choice, choose
@@ -61,11 +63,12 @@ _MAX_NAMED = 3
 
 
 class _Look(Struct):
-    """What was found. directories: whose changes could change it."""
+    """What was found. directories: whose changes could change it. unconfirmed: why each of these devices is not allocated now."""
 
     by_id: Mapping[str, GenericDevice]
     trouble: Trouble
     directories: frozenset[Path]
+    unconfirmed: Mapping[str, str] = {}
 
 
 class GenericSource:
@@ -95,6 +98,8 @@ class GenericSource:
         self._watcher = watcher
         self._file_reads = file_reads or FileReads()
         self._by_id: Mapping[str, GenericDevice] = {}
+        # since when devices are not confirmed, by ID
+        self._doubted_since: Mapping[str, float] = {}
         # those of the last look
         self._looked_for: Sequence[GroupSettings] = ()
         self._unread = Unread(settings.resource_name)
@@ -110,6 +115,11 @@ class GenericSource:
     @property
     def _selects(self) -> bool:
         return any(group.select is not None for group in self._groups)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether something could not be read lately, so that it is worth another scan soon."""
+        return self._unread.is_doubtful or bool(self.devices.unconfirmed)
 
     def reconfigure(self, settings: GenericSettings) -> None:
         """From now on these devices; of the same resource, with the same rules of parts."""
@@ -140,31 +150,33 @@ class GenericSource:
 
     def _publish(self, look: _Look) -> None:
         self._by_id, self._directories = look.by_id, look.directories
-        if self.devices.publish((device.listed for device in look.by_id.values()), look.trouble):
+        devices = (device.listed for device in look.by_id.values())
+        if self.devices.publish(devices, look.trouble, unconfirmed=look.unconfirmed):
             log.info("devices changed", extra={"resource_name": self.resource_name, "devices": len(look.by_id)})
 
     def _look(self, groups: Sequence[GroupSettings]) -> _Look:
         """One at a time. What it keeps in this object is used here alone."""
         with unanswered() as errors:
             look = self._read_files(groups)
-        self._unread.note(errors, time.monotonic())
-        if self._unread.is_doubtful and groups is self._looked_for:
-            # what is new comes after what was known, which stays as it was
-            kept = {**self._by_id, **look.by_id, **self._by_id}
-            look.by_id = dict(list(kept.items())[:MAX_DEVICES])
+        now = time.monotonic()
+        self._unread.note(errors, now)
+        known = self._by_id if groups is self._looked_for else {}
+        is_doubtful = self._unread.is_doubtful
+        found = confirmed(known, look.by_id, self._doubted_since, now, is_doubtful=is_doubtful)
+        look.by_id = dict(list(found.listed.items())[:MAX_DEVICES])
+        look.unconfirmed = {i: self._why_unconfirmed(i) for i in found.ids if i in look.by_id}
+        if look.unconfirmed:
+            look.trouble = _and_unconfirmed(look.trouble, look.unconfirmed)
+        self._note_kept()
+        if problem := not_readable({**self._select.kept, **errors}):
+            look.trouble = look.trouble[0] or "NotReadable", "; ".join(filter(None, (look.trouble[1], problem)))
+        self._doubted_since = found.since
         self._looked_for = groups
         return look
 
-    def _read_files(self, groups: Sequence[GroupSettings]) -> _Look:
-        """What cannot be read is named, and keeps nothing else from being found."""
-        with unanswered() as errors:
-            look = self._found_in(groups)
-        note_again(errors)
-        self._note_kept()
-        if problem := not_readable({**self._select.kept, **errors}):
-            reason, message = look.trouble
-            look.trouble = reason or "NotReadable", f"{message}; {problem}" if message else problem
-        return look
+    def _why_unconfirmed(self, device_id: str) -> str:
+        why = self._unread.example or "the kernel's files about it cannot be read"
+        return f"{device_id} is not confirmed: {why}; it is allocated again when it is found"
 
     def _note_kept(self) -> None:
         """Logged once for each path, until it can be read again."""
@@ -174,7 +186,7 @@ class GenericSource:
             log.warning("cannot read USB device; its last state counts until it is disconnected", extra=extra)
         self._kept = frozenset(kept)
 
-    def _found_in(self, groups: Sequence[GroupSettings]) -> _Look:
+    def _read_files(self, groups: Sequence[GroupSettings]) -> _Look:
         directories: set[Path] = set()
         # before sysfs is read: the kernel makes a device's file last
         patterns = dict.fromkeys(path.path for group in groups for path in group.paths)
@@ -213,11 +225,10 @@ class GenericSource:
     def _kept_objects(self, by_id: Mapping[str, GenericDevice]) -> Mapping[str, GenericDevice]:
         """The same devices, without a second object for what is listed already."""
         known = self._by_id
-        same = {i: known[i] if known.get(i) == device else device for i, device in by_id.items()}
-        return known if known == same and [*known] == [*same] else same
+        return {i: known[i] if known.get(i) == device else device for i, device in by_id.items()}
 
     def _names_of_the_kernel(self, found: Found) -> Trouble:
-        """What prevents nothing today, and may give a pod another device after a reboot. Logged once for each pattern."""
+        """What prevents nothing today, and may give a new pod another device after a reboot. Logged once for each pattern."""
         stable = stable_names(found, udev_links(self._root)) if any(found.values()) else {}
         if not stable:
             return NO_TROUBLE
@@ -283,7 +294,7 @@ class GenericSource:
 
     async def _wait(self, subscription: Subscription) -> None:
         """Until there may be something new."""
-        rescan_seconds = RETRY_SECONDS if self._unread.is_doubtful else _RESCAN_SECONDS
+        rescan_seconds = RETRY_SECONDS if self.is_in_doubt else _RESCAN_SECONDS
         await subscription.wait(_UDEV_POLL_SECONDS if self._select.is_waiting else rescan_seconds)
         if self._selects:
             # one device is a dozen events: read sysfs once for all of them
@@ -300,6 +311,8 @@ class GenericSource:
 
     def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         """Raises AllocationRefused."""
+        for why in (self.devices.unconfirmed[i] for i in device_ids if i in self.devices.unconfirmed):
+            raise AllocationRefused(self.resource_name, why)
         return allocate(self.resource_name, self._by_id, device_ids)
 
     def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
@@ -327,3 +340,10 @@ class GenericSource:
             captured = matched(pattern, name)
             if captured is not None:
                 yield from self._walk(f"{path}/{name}", captures + captured, below, directories)
+
+
+def _and_unconfirmed(trouble: Trouble, unconfirmed: Mapping[str, str]) -> Trouble:
+    """With the first devices that are not confirmed."""
+    named = "; ".join([unconfirmed[i] for i in sorted(unconfirmed)[:_MAX_NAMED]])
+    more = f" and {len(unconfirmed) - _MAX_NAMED} more" if len(unconfirmed) > _MAX_NAMED else ""
+    return trouble[0] or Reason.DEVICE_UNCONFIRMED, "; ".join(text for text in (trouble[1], named + more) if text)

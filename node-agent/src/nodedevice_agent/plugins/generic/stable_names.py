@@ -1,7 +1,8 @@
 """Which device files are named by the kernel although udev has a lasting name for them, and what to write instead. Pure.
 
-The kernel numbers devices in the order in which it finds them: after a reboot `/dev/ttyUSB0` may be another one, which has the same
-device ID here. A file that one of udev's links leads to is such a file; one without a link, such as /dev/fuse, is none.
+The kernel numbers devices in the order in which it finds them: after a reboot `/dev/ttyUSB0` may be another one. Only a pod that
+holds the device ID keeps its device. A file that one of udev's links leads to is such a file; one without a link, such as
+/dev/fuse, is none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ def advice(stable: Mapping[str, Sequence[str]]) -> str:
     shown = [f"{pattern} ({_listed(names)})" for pattern, names in list(stable.items())[:_MAX_SHOWN]]
     more = f" and {len(stable) - _MAX_SHOWN} more" if len(stable) > _MAX_SHOWN else ""
     return (
-        "a reboot may give the kernel's names to other devices, and a pod another device: in paths, replace "
+        "a reboot may give the kernel's names to other devices, and a new pod another device: in paths, replace "
         f"{', '.join(shown)}{more} by the names in parentheses, or use select"
     )
 

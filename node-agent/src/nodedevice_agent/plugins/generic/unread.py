@@ -4,10 +4,10 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from nodedevice_agent.plugins.generic.doubt import KEPT_SECONDS
+
 log = logging.getLogger(__name__)
 
-# A fault that lasts longer may be of a device that is broken, or gone: then what was found counts.
-KEPT_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 1.0
 
 
@@ -19,9 +19,12 @@ class Unread:
         self._since: dict[str, float] = {}
         # whether the last scan proves nothing about devices that it did not find
         self.is_doubtful = False
+        # a path that could not be read, and why, for people; empty without one
+        self.example = ""
 
     def note(self, errors: Mapping[str, str], now: float) -> None:
         """After each scan. errors: by path, what could not be read. now: monotonic seconds. Each path is logged once."""
+        self.example = next((f"{path} cannot be read ({error})" for path, error in errors.items()), "")
         new = [path for path in errors if path not in self._since]
         self._since = {path: self._since.get(path, now) for path in errors}
         self.is_doubtful = any(now - since < KEPT_SECONDS for since in self._since.values())

@@ -292,14 +292,15 @@ class TestPartlyAllocated:
         assert again.held() == {"p/main": ("d0",)}
 
     @pytest.mark.kubelet("behaviour 37")
-    def test_a_changed_request_is_rejected_and_reported(self) -> None:
-        scenario = Scenario.with_plugin(4).run(pod("p", gpu=1))
-        effects = scenario.see(pod("p", gpu=3))
-        assert calls(effects) == []
+    @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1)], ids=["larger", "smaller"])
+    def test_a_changed_request_is_rejected_and_reported(self, before: int, after: int) -> None:
+        scenario = Scenario.with_plugin(4).run(pod("p", gpu=before))
+        held = scenario.held()
+        assert calls(scenario.see(pod("p", gpu=after))) == []
         (pending,) = scenario.manager.pending(GPU)
         assert pending.reason == "ChangedRequest"
-        assert pending.message == "container main changed its request from 1 to 3"
-        assert scenario.held() == {"p/main": ("d0",)}
+        assert pending.message == f"container main changed its request from {before} to {after}"
+        assert scenario.held() == held
 
     @pytest.mark.kubelet("behaviour 34")
     def test_only_containers_without_devices_are_allocated(self) -> None:

@@ -1,0 +1,126 @@
+"""Devices under the IDs that were stored for them: an ID that is held or cordoned never means another device. Pure.
+
+The ID of a device that is configured by a path comes from the kernel's name, which passes to another device at a boot or a replug.
+The identity that was stored with the ID decides whose it is. The device that it was stored for keeps the ID under any name. The
+device that has the name now goes by another ID until the stored one is released.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from msgspec import structs
+from nodedevice_api.parts import parent_and_number, part_id
+from nodedevice_common.same_device import Sameness, is_lasting, is_moved, same_device
+
+from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device, ListedDevices
+
+_HASH_DIGITS = 8
+# of an ID that is made, so that it stays within the bound of device IDs
+_LONGEST_BASE = 100
+
+# the identity that was stored with each ID, as tokens
+Stored = Mapping[str, tuple[str, ...]]
+
+
+def with_stored_ids(listed: ListedDevices, stored: Stored) -> ListedDevices:
+    """The same devices; those of stored IDs go by these, and no other device does."""
+    if not stored or not listed.has_identities:
+        return listed
+    taken = {i for i in stored if i in listed.devices and not leads_to(stored[i], listed.devices[i])}
+    without = {d.id: without for d in listed.devices.values() if (without := _without_aliases(d, stored)) is not d}
+    found = _moved(listed, stored, taken)
+    if not taken and not without and not found:
+        return listed
+    names = found | dict(_other_names(listed, stored, taken - found.keys(), found.values()))
+    renamed = [
+        (device, _named(without.get(device.id, device), names.get(device.id, device.id)))
+        for device in listed.devices.values()
+    ]
+    return replaced(listed, renamed)
+
+
+def leads_to(stored: tuple[str, ...], device: Device) -> bool:
+    """Whether an ID with that stored identity stands for this device. Without a lasting token the name itself counts."""
+    return not any(map(is_lasting, stored)) or same_device(stored, device.identity) is Sameness.SAME
+
+
+def replaced(listed: ListedDevices, renamed: Iterable[tuple[Device, Device]]) -> ListedDevices:
+    """The list with each device as it goes now; the details of parents go with them."""
+    renamed = [*renamed]
+    parents = {
+        new: structs.replace(listed.parents[old], id=new)
+        for old, new in {(before.parent, after.parent) for before, after in renamed if before.parent}
+        if old in listed.parents
+    }
+    devices = {device.id: device for _, device in renamed}
+    return replace(listed, devices=devices, parents=parents or NOTHING)
+
+
+def renamed_device(device: Device, new: str, aliases: tuple[str, ...], listed_as: str) -> Device:
+    """The device under another ID than its plugin lists. listed_as: empty for an ID that the plugin knows as an alias."""
+    part = parent_and_number(new) if device.parent else None
+    parent = part[0] if part is not None else device.parent
+    return structs.replace(device, id=new, aliases=aliases, parent=parent, listed_as=listed_as)
+
+
+def _moved(listed: ListedDevices, stored: Stored, taken: Collection[str]) -> dict[str, str]:
+    """By listed ID: the stored ID of a device that is listed under another name."""
+    known = {i for i in stored if i in listed.devices and i not in taken}
+    by_alias = {alias for d in listed.devices.values() for alias in d.aliases if alias in stored}
+    sought = [i for i in stored if i not in known and any(map(is_lasting, stored[i]))]
+    tokens = {token for i in sought for token in stored[i]}
+    candidates = [d for d in listed.devices.values() if d.id not in known and not tokens.isdisjoint(d.identity)]
+    found: dict[str, str] = {}
+    for stored_id in sought:
+        if stored_id in by_alias and any(_is_alias(stored_id, d, stored) for d in candidates):
+            continue
+        free = (d for d in candidates if d.id not in found and _number(d.id) == _number(stored_id))
+        device = next((d for d in free if is_moved(stored[stored_id], d.identity)), None)
+        if device is not None:
+            found[device.id] = stored_id
+    return found
+
+
+def _number(device_id: str) -> int:
+    """Of a share, as all shares of a device are alike."""
+    part = parent_and_number(device_id)
+    return -1 if part is None else part[1]
+
+
+def _is_alias(stored_id: str, device: Device, stored: Stored) -> bool:
+    return stored_id in device.aliases and leads_to(stored[stored_id], device)
+
+
+def _without_aliases(device: Device, stored: Stored) -> Device:
+    """Without the stored IDs of other devices."""
+    others = [i for i in device.aliases if i in stored and not leads_to(stored[i], device)]
+    return structs.replace(device, aliases=tuple(i for i in device.aliases if i not in others)) if others else device
+
+
+def _other_names(
+    listed: ListedDevices, stored: Stored, taken: Iterable[str], given: Iterable[str]
+) -> Iterator[tuple[str, str]]:
+    """IDs of the devices whose own IDs are stored for others: an alias, or one that is made."""
+    used = {*listed.devices, *stored, *given}
+    for listed_id in sorted(taken):
+        device = listed.devices[listed_id]
+        new = next((alias for alias in device.aliases if alias not in used), "") or _made(device)
+        used.add(new)
+        yield listed_id, new
+
+
+def _made(device: Device) -> str:
+    """An ID of what the device is: the same at each list."""
+    lasting = "\n".join(filter(is_lasting, device.identity)) or "\n".join(device.identity)
+    digest = hashlib.sha256(lasting.encode()).hexdigest()[:_HASH_DIGITS]
+    part = parent_and_number(device.id)
+    if part is None:
+        return f"{device.id[:_LONGEST_BASE]}-{digest}"
+    return part_id(f"{part[0][:_LONGEST_BASE]}-{digest}", part[1])
+
+
+def _named(device: Device, new: str) -> Device:
+    if new == device.id:
+        return device
+    return renamed_device(device, new, tuple(alias for alias in device.aliases if alias != new), device.id)

@@ -1,0 +1,190 @@
+"""A scan in which some path cannot be read: what was found counts as found, and of the rest nothing is another device's."""
+
+import errno
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.generic.doubt import KEPT_SECONDS
+from nodedevice_agent.plugins.generic.select_settings import SelectSettings, UsbSettings
+from nodedevice_agent.plugins.generic.source import GenericSource
+from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
+from nodedevice_api.names import Reason
+
+from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.test_unread import Clock, failing
+from tests.unit.node_agent.plugins.generic.test_unread import clock as clock
+
+TTYS = GroupSettings([PathSettings("/dev/ttyUSB*")])
+FTDI = GroupSettings(select=SelectSettings(usb=UsbSettings(vendor="0403"), subsystems=["tty"]))
+UNRELATED = "sys/dev/char/10:77"
+
+
+def source_of(root: Path, *groups: GroupSettings) -> GenericSource:
+    found = GenericSource(GenericSettings("example.com/serial", [*groups]), str(root), FileWatcher())
+    found.refresh()
+    return found
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeSysfs:
+    """Two dongles, A with a serial, and a file that a scan comes by, and that nothing needs."""
+    found = FakeSysfs(tmp_path)
+    found.dongle("1-1", 0, "A")
+    found.dongle("1-2", 1, "B")
+    (tmp_path / UNRELATED).symlink_to("x")
+    return found
+
+
+def serials(source: GenericSource) -> dict[str, str]:
+    """By listed ID: whose serial it means."""
+    return {
+        device.id: next(token.split("/")[2].split(":")[2] for token in device.identity if token.startswith("/usb/"))
+        for device in source.devices.latest
+    }
+
+
+def files(source: GenericSource, device_id: str) -> list[str]:
+    return [node.host_path for node in source.allocate([device_id], None).device_nodes]
+
+
+def scan(source: GenericSource, root: Path, path: str, call: str = "readlink") -> None:
+    with failing(root / path, call, errno.EIO):
+        source.refresh()
+
+
+class TestAnUnrelatedFile:
+    """It cannot be read, and no device is affected by it."""
+
+    @pytest.mark.parametrize("group", [TTYS, FTDI])
+    def test_what_was_found_counts_as_found(self, host: FakeSysfs, clock: Clock, group: GroupSettings) -> None:
+        """Two dongles change places: each ID means what it is now."""
+        source = source_of(host.root, group)
+        for port in ("1-1", "1-2"):
+            host.unplug(port)
+        host.dongle("1-1", 0, "B")
+        host.dongle("1-2", 1, "A")
+        scan(source, host.root, UNRELATED)
+        assert source.devices.unconfirmed == {}
+        fresh = source_of(host.root, group)
+        assert source.devices.latest == fresh.devices.latest
+        assert all(files(source, each.id) == files(fresh, each.id) for each in fresh.devices.latest)
+
+    def test_a_missing_device_is_kept_and_not_allocated(self, host: FakeSysfs, clock: Clock) -> None:
+        source = source_of(host.root, TTYS)
+        host.unplug("1-1")
+        scan(source, host.root, UNRELATED)
+        assert serials(source) == {"ttyUSB0": "A", "ttyUSB1": "B"}
+        assert [*source.devices.unconfirmed] == ["ttyUSB0"]
+        with pytest.raises(AllocationRefused, match=r"ttyUSB0 is not confirmed: .*10:77 cannot be read"):
+            source.allocate(["ttyUSB0"], None)
+        assert files(source, "ttyUSB1") == ["/dev/ttyUSB1"]
+        marked = {device.id: (device.is_healthy, device.reason) for device in source.devices.marked()}
+        assert marked == {"ttyUSB0": (True, Reason.DEVICE_UNCONFIRMED), "ttyUSB1": (True, "")}
+        assert "ttyUSB0 is not confirmed" in source.devices.trouble[1]
+        # it is not there, and that is an answer
+        source.refresh()
+        assert serials(source) == {"ttyUSB1": "B"}
+
+    def test_it_has_no_file_and_no_number_that_another_one_has(self, host: FakeSysfs, clock: Clock) -> None:
+        """Another one was plugged in elsewhere, and has both."""
+        source = source_of(host.root, FTDI)
+        host.unplug("1-1")
+        host.dongle("1-3", 0, "C")
+        scan(source, host.root, UNRELATED)
+        assert sorted(serials(source).values()) == ["A", "B", "C"]
+        kept = next(d for d in source.devices.latest if d.id in source.devices.unconfirmed)
+        assert (kept.files, "c188:0" in kept.identity) == ((), False)
+        assert "/usb/0403:6001:A/1.0/ttyUSB#0/tty/ttyUSB#0" in kept.identity
+
+    def test_a_device_with_another_name_is_not_kept_by_its_old_one(self, host: FakeSysfs, clock: Clock) -> None:
+        source = source_of(host.root, TTYS)
+        host.unplug("1-1")
+        host.dongle("1-1", 5, "A")
+        scan(source, host.root, UNRELATED)
+        assert serials(source) == {"ttyUSB1": "B", "ttyUSB5": "A"}
+        assert source.devices.unconfirmed == {}
+
+    def test_after_a_minute_it_is_gone(self, host: FakeSysfs, clock: Clock) -> None:
+        """Also where it is another file every time that cannot be read."""
+        source = source_of(host.root, TTYS)
+        host.unplug("1-1")
+        for number in range(3):
+            (host.root / f"sys/dev/char/10:{80 + number}").symlink_to("x")
+            scan(source, host.root, f"sys/dev/char/10:{80 + number}")
+            assert "ttyUSB0" in serials(source)
+            clock.now += KEPT_SECONDS / 3
+        scan(source, host.root, UNRELATED)
+        assert serials(source) == {"ttyUSB1": "B"}
+
+
+BROKEN: list[tuple[str, str]] = [
+    ("sys/devices/pci0000:00/0000:00:14.0/usb1/1-1/serial", "open"),
+    ("sys/devices/pci0000:00/0000:00:14.0/usb1/1-1/idVendor", "open"),
+    ("sys/bus/usb/devices/1-1", "readlink"),
+]
+
+
+class TestAFileOfOneDevice:
+    """It cannot be read which device it is: that one is not allocated, and all others are as ever."""
+
+    @pytest.mark.parametrize(("path", "call"), BROKEN)
+    @pytest.mark.parametrize("group", [TTYS, FTDI])
+    def test_it_stays_as_it_was_for_a_minute(
+        self, host: FakeSysfs, clock: Clock, group: GroupSettings, path: str, call: str
+    ) -> None:
+        source = source_of(host.root, group)
+        before = source.devices.latest
+        broken = next(device_id for device_id, serial in serials(source).items() if serial == "A")
+        with failing(host.root / path, call, errno.EIO):
+            source.refresh()
+            assert source.devices.latest == before
+            assert [*source.devices.unconfirmed] == [broken]
+            clock.now += KEPT_SECONDS
+            source.refresh()
+            assert [device for device in source.devices.latest if device.is_healthy] == [
+                device for device in before if device.id != broken
+            ]
+            assert source.devices.unconfirmed == {}
+        source.refresh()
+        assert source.devices.latest == before
+
+    @pytest.mark.parametrize(("path", "call"), BROKEN)
+    def test_a_new_one_is_not_allocated(self, host: FakeSysfs, clock: Clock, path: str, call: str) -> None:
+        with failing(host.root / path, call, errno.EIO):
+            source = source_of(host.root, TTYS)
+            assert [*source.devices.unconfirmed] == ["ttyUSB0"]
+            clock.now += KEPT_SECONDS
+            source.refresh()
+            (sick,) = [device for device in source.devices.latest if not device.is_healthy]
+            assert (sick.id, sick.reason) == ("ttyUSB0", "Unread")
+        source.refresh()
+        assert all(device.is_healthy for device in source.devices.latest)
+
+    def test_a_dongle_in_a_hub_is_never_taken_for_the_hub(self, host: FakeSysfs, clock: Clock) -> None:
+        hub = host.usb("1-4", "05e3", "0610")
+        (host.sys(hub) / "bDeviceClass").write_text("09\n")
+        host.dongle("1-4.1", 4, "H")
+        source = source_of(host.root, GroupSettings(select=SelectSettings(subsystems=["tty"])))
+        before = source.devices.latest
+        scan(source, host.root, f"sys{hub}/1-4.1/serial", "open")
+        assert source.devices.latest == before
+        assert serials(source)[next(iter(source.devices.unconfirmed))] == "H"
+
+
+def test_other_settings_count_at_once(host: FakeSysfs, clock: Clock) -> None:
+    source = source_of(host.root, TTYS)
+    host.unplug("1-1")
+    source.reconfigure(GenericSettings("example.com/serial", [GroupSettings([PathSettings("/dev/ttyUSB?")])]))
+    scan(source, host.root, UNRELATED)
+    assert serials(source) == {"ttyUSB1": "B"}
+
+
+def test_a_device_without_a_place_in_sysfs_is_as_ever(host: FakeSysfs, clock: Clock) -> None:
+    """Such as NVIDIA's: its number is all that is known of it, also while something else cannot be read."""
+    (host.root / "dev/thing0").symlink_to("/dev/null")
+    source = source_of(host.root, GroupSettings([PathSettings("/dev/thing*")]))
+    scan(source, host.root, UNRELATED)
+    assert [device.id for device in source.devices.latest] == ["thing0"]
+    assert source.devices.unconfirmed == {}

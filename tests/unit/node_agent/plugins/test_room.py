@@ -8,6 +8,7 @@ import pytest
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins import room as module
 from nodedevice_agent.plugins.generic import devices
+from nodedevice_agent.plugins.generic.functions import UsbDevice
 from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
@@ -71,9 +72,14 @@ def test_what_is_left_goes_to_the_next(tmp_path: Path, room: Room) -> None:
 
 def test_shares_count(tmp_path: Path, room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a device: 30 files for 1,000 containers are no 30,000 objects."""
-    made = []
+    made: list[Any] = []
     listed = devices._listed
-    monkeypatch.setattr(devices, "_listed", lambda *given: made.append(given) or listed(*given))
+
+    def noted(*given: Any) -> Any:
+        made.append(given)
+        return listed(*given)
+
+    monkeypatch.setattr(devices, "_listed", noted)
     host = host_with(tmp_path, 30)
     source = generic(host, room, "r0", count=20)
     assert len(source.devices.latest) == 50
@@ -124,9 +130,14 @@ def test_a_list_that_does_not_change_is_the_same_objects(tmp_path: Path, room: R
 def test_one_reading_of_sysfs_for_all_that_ask_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = FakeSysfs(tmp_path)
     host.dongle("1-1", 0, "A")
-    shared, readings = SharedSysfs(str(host.root)), []
+    shared, readings = SharedSysfs(str(host.root)), list[Sysfs]()
     read = Sysfs.usb_devices
-    monkeypatch.setattr(Sysfs, "usb_devices", lambda self: readings.append(self) or read(self))
+
+    def noted(self: Sysfs) -> dict[str, UsbDevice]:
+        readings.append(self)
+        return read(self)
+
+    monkeypatch.setattr(Sysfs, "usb_devices", noted)
     nodes, usb_devices = shared.read(0.0)
     assert len(usb_devices) == 1
     for _ in range(10):

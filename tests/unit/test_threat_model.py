@@ -16,7 +16,7 @@ from nodedevice_agent.kube.status import MAX_LIST_BYTES
 from nodedevice_agent.kubelet import codec
 from nodedevice_agent.lib import cdi_files, grpc_server, patient_reads
 from nodedevice_agent.offered_twice import compare
-from nodedevice_agent.plugins import patterns
+from nodedevice_agent.plugins import patterns, room
 from nodedevice_agent.plugins.generic import source
 from nodedevice_common import http_server, paced_log, part_plan
 from nodedevice_operator import workqueue
@@ -97,6 +97,7 @@ BOUNDS = {
     f"{workqueue._REST_SECONDS_OF_OBJECT * 1000:g} ms of rest an object, up to {workqueue._LONGEST_REST_SECONDS:g} s",
     f"{status._MOST_REFUSALS} refusals of {status._LONGEST_REFUSAL} characters in its status",
     f"{source.MAX_DEVICES:,} devices of a resource",
+    f"{room.MAX_DEVICES_OF_ALL:,} devices of all built-in resources, and {room.LEAST_DEVICES} of each",
     f"{patterns._MAX_WILDCARDS} wildcards of a pattern",
     f"a place in {places.EXCHANGE_SECONDS:g} s",
     f"{registration.MAX_OPENING} that have not answered",

@@ -5,14 +5,13 @@ Reads files in threads with a bound, as creations of containers do: a file syste
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from contextlib import suppress
 
-from nodedevice_common.threads import in_thread
-
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
+from nodedevice_agent.lib.file_reads import FileReads
+from nodedevice_agent.lib.filesystem import is_there
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.runtime.given_files import GivenFile, Number, given_files, is_renumbered
 
@@ -37,6 +36,7 @@ class DeviceNumbers:
         self._on_change = on_change
         self._sysfs = sysfs
         self._stat = HostDeviceStat()
+        self._reads = FileReads()
         self._is_due = asyncio.Event()
 
     def changed(self) -> None:
@@ -61,7 +61,7 @@ class DeviceNumbers:
         given = tuple(given_files(self._manager))
         numbers = {path: await self._number(path) for path in sorted({file.host_path for file in given})}
         host = _Host(numbers, self._sysfs)
-        self._set(await in_thread(lambda: tuple(file for file in given if is_renumbered(file, host))))
+        self._set(await self._reads.run(lambda: tuple(file for file in given if is_renumbered(file, host))))
 
     def _set(self, found: tuple[GivenFile, ...]) -> None:
         before, self.found = self.found, found
@@ -98,4 +98,4 @@ class _Host:
 
     def has(self, number: Number) -> bool:
         kind, major, minor = number
-        return os.path.exists(f"{self._sysfs}/{_KINDS.get(kind, kind)}/{major}:{minor}")
+        return is_there(f"{self._sysfs}/{_KINDS.get(kind, kind)}/{major}:{minor}")

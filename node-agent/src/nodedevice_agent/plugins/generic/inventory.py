@@ -1,6 +1,6 @@
 """The device files and USB devices that a kernel has at one moment, and what a file of /dev is among them. Pure."""
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -12,12 +12,15 @@ from nodedevice_agent.plugins.shared_files import is_shared_file
 
 # numbers of the kernel's memory devices, such as /dev/null; block devices of this major are RAM disks
 _MEMORY = "c1:"
+# what no bus has, such as a disk that is made of others
+_VIRTUAL = "/devices/virtual/"
 
 
 class Inventory:
     """usb_devices: by path in sysfs. has_own_serial: whether no other USB device has its vendor, product and serial.
 
-    names_in: what is in a place in sysfs. unread: numbers of which it could not be read what they are.
+    names_in: what is in a place in sysfs. unread: numbers of which it could not be read what they are. kept_places: of USB devices
+    that could not be read and are what they were.
     """
 
     def __init__(
@@ -27,13 +30,17 @@ class Inventory:
         has_own_serial: Callable[[UsbDevice], bool],
         names_in: Callable[[str], Iterable[str]],
         unread: Container[str] = (),
+        kept_places: Container[str] = (),
     ) -> None:
         self.nodes = tuple(nodes)
         self.usb_devices = usb_devices
         self._has_own_serial = has_own_serial
         self._lasting = LastingPlaces(names_in)
         self._unread = unread
+        self._kept_places = kept_places
         self._by_number = {node.number: node for node in self.nodes}
+        # made when it is asked for; no cached_property, whose lock a thread would keep that hangs
+        self._by_description: Mapping[tuple[str, ...], Sequence[Node]] | None = None
         self._by_path = {node.path: node for node in self.nodes}
 
     def identified(self, file: FoundFile) -> FoundFile:
@@ -61,11 +68,43 @@ class Inventory:
         node = self._by_number.get(number)
         if node is None:
             return number in self._unread
-        return bool(usb_path(node.sysfs)) and self.usb_of(node) is None
+        place = usb_path(node.sysfs)
+        return place in self._kept_places or (bool(place) and self.usb_of(node) is None)
 
     def usb_of(self, node: Node) -> UsbDevice | None:
         """The USB device that it is a file of."""
         return self.usb_devices.get(usb_path(node.sysfs))
+
+    def twins(self, file: FoundFile, numbers: Iterable[str] = ()) -> Iterator[tuple[Node, UsbDevice | None]]:
+        """Device files of other USB devices that say the same of themselves, at the same place in them; and of these numbers those
+        that are another device's. file: identified.
+        """
+        own = self._by_number.get(file.number)
+        if own is None or own.sysfs.startswith(_VIRTUAL):
+            # a device of several, such as the paths of a disk, has the links of each
+            return
+        usb = self.usb_of(own)
+        same = self._described(self._description(own)) if usb is not None else ()
+        claiming = [self._by_number[number] for number in numbers if number in self._by_number]
+        for node in dict.fromkeys([*same, *claiming]):
+            others = self.usb_of(node)
+            if node.number != own.number and (others is None or others != usb):
+                yield node, others
+
+    def _described(self, description: tuple[str, ...]) -> Sequence[Node]:
+        if self._by_description is None:
+            found: dict[tuple[str, ...], list[Node]] = {}
+            for node in self.nodes:
+                found.setdefault(self._description(node), []).append(node)
+            self._by_description = found
+        return self._by_description.get(description, ())
+
+    def _description(self, node: Node) -> tuple[str, ...]:
+        """What udev makes links of: of equal USB devices it is the same. Empty for what is of no USB device."""
+        usb = self.usb_of(node)
+        if usb is None:
+            return ()
+        return node.subsystem, self._lasting.of(node.sysfs, usb, has_own_serial=True)[-1]
 
     def _tokens(self, number: str) -> tuple[str, ...]:
         """Beside the number."""
@@ -76,7 +115,7 @@ class Inventory:
         # what is plugged into a hub is another device
         is_hub = usb is not None and usb.is_hub and usb.sysfs == node.sysfs
         own = places(node)
-        if self._is_unread(number):
+        if usb is None and self._is_unread(number):
             # by the place of the controller that it is plugged into it would be another device
             return own
         has_own_serial = usb is not None and bool(usb.serial) and self._has_own_serial(usb)

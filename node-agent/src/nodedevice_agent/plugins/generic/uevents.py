@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 _NETLINK_KOBJECT_UEVENT = 15
 _FROM_KERNEL = 1
 _MAX_BYTES = 16384
+_RETRY_SECONDS = 30.0
 
 
 def concerns_devices(message: bytes) -> bool:
@@ -29,20 +30,33 @@ class Uevents:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._socket: socket.socket | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._is_logged = False
 
     def __enter__(self) -> Self:
+        self._listen()
+        return self
+
+    def _listen(self) -> None:
+        """Or try again later: descriptors may have run out."""
+        loop = asyncio.get_running_loop()
         try:
             self._socket = _bound()
         except OSError as error:
-            log.warning(
-                "the kernel's device events are not permitted here; polling sysfs every 30 s instead",
-                extra={"error": str(error)},
-            )
-        else:
-            asyncio.get_running_loop().add_reader(self._socket.fileno(), self._read)
-        return self
+            event = "the kernel's device events are not permitted here; polling sysfs every 30 s instead"
+            if not self._is_logged:
+                log.warning(event, extra={"error": str(error)})
+            self._is_logged = True
+            self._retry = loop.call_later(_RETRY_SECONDS, self._listen)
+            return
+        loop.add_reader(self._socket.fileno(), self._read)
+        if self._is_logged:
+            # what has happened by now
+            self._wake()
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
         if self._socket is not None:
             asyncio.get_running_loop().remove_reader(self._socket.fileno())
             self._socket.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from nodedevice_agent.lib import own_command
-from nodedevice_agent.lib.filesystem import names_in
+from nodedevice_agent.lib.last_known import LastKnown
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, NEEDED_NODES
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.identity import OnHost, gpu_file
@@ -40,13 +40,10 @@ def on_host(
 
 def number_of(root: str, path: str) -> str:
     """Of a device file, such as c195:0; its path where it is a link to /dev/null; empty for anything else."""
-    try:
-        status = os.stat(root + path)
-    except OSError:
+    device = _devices.of(root + path)
+    if device < 0:
         return ""
-    if not stat.S_ISCHR(status.st_mode):
-        return ""
-    major, minor = os.major(status.st_rdev), os.minor(status.st_rdev)
+    major, minor = os.major(device), os.minor(device)
     return f"path:{path}" if major == _MEMORY_MAJOR else f"c{major}:{minor}"
 
 
@@ -58,11 +55,8 @@ def graphics_of(root: str, gpus: Iterable[Gpu]) -> dict[str, tuple[str, ...]]:
 def _graphics(root: str, bus_id: str) -> Iterator[str]:
     """Numbers of /dev/dri/cardN and renderDN: the same GPU for programs that draw or encode."""
     directory = f"{root}/sys/bus/pci/devices/{bus_id}/drm"
-    for name in names_in(directory) if _BUS_ID.fullmatch(bus_id) else ():
-        try:
-            number = Path(directory, name, "dev").read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            continue
+    for name in _names.of(directory) if _BUS_ID.fullmatch(bus_id) else ():
+        number = _texts.of(f"{directory}/{name}/dev").strip()
         if _NUMBER.fullmatch(number):
             yield f"c{number}"
 
@@ -112,7 +106,20 @@ def control_nodes(root: str) -> list[str]:
 
 def capabilities(root: str) -> dict[str, int]:
     """See mig.capability_minors(); empty where the driver has no such file."""
-    try:
-        return capability_minors(Path(root + CAPABILITY_MINORS).read_text(encoding="ascii"))
-    except (OSError, UnicodeDecodeError):
-        return {}
+    return capability_minors(_texts.of(root + CAPABILITY_MINORS))
+
+
+def _device(path: str) -> int:
+    """The number of a character device; negative for anything else."""
+    status = os.stat(path)
+    return status.st_rdev if stat.S_ISCHR(status.st_mode) else -1
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text(encoding="ascii")
+
+
+# A file that cannot be read now is the one that it was: its GPU does not lack it, and has no other identity.
+_devices = LastKnown(_device, -1)
+_texts = LastKnown(_text, "")
+_names: LastKnown[list[str]] = LastKnown(lambda directory: sorted(os.listdir(directory)), [])

@@ -1,0 +1,34 @@
+"""What was read of a path last, while it cannot be read: no free descriptor, a defect. That nothing is there is an answer."""
+
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from nodedevice_agent.lib.filesystem import is_absent
+
+T = TypeVar("T")
+
+# a node has some hundred such files; of more the oldest are forgotten
+_MAX_KNOWN: Final = 4096
+
+
+class LastKnown(Generic[T]):
+    """absent: for a path with nothing there, or with nothing of that kind, or that was never read."""
+
+    def __init__(self, read: Callable[[str], T], absent: T) -> None:
+        self._read = read
+        self._absent = absent
+        self._known: dict[str, T] = {}
+
+    def of(self, path: str) -> T:
+        known = self._known.pop(path, self._absent)
+        try:
+            known = self._read(path)
+        except OSError as error:
+            if is_absent(error):
+                return self._absent
+        except UnicodeDecodeError:
+            return self._absent
+        self._known[path] = known
+        if len(self._known) > _MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        return known

@@ -1,0 +1,73 @@
+"""A file of the host that cannot be read now is the one that it was: a GPU does not lack it, and has no other identity."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.lib import last_known
+from nodedevice_agent.lib.last_known import LastKnown
+from nodedevice_agent.plugins.nvml import host_files
+from nodedevice_agent.plugins.nvml.mig import CAPABILITY_MINORS
+
+from tests.unit.node_agent.plugins.generic.test_unread import CALLS, ERRORS, failing
+
+BUS_ID = "0000:3b:00.0"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for file, text in (
+        (f"sys/bus/pci/devices/{BUS_ID}/drm/card0/dev", "226:0\n"),
+        (f"sys/bus/pci/devices/{BUS_ID}/drm/renderD128/dev", "226:128\n"),
+        (CAPABILITY_MINORS[1:], "gpu0/gi1/access 3\n"),
+    ):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidia0").symlink_to("/dev/null")
+    return tmp_path
+
+
+READS: dict[str, Callable[[str], object]] = {
+    "a device file": lambda root: host_files.number_of(root, "/dev/nvidia0"),
+    "capabilities": host_files.capabilities,
+    "graphics": lambda root: list(host_files._graphics(root, BUS_ID)),
+}
+
+
+@pytest.mark.parametrize("number", ERRORS, ids=errno.errorcode.__getitem__)
+@pytest.mark.parametrize("call", [*CALLS, "io"])
+@pytest.mark.parametrize("read", READS)
+def test_what_was_known_counts(root: Path, read: str, call: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = READS[read](str(root))
+    assert before
+    if call == "io":
+        # pathlib's
+        def refuse(self: Path, *_: object, **__: object) -> str:
+            raise OSError(number, os.strerror(number), str(self))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "read_text", refuse)
+            assert READS[read](str(root)) == before
+    else:
+        with failing(root, call, number):
+            assert READS[read](str(root)) == before
+    assert READS[read](str(root)) == before
+
+
+def test_what_is_not_there_is_not_there(root: Path) -> None:
+    assert host_files.number_of(str(root), "/dev/nvidia0")
+    (root / "dev/nvidia0").unlink()
+    assert host_files.number_of(str(root), "/dev/nvidia0") == ""
+    with failing(root, "stat", errno.EIO):
+        assert host_files.number_of(str(root), "/dev/nvidia0") == ""
+
+
+def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_known, "_MAX_KNOWN", 3)
+    known = LastKnown(str, "")
+    for number in range(10):
+        known.of(f"/{number}")
+    assert [*known._known] == ["/7", "/8", "/9"]

@@ -19,8 +19,8 @@ _MEMORY = {
 # How long a thread that decodes what others sent goes on while the event loop waits to run: Python's five milliseconds come at each
 # of the turns that an answer to the container runtime takes.
 _SWITCH_SECONDS = 0.001
-# Garbage in rings among old objects is looked for a hundred times as rarely as Python does: with 100 MiB of objects that takes 80 ms,
-# in which neither the event loop nor a thread runs. Rings of young objects are found as ever, and lib/memory asks for the rest.
+# Python looks for rings of garbage among old objects after ten searches among younger ones. With 100 MiB of objects that takes
+# 80 ms, in which neither the event loop nor a thread runs. It is done after so many; lib/memory asks for it where much has ended.
 _OLD_GENERATION = 1000
 
 

@@ -39,13 +39,14 @@ _PATIENCE_SECONDS: Final = 240.0
 class Turn:
     """Of the agent's event loop. cpu_ms: of its thread, calls into C included. at: seconds since it serves device plugins.
 
-    places: where another thread has seen it, innermost first.
+    places: where another thread has seen it, innermost first. gc_ms: what of cpu_ms was spent on the search for garbage.
     """
 
     cpu_ms: float
     name: str
     at: float
     places: list[str]
+    gc_ms: float
 
 
 class Scene:
@@ -136,7 +137,9 @@ class Scene:
         began = datetime.fromisoformat(serving).timestamp()
         text = self._turns.read_text(encoding="utf-8") if self._turns.exists() else ""
         lines = [json.loads(line) for line in text.splitlines()]
-        found = [Turn(line["cpu_ms"], line["name"], line["at"] - began, line["places"]) for line in lines]
+        found = [
+            Turn(line["cpu_ms"], line["name"], line["at"] - began, line["places"], line["gc_ms"]) for line in lines
+        ]
         return sorted((turn for turn in found if turn.at > 0), key=lambda turn: -turn.cpu_ms)
 
     async def stop(self) -> None:

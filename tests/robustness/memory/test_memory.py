@@ -17,6 +17,8 @@ from tests.robustness.memory.scene import Scene
 MOST_MIB_OF_ROW = 224
 MOST_MIB_OF_ALL = 320
 MOST_TURN_MS = 50
+# Of the search for all garbage, which is made once after names were parked; it grows with all objects of the agent.
+MOST_COLLECTION_MS = 100
 
 
 @pytest.fixture
@@ -52,4 +54,5 @@ async def _fed(scene: Scene, rows: Sequence[Row], most_mib: float) -> None:
         turns = scene.turns()
         print(f"peak {scene.peak_mib():.0f} MiB, kept {scene.kept_mib():.0f} MiB, turns {turns[:3]}")
         assert scene.peak_mib() <= most_mib
-        assert [turn for turn in turns if turn.cpu_ms > MOST_TURN_MS] == []
+        assert [turn for turn in turns if turn.cpu_ms - turn.gc_ms > MOST_TURN_MS] == []
+        assert [turn for turn in turns if turn.gc_ms > MOST_COLLECTION_MS] == []

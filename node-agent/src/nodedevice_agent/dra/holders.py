@@ -6,7 +6,7 @@ is read by another; without it, those fields are absent.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from nodedevice_api.nodedevice import AllocationStatus
@@ -68,7 +68,9 @@ class Holders:
         self._ended: dict[str, Pod] = {}
         self._held: dict[PoolKey, PoolHoldings] = {}
         self._is_known = False
-        claims.on_read = self._decide
+        # who has what, without what the claims say
+        self._owned: Sequence[Held] = ()
+        claims.on_read = self._show
 
     # -- reads --------------------------------------------------------------------------------------------------------------------
 
@@ -168,11 +170,18 @@ class Holders:
         pods: dict[PodName, list[Pod]] = {}
         for pod in (*self._pods.values(), *self._ended.values()):
             pods.setdefault((pod.namespace, pod.name), []).append(pod)
-        held = held_by(self._rows, pods)
+        held = self._owned = held_by(self._rows, pods)
         owners = {each.pod.uid for each in held}
         # one of the same name may have its claims now
         self._ended = {uid: pod for uid, pod in self._ended.items() if uid in owners}
         self._claims.wanted(_wanted(held))
+        self._show()
+
+    def _show(self) -> None:
+        """Pods and rows are as before, or were decided on."""
+        if self._rows is None or self._pods is None:
+            return
+        held = self._owned
         # a moment later all of it is known, and shown at once
         awaited = self._claims.is_awaited
         settled = [each for each in held if not awaited(each.pod.namespace, each.claim, each.pod.uid)]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lightkube.resources.core_v1 import Node
-from nodedevice_api import names
+from nodedevice_api import extended_resources, names
 
 from docs.tried_nodes import TriedNode
 from hack.cluster.chart import SYSTEM_NAMESPACE
@@ -235,7 +235,7 @@ class NodeUnderTest(PodsOnNode):
         """None where the Node does not show the resource."""
         node = self.control_plane.client.get(Node, self.node.name)
         value = ((node.status.allocatable or {}) if node.status else {}).get(resource)
-        return int(value) if value is not None else None
+        return None if value is None else extended_resources.count(value)
 
     def node_device(self, resource: str) -> Json:
         """Status of the NodeDevice; empty where there is none."""

@@ -21,7 +21,10 @@ async def configured_resources(scene: Scene) -> AsyncGenerator[None, None]:
     plugins["generic"] = [
         *plugins.get("generic", []),
         *(
-            {"resourceName": f"files.example.com/r{number}", "groups": [{"paths": paths, "count": 1 + number % 2 * 999}]}
+            {
+                "resourceName": f"files.example.com/r{number}",
+                "groups": [{"paths": paths, "count": 1 + number % 2 * 999}],
+            }
             for number in range(_GENERIC)
         ),
     ]

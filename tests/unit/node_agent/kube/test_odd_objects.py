@@ -87,7 +87,8 @@ async def test_what_is_read_of_a_configuration_is_not_deep(cluster: KubeClient, 
     [found], _ = await cluster.list(NodeDeviceConfigObject, {})
     outcome = effective(PluginSettings(), [config_of(found)], {}, ()).outcomes["deep"]
     assert "unknown field `a`" in outcome.refusal
-    levels, value = 0, decode(found.spec, Any)["plugins"]
+    spec: Any = decode(found.spec, Any)
+    levels, value = 0, spec["plugins"]
     while isinstance(value, dict):
         levels, value = levels + 1, value["a"]
     assert 0 < levels < DEEPEST

@@ -11,11 +11,13 @@ with many objects is one call for them, ten to fifty times as fast as lines: CPU
 """
 
 import asyncio
+import json
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
@@ -104,6 +106,27 @@ def turns(meter: Meter) -> Iterator[Turns]:
         yield found
     finally:
         asyncio.Handle._run = run  # type: ignore[method-assign]
+
+
+def report_turns(file: Path, least_ms: float) -> None:
+    """From now on, for as long as this process runs: append each turn that takes so much CPU to the file, as a line of JSON.
+
+    Of every event loop. For a whole program; the file is opened for each line, as such turns are few.
+    """
+    run = asyncio.Handle._run
+
+    def metered(handle: Any) -> None:
+        name, meter = _name(handle), CpuSeconds()
+        meter.begin()
+        try:
+            run(handle)
+        finally:
+            cpu_ms = 1000 * meter.end()
+            if cpu_ms >= least_ms:
+                with file.open("a", encoding="utf-8") as lines:
+                    lines.write(json.dumps({"cpu_ms": cpu_ms, "name": name, "at": time.time()}) + "\n")
+
+    asyncio.Handle._run = metered  # type: ignore[assignment, method-assign]
 
 
 def _name(handle: Any) -> str:

@@ -40,7 +40,7 @@ AGENT_USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:nodedevice-agent"
 
 
 class AgentProcess(ProductProcess):
-    """nodedevice-agent run. constants: of its modules, by dotted name, that are others in it."""
+    """nodedevice-agent run. constants: of its modules, by dotted name, that are others in it. turns: see environment()."""
 
     def __init__(
         self,
@@ -49,8 +49,10 @@ class AgentProcess(ProductProcess):
         flags: Mapping[str, str],
         *switches: str,
         constants: Mapping[str, float] = DEADLINES,
+        turns: Path | None = None,
     ) -> None:
-        super().__init__("nodedevice-agent", folder, name, flags, switches, environment=environment(constants))
+        variables = environment(constants, turns)
+        super().__init__("nodedevice-agent", folder, name, flags, switches, environment=variables)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal; returns the exit status."""

@@ -29,10 +29,14 @@ DEADLINES: Final = {
 }
 
 
-def environment(constants: Mapping[str, float] = DEADLINES) -> dict[str, str]:
-    """Variables with which a program of ours has these constants, by dotted name."""
+def environment(constants: Mapping[str, float] = DEADLINES, turns: Path | None = None) -> dict[str, str]:
+    """Variables with which a program of ours has these constants, by dotted name.
+
+    turns: a file that gets a line for each long turn of its event loop.
+    """
     path = [str(Path(__file__).with_name("changed_constants")), os.environ.get("PYTHONPATH", "")]
-    return {"PYTHONPATH": os.pathsep.join(filter(None, path)), "TEST_CONSTANTS": json.dumps(dict(constants))}
+    found = {"PYTHONPATH": os.pathsep.join(filter(None, path)), "TEST_CONSTANTS": json.dumps(dict(constants))}
+    return found if turns is None else {**found, "TEST_TURNS": str(turns)}
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import msgspec
 from nodedevice_agent.configs.effective import Config, effective
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
-from nodedevice_agent.kube.pods import PodObject, from_api
+from nodedevice_agent.kube.pod_objects import PodObject, from_api
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.nri import codec as nri_codec
@@ -94,7 +94,9 @@ async def configurations_of_a_node(folder: Path) -> AsyncIterator[None]:
         {"resourceName": f"example.com/r{n}", "groups": [{"paths": [{"path": f"/dev/tty{n}*"}], "count": 1000}]}
         for n in range(NAMES)
     ]
-    configs = [Config(f"c{n}", 1, plugins={"generic": resources[n::8]}) for n in range(8)]
+    configs = [
+        Config(f"c{n}", 1, plugins=msgspec.Raw(msgspec.json.encode({"generic": resources[n::8]}))) for n in range(8)
+    ]
     yield
     await beat()
     found = effective(PluginSettings(), configs, {}, ["/dev"])

@@ -14,11 +14,11 @@ from nodedevice_agent.dra import claim, claims, observer, pools, slices
 from nodedevice_agent.kube import informer, responses, turns, write_budget
 from nodedevice_agent.kube.status import MAX_LIST_BYTES
 from nodedevice_agent.kubelet import codec
-from nodedevice_agent.lib import cdi_files, grpc_server
+from nodedevice_agent.lib import cdi_files, grpc_server, patient_reads
 from nodedevice_agent.offered_twice import compare
 from nodedevice_agent.plugins import patterns
 from nodedevice_agent.plugins.generic import source
-from nodedevice_common import http_server, part_plan
+from nodedevice_common import http_server, paced_log, part_plan
 from nodedevice_operator import workqueue
 from nodedevice_operator.configs import status
 from nodedevice_operator.extender import connections, server
@@ -66,7 +66,10 @@ BOUNDS = {
     f"{registration.MAX_FURTHER_CONNECTIONS} more than there are names",
     f"{grpc_server.IDLE_MILLISECONDS // 1000} s without a call",
     f"{registration_server._MAX_REJECTIONS} rejections of {registration_server._MAX_CHARACTERS} characters on the Lease",
-    f"{registration_server._LINES_AT_ONCE} lines at once",
+    f"{paced_log.SUBJECT_AT_ONCE} lines of a reason at once",
+    f"{paced_log.SUBJECT_AT_ONCE} lines of an event about a name at once, {paced_log.EVENT_AT_ONCE} about all, and sums",
+    "a second for a scan of all devices",
+    f"{patient_reads.MAX_HANGING} calls that hang",
     f"{write_budget.OBJECT_WRITES_PER_SECOND:g} writes a second of a name",
     f"{write_budget.AGENT_WRITES_PER_SECOND:g} of a node",
     f"{slices.MAX_DEVICES} devices of {slices.MAX_ATTRIBUTES} attributes a slice",

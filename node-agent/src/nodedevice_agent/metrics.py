@@ -59,7 +59,9 @@ class AllocationCollector:
 
     def forget(self, resource_name: str) -> None:
         """Nothing of this resource is known any more."""
-        self._held = {name: held for name, held in self._held.items() if name != resource_name}
+        held = dict(self._held)
+        held.pop(resource_name, None)
+        self._held = held
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(
@@ -193,8 +195,8 @@ POD_RESOURCES_ERRORS = Counter(
     ["server_api_version", "method", "code"],
 )
 
+_STATES: Final = ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available")
 _BY_RESOURCE: Final = (
-    RESOURCE_DEVICES,
     OFFERED_TWICE,
     ENDPOINT_RUNNING,
     REGISTRATIONS,
@@ -227,7 +229,7 @@ def begin(resource_name: str, *, pre_start_required: bool) -> None:
 
 def observe(now: Snapshot, rows: Iterable[AllocationStatus] = ()) -> None:
     """A resource as it is published. rows: what containers have by claims, which is in no snapshot."""
-    for state in ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available"):
+    for state in _STATES:
         RESOURCE_DEVICES.labels(now.resource_name, state).set(getattr(now, state))
     PODS_WAITING.labels(now.resource_name).set(len(now.pending))
     ENDPOINT_RUNNING.labels(now.resource_name).set(now.state is EndpointState.RUNNING)
@@ -235,10 +237,12 @@ def observe(now: Snapshot, rows: Iterable[AllocationStatus] = ()) -> None:
 
 
 def forget(resource_name: str) -> None:
-    """The resource is not known any more: its series end."""
+    """The resource is not known any more: its series end. By their full names, as a search by one label passes all series."""
     ALLOCATIONS.forget(resource_name)
+    for state in _STATES:
+        RESOURCE_DEVICES.remove(resource_name, state)
     for metric in _BY_RESOURCE:
-        metric.remove_by_labels({"resource_name": resource_name})
+        metric.remove(resource_name)
 
 
 class AgentHealth:

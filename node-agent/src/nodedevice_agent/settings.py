@@ -101,7 +101,8 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     # how long such a device must not have changed before it is healthy again
     flapping_quiet_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
     # by resource name (* for all others): whether Allocate is called again after a failure; always if not set. never: at most once
-    # for a container, for plugins that find a call's pod by annotations and order, such as HAMi's; most know devices alone
+    # for a container, for plugins that find a call's pod by annotations and order, such as HAMi's; most know devices alone, and
+    # built-in plugins are always called again
     allocate_retry: dict[str, AllocateRetry] = {}
     # what is logged: this and what is more serious
     log_level: LogLevel = "info"

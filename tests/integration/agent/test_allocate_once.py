@@ -109,5 +109,5 @@ async def test_a_lost_checkpoint(agent_node: AgentNode, retry: str) -> None:
         connection = await runtime.plugin()
         with pytest.raises(CallFailed, match="delete the pod"):
             await connection.create_container(sandbox(uid, "held"), container(uid))
-        await until_final(node, "held", "was lost with the checkpoint, or is of an earlier boot of the node")
+        await until_final(node, "held", "was lost with the checkpoint")
         assert len(plugin.calls_of("Allocate")) == before

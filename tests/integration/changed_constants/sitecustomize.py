@@ -1,7 +1,9 @@
-"""Changes constants of a program: Python imports this at its start where its folder is in PYTHONPATH.
+"""Changes constants of a program, and measures its event loop: Python imports this at its start where its folder is in PYTHONPATH.
 
 TEST_CONSTANTS: JSON, value by name, as `{"package.module.NAME": 60.0}`. Each is set when the program itself imports the module, so
 that nothing is imported earlier than without this. A name that does not exist ends the program.
+
+TEST_TURNS: a file that gets a line for each long turn of an event loop (tests/fakes/turns.py). Without it nothing is measured.
 """
 
 import json
@@ -10,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -44,3 +47,9 @@ class _Finder(MetaPathFinder):
 
 
 sys.meta_path.insert(0, _Finder(json.loads(os.environ["TEST_CONSTANTS"])))
+
+if _turns := os.environ.get("TEST_TURNS"):
+    sys.path.append(str(Path(__file__).parents[3]))
+    from tests.fakes.turns import report_turns
+
+    report_turns(Path(_turns), least_ms=20.0)

@@ -22,7 +22,8 @@ from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject
-from nodedevice_agent.kube.pods import PodObject, from_api, recover_checkpoint
+from nodedevice_agent.kube.pod_objects import PodObject, from_api
+from nodedevice_agent.kube.pods import recover_checkpoint
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.nodedevice import NodeDeviceStatus

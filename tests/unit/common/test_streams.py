@@ -25,3 +25,8 @@ async def chunked(chunks: list[bytes]) -> AsyncIterator[bytes]:
 )
 async def test_lines(chunks: list[bytes], expected: list[bytes]) -> None:
     assert [line async for line in lines(chunked(chunks))] == expected
+
+
+async def test_of_a_line_that_is_too_long_the_rest_is_dropped() -> None:
+    chunks = [b"abc", b"def", b"gh\nij\nklmno", b"p\nq\n"]
+    assert [line async for line in lines(chunked(chunks), 4)] == [b"abcd", b"ij", b"klmn", b"q"]

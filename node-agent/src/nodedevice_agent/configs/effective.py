@@ -6,11 +6,13 @@ that is not valid is refused whole, and says why.
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct, field
 from nodedevice_common.conversion import converted
+from nodedevice_common.decoding import decode
 
 from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings
 from nodedevice_agent.plugins.settings import GPUS, SCOPE, GenericSettings, PluginSettings, SimulatedSettings
@@ -20,6 +22,12 @@ NVML = "nvml"
 # of an agent's report about all of them, in bytes; and of one sentence in it, in characters
 MAX_REPORT = 2048
 _MAX_SENTENCE = 200
+# Of the specs of all configurations that select a node, as text. One of 256 resources has a twentieth of that.
+MAX_OCTETS = 1024 * 1024
+_TOO_LONG = (
+    f"the configurations that select this node, counted by priority up to this one, have more than {MAX_OCTETS // 1024:,} KiB: "
+    "shorten them, or have them select fewer nodes"
+)
 # the rank of the agent's file: behind any priority
 _LAST = 2**31
 _MAX_SHORT = 60
@@ -49,14 +57,20 @@ class ConfigSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
 
 
 class Config(Struct, frozen=True):
-    """A NodeDeviceConfig. plugins: as it is stored. keys: those of its spec."""
+    """A NodeDeviceConfig. plugins: as text, as it is stored. keys: those of its spec. octets: of the text of its spec."""
 
     name: str
     generation: int
     priority: int = 0
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    plugins: Any = field(default_factory=dict)
+    plugins: msgspec.Raw = msgspec.Raw(b"{}")
     keys: tuple[str, ...] = ()
+    octets: int = 0
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """The lower one comes first."""
+        return -self.priority, self.name
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Whether a node with these labels is one of its nodes."""
@@ -79,7 +93,7 @@ class Effective(Struct, frozen=True):
 
     ranks: by resource name, that of its layer; the lower one is preferred where two resources have the same device.
     refused: resource names in configurations that are refused, NVML for all of GPUs. is_known: False for a node that does not know
-    its configurations yet.
+    its configurations yet. is_cut: True where one is refused for its length, so that its names are not known.
     """
 
     plugins: PluginSettings
@@ -87,6 +101,7 @@ class Effective(Struct, frozen=True):
     ranks: Mapping[str, int] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
     is_known: bool = True
+    is_cut: bool = False
 
     def names(self, resource_name: str, scope: str) -> bool:
         """Whether some configuration names that resource, be it refused; then the resource has not ended for good.
@@ -95,29 +110,42 @@ class Effective(Struct, frozen=True):
         """
         is_of_gpus = NVML in self.refused and scope == f"{SCOPE} {GPUS}"
         is_named = self.plugins.may_serve(resource_name) or resource_name in self.refused
-        return is_named or is_of_gpus or not self.is_known
+        return is_named or is_of_gpus or self.is_cut or not self.is_known
 
 
 def effective(
     base: PluginSettings, configs: Iterable[Config], labels: Mapping[str, str], allowed_host_paths: Collection[str]
 ) -> Effective:
     """base: of the agent's file. labels: the Node's. allowed_host_paths: below which configurations may name paths."""
-    selected = sorted((c for c in configs if c.selects(labels)), key=lambda c: (-c.priority, c.name))
+    selected = sorted((c for c in configs if c.selects(labels)), key=lambda c: c.rank)
     taken = _Taken()
     outcomes: dict[str, Outcome] = {}
     refused: set[str] = set()
+    beyond = beyond_limit(selected)
     for config in selected:
+        if config.name in beyond:
+            outcomes[config.name] = Outcome(config.generation, _TOO_LONG)
+            continue
+        written: Any = None
         try:
-            plugins = _plugins(config, allowed_host_paths)
+            written = decode(config.plugins, Any)
+            plugins = _plugins(config, written, allowed_host_paths)
         except ValueError as error:
             outcomes[config.name] = Outcome(config.generation, _sentence(error))
-            refused.update(_readable_names(config.plugins))
+            refused.update(_readable_names(written))
             continue
         outcomes[config.name] = Outcome(config.generation, lost=taken.add(config.name, plugins, -config.priority))
     # the names of the file are nobody's loss: configurations are there to replace them
     taken.add("", ConfiguredPlugins(base.generic, base.simulated, base.nvml), _LAST)
     found = PluginSettings(taken.generic, taken.simulated, taken.nvml, base.host_root)
-    return Effective(found, outcomes, taken.ranks, frozenset(refused))
+    return Effective(found, outcomes, taken.ranks, frozenset(refused), is_cut=bool(beyond))
+
+
+def beyond_limit(selected: Iterable[Config]) -> frozenset[str]:
+    """Names of those, in the order of their ranks, with which all texts have more than MAX_OCTETS, and of all that follow."""
+    ordered = sorted(selected, key=lambda c: c.rank)
+    sums = accumulate(config.octets for config in ordered)
+    return frozenset(config.name for config, octets in zip(ordered, sums, strict=True) if octets > MAX_OCTETS)
 
 
 class _Taken:
@@ -183,10 +211,10 @@ def _readable_names(plugins: Any) -> Iterator[str]:
                 yield name
 
 
-def _plugins(config: Config, allowed_host_paths: Collection[str]) -> ConfiguredPlugins:
-    """Raises ValueError."""
+def _plugins(config: Config, written: Any, allowed_host_paths: Collection[str]) -> ConfiguredPlugins:
+    """written: its plugins. Raises ValueError."""
     converted(ConfigSpec, dict.fromkeys(config.keys))
-    found = converted(ConfiguredPlugins, config.plugins)
+    found = converted(ConfiguredPlugins, written)
     # what names itself twice is refused as in a file
     PluginSettings(found.generic, found.simulated, found.nvml)
     if found.nvml is not None and found.nvml.library_dir:

@@ -8,16 +8,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from nodedevice_common.decoding import Undecodable, decode
+from nodedevice_common.pacing import TokenBucket
+from nodedevice_common.threads import in_thread, in_thread_if
 
 from nodedevice_agent.configs.effective import Config, Effective, effective, report
+from nodedevice_agent.configs.kept import KeptConfig, KeptConfigs
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeMetadataObject
+from nodedevice_agent.kube.responses import MOST_BYTES_IN_LOOP
 from nodedevice_agent.lib.filesystem import replace_durably
 from nodedevice_agent.plugins.settings import PluginSettings
 
@@ -25,9 +30,9 @@ log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "configs.json"
 _START_SECONDS: Final = 5.0
-# a label that none has
-_NO_NODE: Final = {"": ""}
-_PRIORITIES: Final = range(-(2**31), 2**31)
+# of lists beside those that a watch needs
+_LISTS_PER_SECOND: Final = 0.1
+_LISTS_AT_ONCE: Final = 3
 
 
 class _Stored(msgspec.Struct):
@@ -64,54 +69,89 @@ class ConfigWatch:
         self._publish = publish
         self._stored = _Stored()
         self._labels: Mapping[str, str] | None = None
-        self._configs: dict[str, Config] | None = None
-        self._known = asyncio.Event()
+        self._configs = KeptConfigs(self._changed, self._list_again)
+        self._is_to_list = asyncio.Event()
+        # labels and configurations are known, and one of them is another
+        self._is_changed = asyncio.Event()
         self._applied: Effective | None = None
 
     async def run(self) -> None:
-        stored = _read(self._file)
+        stored = await in_thread(lambda: _read(self._file))
         has_stored = stored is not None
         if stored is not None:
             self._stored = stored
-            self._decide(stored)
+            await self._decide(stored)
         async with asyncio.TaskGroup() as tasks:
             node = {"metadata.name": self._node_name}
             tasks.create_task(self._watches.follow("node", NodeMetadataObject, node, _NodeHandler(self._labels_are)))
-            handler = _ConfigHandler(self._configs_are)
-            tasks.create_task(self._watches.follow("configs", NodeDeviceConfigObject, {}, handler))
+            tasks.create_task(self._follow_configs())
             if not has_stored:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_START_SECONDS):
-                        await self._known.wait()
-                if self._applied is None:
-                    self._decide(self._stored, is_known=False)
+                        await self._is_changed.wait()
+                if not self._is_changed.is_set():
+                    await self._decide(self._stored, is_known=False)
+            tasks.create_task(self._work())
 
     # -- what is known ----------------------------------------------------------------------------------------------------
 
     def _labels_are(self, labels: Mapping[str, str]) -> None:
-        self._labels = labels
+        before, self._labels = self._labels, labels
+        if before is None:
+            self._is_to_list.set()
+        else:
+            self._configs.labels_changed(before, labels)
         self._changed()
 
-    def _configs_are(self, configs: dict[str, Config]) -> None:
-        self._configs = configs
-        self._changed()
+    async def _follow_configs(self) -> None:
+        """Once the Node's labels are known; from a new list where one is needed that was not kept."""
+        loop = asyncio.get_running_loop()
+        lists = TokenBucket(_LISTS_PER_SECOND, _LISTS_AT_ONCE, loop.time())
+        following: asyncio.Task[None] | None = None
+        try:
+            while True:
+                await self._is_to_list.wait()
+                await asyncio.sleep(lists.reserve(loop.time()))
+                self._is_to_list.clear()
+                if following is not None:
+                    following.cancel()
+                    await asyncio.wait([following])
+                follow = self._watches.follow("configs", NodeDeviceConfigObject, {}, self._configs, keep=self._keep)
+                following = asyncio.create_task(follow)
+        finally:
+            if following is not None:
+                following.cancel()
+
+    def _list_again(self) -> None:
+        self._is_to_list.set()
+
+    def _keep(self, found: NodeDeviceConfigObject) -> KeptConfig:
+        return self._configs.keep(found, self._labels or {})
 
     def _changed(self) -> None:
-        if self._labels is None or self._configs is None:
-            return
-        configs = sorted(self._configs.values(), key=lambda config: config.name)
-        # labels that no selector names change by themselves
-        named = {key for config in configs for key in config.node_selector}
-        found = _Stored({key: value for key, value in self._labels.items() if key in named}, configs)
-        # also where what was decided without them, and what they say, is that there are none
-        if found != self._stored or self._applied is None or not self._applied.is_known:
-            self._stored = found
-            self._decide(found)
-            self._write()
-        self._known.set()
+        if self._labels is not None and self._configs.are_known:
+            self._is_changed.set()
 
-    def _decide(self, known: _Stored, *, is_known: bool = True) -> None:
-        found = effective(self._base, known.configs, known.labels, self._allowed_host_paths)
+    async def _work(self) -> None:
+        """Decide and write in threads: a configuration may be long, and a disk slow."""
+        while True:
+            await self._is_changed.wait()
+            self._is_changed.clear()
+            configs, labels = self._configs.selecting(), self._labels or {}
+            if configs is None:
+                continue
+            # labels that no selector names change by themselves
+            named = {key for config in configs for key in config.node_selector}
+            found = _Stored({key: value for key, value in labels.items() if key in named}, configs)
+            # also where what was decided without them, and what they say, is that there are none
+            if found != self._stored or self._applied is None or not self._applied.is_known:
+                self._stored = found
+                await self._decide(found)
+                await self._write(found)
+
+    async def _decide(self, known: _Stored, *, is_known: bool = True) -> None:
+        decide = partial(effective, self._base, known.configs, known.labels, self._allowed_host_paths)
+        found = await in_thread_if(sum(each.octets for each in known.configs) > MOST_BYTES_IN_LOOP, decide)
         found = msgspec.structs.replace(found, is_known=is_known)
         before, self._applied = self._applied, found
         for name, outcome in found.outcomes.items():
@@ -126,9 +166,9 @@ class ConfigWatch:
             self._apply(found)
         self._publish(report(found.outcomes), any(outcome.refusal for outcome in found.outcomes.values()))
 
-    def _write(self) -> None:
+    async def _write(self, known: _Stored) -> None:
         try:
-            replace_durably(self._file, msgspec.json.encode(self._stored).decode())
+            await in_thread(lambda: replace_durably(self._file, msgspec.json.encode(known).decode()))
         except OSError as exc:
             log.error("cannot keep configurations", extra={"path": str(self._file), "error": str(exc)})
 
@@ -170,38 +210,3 @@ class _NodeHandler:
 
     def deleted(self, found: NodeMetadataObject) -> None:
         """Its labels stay those that it had: it may be made again at once."""
-
-
-class _ConfigHandler:
-    known_version = 0
-
-    def __init__(self, configs_are: Callable[[dict[str, Config]], None]) -> None:
-        self._configs_are = configs_are
-        self._found: dict[str, Config] = {}
-
-    def synced(self, objects: list[NodeDeviceConfigObject], version: int) -> None:
-        self._found = {one.metadata.name: config_of(one) for one in objects}
-        self._configs_are(self._found)
-
-    def updated(self, found: NodeDeviceConfigObject) -> None:
-        self._found = {**self._found, found.metadata.name: config_of(found)}
-        self._configs_are(self._found)
-
-    def deleted(self, found: NodeDeviceConfigObject) -> None:
-        self._found = {name: config for name, config in self._found.items() if name != found.metadata.name}
-        self._configs_are(self._found)
-
-
-def config_of(found: NodeDeviceConfigObject) -> Config:
-    """Of an object of any shape: where the schema was another, the plugins are refused, and everything else counts as absent."""
-    spec: Mapping[str, Any] = found.spec if isinstance(found.spec, dict) else {}
-    selector, priority = spec.get("nodeSelector", {}), spec.get("priority")
-    is_plain = isinstance(selector, dict) and all(isinstance(value, str) for value in selector.values())
-    return Config(
-        found.metadata.name,
-        found.metadata.generation,
-        priority if isinstance(priority, int) and priority in _PRIORITIES else 0,
-        selector if is_plain else _NO_NODE,
-        spec.get("plugins"),
-        tuple(sorted(spec)),
-    )

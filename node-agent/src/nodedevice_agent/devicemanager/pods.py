@@ -6,6 +6,9 @@ from enum import Enum
 
 import msgspec
 
+# Of all containers of a pod that request devices: names of variables and paths of mounts that are kept.
+MAX_SETTINGS = 512
+
 
 class ContainerKind(Enum):
     """How long a container holds its devices, which decides whether other containers may reuse them.
@@ -24,7 +27,7 @@ class ContainerSettings(msgspec.Struct, frozen=True):
 
     envs: names of the environment variables that are certainly set. references: names in its command of variables that are not
     among them. paths: mount paths of volumes, normalized. run_as_user, run_as_group: of its own securityContext, else of its
-    pod's; None where neither sets it.
+    pod's; None where neither sets it. is_whole: False where it sets more than is kept, so that envs and paths are not all.
     """
 
     envs: frozenset[str] = frozenset()
@@ -33,6 +36,7 @@ class ContainerSettings(msgspec.Struct, frozen=True):
     run_as_user: int | None = None
     run_as_group: int | None = None
     references: frozenset[str] = frozenset()
+    is_whole: bool = True
 
 
 NO_SETTINGS = ContainerSettings()
@@ -41,6 +45,7 @@ NO_SETTINGS = ContainerSettings()
 class Container(msgspec.Struct, frozen=True):
     """limits: extended resources only, resource name to count; zero counts are left out.
 
+    Of the containers of a pod that request nothing, only the first ones are kept (kube/pod_objects).
     settings: only of containers with limits, because a node has many containers and most have none.
     """
 
@@ -97,6 +102,7 @@ class Pod:
     config_hash: by its annotations, the UID of the static pod that it mirrors, which anybody may claim; see static_pods.
     unhealthy: resource name and ID of devices that the kubelet gave out and reports unhealthy; no device manager minds them.
     claims: None where no container of it uses one; no device manager minds them either.
+    unread: why its requests are not known; empty for all but the oddest pods. It keeps what it holds, and gets nothing more.
     """
 
     uid: str
@@ -111,6 +117,7 @@ class Pod:
     assigned_parts: str = ""
     unhealthy: frozenset[tuple[str, str]] = field(default=frozenset(), compare=False)
     claims: PodClaims | None = None
+    unread: str = ""
     # what to allocate, in the kubelet's order; within a container by resource name
     device_requests: "tuple[DeviceRequest, ...]" = field(init=False, repr=False, compare=False)
 

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Collection, Iterator, MutableMapping
 from contextlib import contextmanager
 
+from nodedevice_common.paced_log import PacedLog
+
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import check_connections, surplus_connection
@@ -27,7 +29,9 @@ class Admission:
         connections: MutableMapping[int, PluginConnection],
         do: Callable[[Collection[Effect]], None],
         now: Callable[[], float],
+        lines: PacedLog,
     ) -> None:
+        self._lines = lines
         self._manager = manager
         self._connections = connections
         self._do = do
@@ -57,8 +61,8 @@ class Admission:
         closing = []
         if loser:
             self._manager.places.exchanged(loser, resource_name, self._now())
-            extra = {"resource_name": loser, "taken_by": resource_name}
-            log.warning("resource name has lost its place on this node to another one", extra=extra)
+            event = "resource name has lost its place on this node to another one"
+            self._lines.log(logging.WARNING, event, loser, resource_name=loser, taken_by=resource_name)
             closing = self._displace([loser], resource_name)
         oldest = surplus_connection(
             {endpoint: one.resource_name for endpoint, one in self._connections.items()}, resource_name

@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
+from nodedevice_common.paced_log import PacedLog
+
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.effects import Effect, TakeList
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices, unheld
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.held_lists import HeldLists
-from nodedevice_agent.deviceplugin.list_errors import ListErrors
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class DeviceLists:
         # to decode a long list
         self._turn = asyncio.Lock()
         self._held = HeldLists()
-        self._errors = ListErrors(now())
+        self._lines = PacedLog(log)
         # one at a time; the others that wait are compressed
         self._taking = asyncio.Lock()
 
@@ -63,7 +64,8 @@ class DeviceLists:
             await self._hold(endpoint, connection, latest)
             earlier, id_error = id_error, latest.id_error
             if id_error not in ("", earlier):
-                self._errors.add(resource_name, listed.size.devices, id_error, self._now())
+                fields = {"resource_name": resource_name, "devices": listed.size.devices, "error": id_error}
+                self._lines.log(logging.ERROR, "invalid device list", resource_name, **fields)
             if is_first:
                 await self._on_first(endpoint, connection)
             is_first = False
@@ -108,7 +110,8 @@ class DeviceLists:
         connection.last = self._manager.resources[effect.resource_name].latest(endpoint)
         if not connection.last.is_refused:
             self._held.drop(endpoint)
-            log.info("device list taken, as there is room by now", extra={**extra, "devices": len(listed.ids)})
+            event, devices = "device list taken, as there is room by now", len(listed.ids)
+            self._lines.log(logging.INFO, event, effect.resource_name, **extra, devices=devices)
 
     def drop(self, endpoint: int) -> None:
         """The connection has ended."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, assert_never
 
 from msgspec import structs
+from nodedevice_common.paced_log import PacedLog
 from nodedevice_common.pacing import exponential_seconds
 from nodedevice_common.tasks import retried
 
@@ -87,6 +88,8 @@ class PluginHost:
         self._writer = CheckpointWriter(state_dir, self._checkpoint, self._publish_all)
         self._durable = DurableRequests(self._writer)
         self.rejections = Rejections()
+        # a plugin may register and go any number of times a second
+        self._lines = PacedLog(log)
         self._server = RegistrationServer(directory, self._register, self.rejections)
         self._were_connected = tuple(were_connected)
         self._on_problem = on_problem
@@ -98,7 +101,7 @@ class PluginHost:
         self.calls = PluginCalls(manager, self._connections, self._holdings, self.do, self.now, self.saved)
         replaced = ReplacedConnections(self._connections, self.now)
         self._lists = DeviceLists(manager, self._connections, self.do, self.now, self._start_call, replaced.close_older)
-        self._admission = Admission(manager, self._connections, self.do, self.now)
+        self._admission = Admission(manager, self._connections, self.do, self.now, self._lines)
         # by endpoint: where the next start finds the plugin; unlike _connections it stays when the connections are closed
         self._sockets: dict[int, PluginSocket] = {}
         # socket and resource name of plugins that are to be dialled again, once each
@@ -141,6 +144,7 @@ class PluginHost:
         if self._timer is not None:
             self._timer.cancel()
         await self._server.stop()
+        self._lines.flush()
         for connection in list(self._connections.values()):
             await connection.aclose()
         await self._writer.close(_DRAIN_SECONDS)
@@ -218,7 +222,8 @@ class PluginHost:
             raise
         connection.ended_before = ended_before
         metrics.REGISTRATIONS.labels(resource_name).inc()
-        log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket.name})
+        fields = {"resource_name": resource_name, "socket": socket.name}
+        self._lines.log(logging.INFO, "device plugin registered", resource_name, **fields)
         self._adopt(connection, socket_name)
         await self._close(closing)
         return connection
@@ -243,8 +248,9 @@ class PluginHost:
         self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket)))
         sockets = self.manager.resources[resource_name].connections.sockets()
         if len(sockets) > 1:
-            extra = {"resource_name": resource_name, "sockets": list(sockets)[:_MOST_SOCKETS]}
-            log.warning("resource is served by several device plugins; the newest list counts", extra=extra)
+            fields = {"resource_name": resource_name, "sockets": list(sockets)[:_MOST_SOCKETS]}
+            event = "resource is served by several device plugins; the newest list counts"
+            self._lines.log(logging.WARNING, event, resource_name, **fields)
         self._tasks.create_task(self._follow_plugin(endpoint, connection))
         connection.answers.on_change = partial(self._answers, endpoint, connection)
         if connection.options.holdings_required and resource_name not in self._holdings:
@@ -279,7 +285,7 @@ class PluginHost:
             was_open = self._connections.pop(endpoint, None) is not None and not connection.is_closed
             self._lists.drop(endpoint)
             await connection.aclose()
-        log.info("device plugin disconnected", extra={**extra, "reason": reason})
+        self._lines.log(logging.INFO, "device plugin disconnected", connection.resource_name, **extra, reason=reason)
         self.do(self.manager.disconnected(connection.resource_name, endpoint, self.now()))
         if self.now() - dialled_at > _MOST_DIAL_AGAIN_SECONDS:
             connection.ended_before = 0
@@ -335,8 +341,8 @@ class PluginHost:
         try:
             await self._connect(lost.resource_name, lost.socket, socket_name, lost.ended_before + 1)
         except RegistrationRejected as exc:
-            extra = {"resource_name": lost.resource_name, "error": str(exc)}
-            log.warning("device plugin may not be connected again", extra=extra)
+            fields = {"resource_name": lost.resource_name, "error": str(exc)}
+            self._lines.log(logging.WARNING, "device plugin may not be connected again", lost.resource_name, **fields)
 
     def _answers(self, endpoint: int, connection: PluginConnection, does: bool) -> None:
         """A plugin does not answer any more, or does again. Its connection stays: some never register again."""
@@ -345,12 +351,11 @@ class PluginHost:
         resource_name = connection.resource_name
         extra = {"resource_name": resource_name, "socket": connection.socket.name}
         if not does:
-            log.warning(
-                "device plugin does not answer; none of its devices counts as healthy until it does", extra=extra
-            )
+            event = "device plugin does not answer; none of its devices counts as healthy until it does"
+            self._lines.log(logging.WARNING, event, resource_name, **extra)
             self.do(self.manager.disconnected(resource_name, endpoint, self.now(), is_silent=True))
             return
-        log.info("device plugin answers again", extra=extra)
+        self._lines.log(logging.INFO, "device plugin answers again", resource_name, **extra)
         metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
         self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket)))
 

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
-from nodedevice_common.pacing import TokenBucket
+from nodedevice_common.paced_log import PacedLog
 from nodedevice_common.text import shown
 
 from nodedevice_agent import metrics
@@ -37,9 +36,6 @@ CHECK_SECONDS = 1.0
 _EXPIRY_SECONDS = 600.0
 _MAX_REJECTIONS = 5
 _MAX_CHARACTERS = 400
-# of the log
-_LINES_PER_SECOND = 0.1
-_LINES_AT_ONCE = 10
 # No longer than the socket's own name. The library removes any socket at the path where it binds, and again when it ends; so it
 # binds here, and the socket is then renamed to the name that plugins know.
 _BOUND_AS = ".kubelet.new"
@@ -52,25 +48,20 @@ class Rejections:
 
     An invalid resource name has no NodeDevice that could show it. The Lease is the agent's own, and the operator reads it anyway:
     it creates an Event on the Node for each new rejection. changed: set when there is one that report() has not returned yet.
-    A plugin may be rejected any number of times a second: then they are logged in sums.
+    A plugin may be rejected any number of times a second: most of these have no line of their own in the log.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         # when it last occurred, and its text, the latest at the end; by text, or by reason where that is the same for all names
         self._last: dict[str, tuple[float, str]] = {}
-        self._lines = TokenBucket(_LINES_PER_SECOND, _LINES_AT_ONCE, clock())
-        # by reason, those that have no line
-        self._unlogged: Counter[str] = Counter()
+        self._lines = PacedLog(log, clock)
         self.changed = asyncio.Event()
 
     def add(self, reason: str, error: Exception, **where: str) -> None:
         """reason: one word, for the metric."""
         metrics.REGISTRATIONS_REFUSED.labels(reason).inc()
-        if self._lines.take(self._clock()):
-            log.error("registration rejected", extra={**where, "error": str(error)})
-        else:
-            self._unlogged[reason] += 1
+        self._lines.log(logging.ERROR, "registration rejected", reason, **where, error=str(error))
         of_all = error.of_all if isinstance(error, RegistrationRejected) else ""
         # of a Lease, which takes no text but UTF-8
         text = shown(of_all or error, _MAX_CHARACTERS)
@@ -84,10 +75,7 @@ class Rejections:
     def report(self) -> str:
         """The current ones, a line each, in a stable order. Called with each renewal of the Lease."""
         self.changed.clear()
-        if self._unlogged:
-            extra = {"count": self._unlogged.total(), "reasons": dict(self._unlogged)}
-            log.error("more registrations rejected", extra=extra)
-            self._unlogged.clear()
+        self._lines.flush()
         earliest = self._clock() - _EXPIRY_SECONDS
         self._last = {key: (at, text) for key, (at, text) in self._last.items() if at > earliest}
         return "\n".join(sorted(text for _, text in self._last.values()))

@@ -98,6 +98,11 @@ class ResourceSliceObject(LargeObject, res.GlobalResource):
             self.spec.devices = self.spec.sharedCounters = _NULL
             self.is_left_out = True
 
+    def detach(self) -> None:
+        if self.spec is not None:
+            self.spec.devices = self.spec.devices.copy()
+            self.spec.sharedCounters = self.spec.sharedCounters.copy()
+
 
 class _Attribute(Struct):
     """One of them is set; of another kind than these, none."""

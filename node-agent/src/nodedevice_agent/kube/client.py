@@ -5,8 +5,9 @@ lightkube handles credentials and TLS. The types here hold only what is read.
 
 import logging
 import socket
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -15,7 +16,7 @@ import httpx2
 from lightkube import AsyncClient
 from lightkube.config import client_adapter
 from lightkube.core import resource as res
-from lightkube.core.exceptions import ConfigError, NotReadyError
+from lightkube.core.exceptions import ConfigError
 from lightkube.core.generic_client import BasicRequest
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
@@ -25,6 +26,7 @@ from nodedevice_api.nodedevice import NodeDeviceSpec
 from nodedevice_common import rejected
 from nodedevice_common.decoding import decode
 from nodedevice_common.streams import lines
+from nodedevice_common.threads import in_thread_if
 from nodedevice_common.token_file import TokenFile
 
 from nodedevice_agent import metrics
@@ -46,11 +48,17 @@ from nodedevice_agent.kube.objects import (
     NodeObject,
 )
 from nodedevice_agent.kube.responses import (
+    EVERYTHING,
+    MOST_BYTES_IN_LOOP,
+    MOST_LISTED,
+    MOST_OBJECT_BYTES,
     REQUEST_SECONDS,
     LargeObject,
+    Page,
+    Reading,
     decode_responses_of,
-    lightened,
     next_line,
+    read_list,
     translated,
     watch_event,
 )
@@ -64,12 +72,20 @@ _METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=
 
 _LEASE = "Lease"
 
+# Of a list without fields: objects of the first page, bytes that a page is to have, and the most objects of one.
+_PAGE_OBJECTS: Final = 16
+_PAGE_BYTES: Final = 4 * 1024 * 1024
+_PAGE_MOST_OBJECTS: Final = 500
+
 
 class KubeClient:
     """One client for the whole agent. Every method raises ApiRequestError and nothing else."""
 
     def __init__(self, client: AsyncClient, server: str) -> None:
         decode_responses_of(client)
+        # compressed, a response of a few kilobytes may be megabytes of text at once
+        inner: Any = client._client
+        inner._client.headers["Accept-Encoding"] = "identity"
         self._client = client
         self.server = server
         self._is_disconnected = False
@@ -118,10 +134,10 @@ class KubeClient:
             if number is not None and extended_resources.is_extended_resource(name)
         }
 
-    async def node_devices_of(self, node_name: str) -> list[NodeDeviceObject]:
-        """All NodeDevices of a node, by field selector: the server scans all of them, so only after a lost checkpoint."""
-        with self._request(f"listing nodedevices of node {node_name}"):
-            return [o async for o in self._client.list(NodeDeviceObject, fields={"spec.nodeName": node_name})]
+    async def node_devices_of(self, node_name: str, keep: Callable[[NodeDeviceObject], Any] | None = None) -> list[Any]:
+        """What is kept of all NodeDevices of a node. The server scans all of them, so only after a lost checkpoint."""
+        found, _ = await self.list(NodeDeviceObject, {"spec.nodeName": node_name}, keep)
+        return found
 
     async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
         """Apply the object without a status, whether it exists or not. node: (name, uid) of the owner."""
@@ -142,29 +158,42 @@ class KubeClient:
         with _counted(names.NODE_DEVICE), self._request(what):
             return await self._client.patch(kind, name, body, patch_type=PatchType.APPLY, force=True)
 
-    async def list(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str]:
-        """All objects that match the fields, and the resource version to watch from. Pods are listed in all namespaces.
+    async def list(
+        self, kind: type[R], fields: Mapping[str, str], keep: Callable[[R], Any] | None = None
+    ) -> tuple[list[Any], str]:
+        """What is kept of all objects that match the fields, and the resource version to watch from. Pods are listed in all
+        namespaces. keep: called with each object as it arrives, in a thread with a long one.
 
         The list is as new as the API server's store, never of its cache. The version is "" in the response of a proxy that drops
-        it: the objects can be used all the same.
+        it: the objects can be used all the same. A list with fields is one request without `limit`: only such a request uses the
+        API server's index, and each further page would walk all objects of the cluster. Others are read in pages.
         """
-        with self._request(f"listing {_plural(kind)}"):
-            if kind is NodeMetadataObject:
-                objects, version = await self._list_metadata(kind, fields)
-                return [*objects], version
-            size = kind.page_size if issubclass(kind, LargeObject) else None
-            listing: Any = self._client.list(kind, fields=dict(fields), chunk_size=size, **_scope(kind))
-            found = [one async for one in lightened(listing)]
-        return found, _version(listing)
+        found: list[Any] = []
+        large = _LargeObjects()
 
-    async def _list_metadata(self, kind: type[R], fields: Mapping[str, str]) -> tuple[Sequence[R], str]:
-        """For one object or a few: in one page."""
+        def add(one: R) -> None:
+            large.add(one)
+            found.append(one if keep is None else keep(one))
+
+        params, limit = {"fieldSelector": _selector(fields)} if fields else {"limit": str(_PAGE_OBJECTS)}, _PAGE_OBJECTS
+        while True:
+            page = await self._page(kind, params, add)
+            if not page.continue_:
+                return found, page.version
+            limit = min(max(limit * _PAGE_BYTES // page.octets, 1), _PAGE_MOST_OBJECTS)
+            params |= {"limit": str(limit), "continue": page.continue_}
+
+    async def _page(self, kind: type[R], params: Mapping[str, str], add: Callable[[R], object]) -> Page:
+        what = f"listing {_plural(kind)}"
         client: Any = self._client._client
-        params = {"fieldSelector": _selector(fields)}
-        request = client.prepare_request("list", kind, params=params, headers={"Accept": _METADATA.format("List")})
-        response = await client.send(client.build_adapter_request(request))
-        _, version, objects = client.handle_response("list", response, request)
-        return objects, version or ""
+        headers = {"Accept": _METADATA.format("List")} if kind is NodeMetadataObject else None
+        with self._request(what):
+            request = client.prepare_request("list", kind, params=dict(params), headers=headers, **_scope(kind))
+            response = await self._begun(request)
+            try:
+                return await read_list(response.aiter_bytes(), kind, add)
+            finally:
+                await response.aclose()
 
     async def served(self, group_version: str) -> frozenset[str]:
         """The plurals of the kinds that the API server serves of a group, such as resource.k8s.io/v1; none where it has no such
@@ -196,35 +225,33 @@ class KubeClient:
                         raise ApiRefused(what, f"the response has more than {most_bytes} bytes")
             finally:
                 await response.aclose()
-            return decode(bytes(content), kind)
+            return await in_thread_if(len(content) > MOST_BYTES_IN_LOOP, partial(decode, bytes(content), kind))
 
     async def catch_up(self, kind: type[R], fields: Mapping[str, str]) -> str:
         """A consistent read, for which the API server's cache of that kind has to catch up with its store; the version of both.
 
         Costs a list of one object.
         """
-        _, version = await self._first(kind, fields)
-        return version
+        return (await self._first(kind, fields, lambda found: None)).version
 
     async def exists(self, kind: type[R], fields: Mapping[str, str]) -> bool:
         """Whether any object matches the fields. Costs the same."""
-        found, _ = await self._first(kind, fields)
-        return found is not None
+        found: list[R] = []
+        await self._first(kind, fields, found.append)
+        return bool(found)
 
-    async def _first(self, kind: type[R], fields: Mapping[str, str]) -> tuple[R | None, str]:
-        with self._request(f"listing {_plural(kind)}"):
-            listing: Any = self._client.list(kind, fields=dict(fields), chunk_size=1, **_scope(kind))
-            found: R | None = await anext(aiter(listing), None)
-        return found, _version(listing)
+    async def _first(self, kind: type[R], fields: Mapping[str, str], add: Callable[[R], object]) -> Page:
+        return await self._page(kind, {"fieldSelector": _selector(fields), "limit": "1"}, add)
 
     @asynccontextmanager
     async def watch(
-        self, kind: type[R], fields: Mapping[str, str], version: str, seconds: int
+        self, kind: type[R], fields: Mapping[str, str], version: str, seconds: int, reading: Reading = EVERYTHING
     ) -> AsyncIterator[AsyncIterator[tuple[str, Any]]]:
         """One request for the changes since that version, for about so many seconds. Entered once the server has accepted it.
 
-        The iterator brings ADDED, MODIFIED or DELETED with the object, and BOOKMARK with one that has a version alone. It ends when
-        the server ends the watch in order. Raises ApiSilent when nothing has come for SILENCE_SECONDS.
+        The iterator brings ADDED, MODIFIED or DELETED with what is kept of the object, LATER with metadata alone where the object
+        is not read now, and BOOKMARK with a version alone. It ends when the server ends the watch in order. Raises ApiSilent when
+        nothing has come for SILENCE_SECONDS.
         """
         what = f"watching {_plural(kind)}"
         params = {
@@ -236,7 +263,7 @@ class KubeClient:
         with self._request(what):
             response = await self._opened(kind, params)
         try:
-            yield self._events(what, kind, lines(response.aiter_bytes()))
+            yield self._events(what, kind, lines(response.aiter_bytes(), MOST_OBJECT_BYTES), reading)
         finally:
             await response.aclose()
 
@@ -258,13 +285,16 @@ class KubeClient:
             client.raise_for_status(response)
         return response
 
-    async def _events(self, what: str, kind: type[R], found: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, Any]]:
+    async def _events(
+        self, what: str, kind: type[R], found: AsyncIterator[bytes], reading: Reading
+    ) -> AsyncIterator[tuple[str, Any]]:
         while True:
             with self._request(what):
                 line = await next_line(what, found)
                 if line is None:
                     return
-                event = watch_event(what, line, kind)
+                is_long = len(line) > MOST_BYTES_IN_LOOP
+                event = await in_thread_if(is_long, partial(watch_event, what, line, kind, reading))
             yield event
             # none is kept while the next one is awaited
             del line, event
@@ -320,6 +350,19 @@ class KubeClient:
         self._is_disconnected = False
 
 
+class _LargeObjects:
+    """Those of a list: beyond MOST_LISTED what is large is dropped."""
+
+    def __init__(self) -> None:
+        self._octets = 0
+
+    def add(self, found: object) -> None:
+        if isinstance(found, LargeObject):
+            self._octets += found.octets
+            if self._octets > MOST_LISTED:
+                found.lighten()
+
+
 class _TokenFileAuth(httpx2.Auth):
     """Instead of the library's: once that has found the file empty, it never sends a request again."""
 
@@ -341,13 +384,6 @@ class _TokenFileAuth(httpx2.Auth):
 
 def _selector(fields: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in fields.items())
-
-
-def _version(listing: Any) -> str:
-    try:
-        return str(listing.resourceVersion)
-    except NotReadyError:
-        return ""
 
 
 def _plural(kind: Any) -> str:

@@ -20,8 +20,10 @@ from nodedevice_common.pacing import TokenBucket, jittered
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import ApiGone, ApiRequestError, ApiSilent, ApiUnreachable
 from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.responses import LATER, KubeMetadata
 from nodedevice_agent.kube.retries import log_failure, pause_seconds
 from nodedevice_agent.kube.turns import LIST, WATCH, Turn, Turns
+from nodedevice_agent.kube.update_pace import UpdatePace
 from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS, WatchState, number
 
 log = logging.getLogger(__name__)
@@ -72,13 +74,21 @@ class Watches:
         self._read_versions: dict[type[res.Resource], int] = {}
 
     async def follow(
-        self, name: str, kind: type[R], fields: Mapping[str, str], handler: EventHandler[R], *, is_urgent: bool = False
+        self,
+        name: str,
+        kind: type[R],
+        fields: Mapping[str, str],
+        handler: EventHandler[Any],
+        *,
+        is_urgent: bool = False,
+        keep: Callable[[R], Any] | None = None,
     ) -> None:
         """List and watch until cancelled. name: for `stale`. fields: the field selector, such as the name of the Node.
 
-        is_urgent: with a budget of its own.
+        is_urgent: with a budget of its own. keep: makes of each object what the handler gets; that has metadata, too. Where it is
+        given, one object that changes without end is decoded at a pace (update_pace).
         """
-        loop = self._loops[name] = WatchLoop(self, kind, fields, handler, is_urgent=is_urgent)
+        loop = self._loops[name] = WatchLoop(self, kind, fields, handler, is_urgent=is_urgent, keep=keep)
         try:
             await loop.run()
         finally:
@@ -123,9 +133,10 @@ class WatchLoop(Generic[R]):
         watches: Watches,
         kind: type[R],
         fields: Mapping[str, str],
-        handler: EventHandler[R],
+        handler: EventHandler[Any],
         *,
         is_urgent: bool = False,
+        keep: Callable[[R], Any] | None = None,
     ) -> None:
         self._watches = watches
         self._cluster = watches.cluster
@@ -135,6 +146,13 @@ class WatchLoop(Generic[R]):
         self._is_urgent = is_urgent
         self._is_first = True
         self._is_logged = False
+        self._keep = keep
+        self._pace = UpdatePace() if keep is not None else None
+        # metadata of objects that changed and were not decoded, by UID
+        self._outdated: dict[str, KubeMetadata] = {}
+        self._has_outdated = asyncio.Event()
+        # the version of each that the handler has got, where not every version is decoded
+        self._handled: dict[str, int] = {}
         # resource version of each object, by its UID
         self._known: dict[str, str | None] = {}
         self.state = WatchState(watches.clock())
@@ -158,7 +176,7 @@ class WatchLoop(Generic[R]):
         self._is_first = False
         try:
             seconds = round(jittered(WATCH_SECONDS, _SPREAD, random.random()))
-            async with self._cluster.watch(self._kind, self._fields, state.version, seconds) as events:
+            async with self._cluster.watch(self._kind, self._fields, state.version, seconds, self) as events:
                 turn.end()
                 state.opened(clock())
                 await self._follow(events)
@@ -168,7 +186,7 @@ class WatchLoop(Generic[R]):
             self._log(ApiUnreachable(f"watching {self._kind.__name__}", "the API server ended the watch at once"))
 
     async def _follow(self, events: AsyncIterator[tuple[str, Any]]) -> None:
-        catching_up = asyncio.create_task(self._catch_up())
+        beside = [asyncio.create_task(self._catch_up()), asyncio.create_task(self._read_outdated())]
         try:
             async for event, found in events:
                 self.state.heard(found.metadata.resourceVersion or "", self._watches.clock())
@@ -177,14 +195,15 @@ class WatchLoop(Generic[R]):
                 # not kept while the next one is awaited
                 del found
         finally:
-            catching_up.cancel()
+            for task in beside:
+                task.cancel()
 
     async def _list(self) -> None:
         turn = await self._turn(LIST)
         known_version = self._handler.known_version
         objects: list[Any]
         try:
-            objects, version = await self._cluster.list(self._kind, self._fields)
+            objects, version = await self._cluster.list(self._kind, self._fields, self.keep)
         finally:
             turn.end()
         self._watches.was_read(self._kind, version)
@@ -196,6 +215,10 @@ class WatchLoop(Generic[R]):
         if self.state.is_doubtful and found != self._known:
             self.state.missed()
         self._known = found
+        self._outdated.clear()
+        if self._pace is not None:
+            self._pace.forget_all_but(frozenset(found))
+            self._handled = {uid: number(version or "") for uid, version in found.items()}
         # responses to writes that were sent meanwhile are newer, unless all versions went back
         self._handler.synced(objects, sys.maxsize if is_restored else number(version))
         if not version:
@@ -224,12 +247,70 @@ class WatchLoop(Generic[R]):
         return turn
 
     def _handle(self, event: str, found: Any) -> None:
+        uid = _uid(found)
+        if event == "BOOKMARK":
+            return
+        if event == LATER:
+            self._known[uid] = found.metadata.resourceVersion
+            self._outdated[uid] = found.metadata
+            self._has_outdated.set()
+            return
+        self._outdated.pop(uid, None)
         if event == "DELETED":
-            self._known.pop(_uid(found), None)
+            self._known.pop(uid, None)
+            self._handled.pop(uid, None)
+            if self._pace is not None:
+                self._pace.forget(uid)
             self._handler.deleted(found)
-        elif event != "BOOKMARK":
-            self._known[_uid(found)] = found.metadata.resourceVersion
-            self._handler.updated(found)
+        else:
+            self._known[uid] = found.metadata.resourceVersion
+            self._updated(uid, found)
+
+    # -- what is read of an object ----------------------------------------------------------------------------------------
+
+    def skips(self, metadata: KubeMetadata, octets: int) -> bool:
+        """Whether an object is not decoded now; the latest version is read by a request then."""
+        return self._pace is not None and not self._pace.take(metadata.uid or "", octets, self._watches.clock())
+
+    def keep(self, found: R) -> Any:
+        """What the handler gets of an object."""
+        return found if self._keep is None else self._keep(found)
+
+    async def _read_outdated(self) -> None:
+        """Read those that changed too often, one by one and in turn."""
+        while True:
+            await self._has_outdated.wait()
+            while self._outdated:
+                uid, metadata = next(iter(self._outdated.items()))
+                del self._outdated[uid]
+                try:
+                    await self._read_again(uid, metadata)
+                except ApiRequestError as exc:
+                    self._outdated.setdefault(uid, metadata)
+                    self._log(exc)
+                    await asyncio.sleep(pause_seconds(1))
+            self._has_outdated.clear()
+
+    async def _read_again(self, uid: str, metadata: KubeMetadata) -> None:
+        """One object as it is now. Raises ApiRequestError."""
+        fields = {**self._fields, "metadata.name": metadata.name}
+        if metadata.namespace:
+            fields["metadata.namespace"] = metadata.namespace
+        turn = await self._turn(LIST)
+        try:
+            objects, _ = await self._cluster.list(self._kind, fields, self.keep)
+        finally:
+            turn.end()
+        for found in objects:
+            # what the watch has brought meanwhile may be newer, and one that is gone is not there again
+            version = number(found.metadata.resourceVersion or "")
+            if _uid(found) == uid and uid in self._known and version > self._handled.get(uid, 0):
+                self._updated(uid, found)
+
+    def _updated(self, uid: str, found: Any) -> None:
+        if self._pace is not None:
+            self._handled[uid] = number(found.metadata.resourceVersion or "")
+        self._handler.updated(found)
 
     def _log(self, error: ApiRequestError) -> None:
         """Once until a watch brings something; not what is usual: silence of a quiet kind, and once a version that is too old."""

@@ -43,8 +43,10 @@ class NodeMetadataObject(KubeObject, res.GlobalResource):
 
 
 class NodeDeviceConfigObject(KubeObject, res.GlobalResource):
+    """spec: as it is stored; it is of any shape, and decoded where it selects the node."""
+
     metadata: GenerationMetadata = msgspec.field(default_factory=GenerationMetadata)
-    spec: Any = None
+    spec: msgspec.Raw = msgspec.Raw(b"null")
     _api_info = api_info(
         names.GROUP, names.VERSION, names.NODE_DEVICE_CONFIG, names.NODE_DEVICE_CONFIGS, "list", "watch"
     )

@@ -5,9 +5,11 @@ The library sends requests, and decodes nothing but the API server's errors.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 import httpx2
 import msgspec
@@ -17,7 +19,9 @@ from lightkube.core.exceptions import ApiError as LightkubeApiError
 from lightkube.core.exceptions import ConfigError, NotReadyError
 from lightkube.core.generic_client import BasicRequest
 from nodedevice_common.decoding import Undecodable, decode
+from nodedevice_common.list_items import Item, ListItems
 from nodedevice_common.skipped import log_skipped
+from nodedevice_common.threads import in_thread_if
 
 from nodedevice_agent.errors import (
     ApiDisconnected,
@@ -37,6 +41,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REQUEST_SECONDS = 10.0
+# Of one object. The API server stores 1.5 MB of one; as JSON, with a character escaped in six bytes, that is nine times as much.
+MOST_OBJECT_BYTES = 16 * 1024 * 1024
+# of an object that is decoded in the event loop: what is longer takes more than a millisecond
+MOST_BYTES_IN_LOOP = 64 * 1024
+# of a response, between two turns for others
+_CHUNK_BYTES = 64 * 1024
 # of the large parts of all objects in a list
 MOST_LISTED = 24 * 1024 * 1024
 
@@ -57,9 +67,7 @@ class KubeObject(msgspec.Struct, omit_defaults=True):
 
 
 class LargeObject(KubeObject):
-    """Of a kind whose objects have up to a megabyte: they are listed a few at a time, and no more than MOST_LISTED is kept."""
-
-    page_size = 4
+    """Of a kind whose objects have up to a megabyte: of a list no more than MOST_LISTED of what is large is kept."""
 
     # Each kind has both of its own. Not abstract by abc, as a Struct has a metaclass of its own.
     @property
@@ -70,8 +78,31 @@ class LargeObject(KubeObject):
         """Drop what is large."""
         raise NotImplementedError
 
+    def detach(self) -> None:
+        """Copy what is kept as text, so that the rest of the object's text is not kept with it."""
+        raise NotImplementedError
+
 
 # -- objects and lists --------------------------------------------------------------------------------------------------
+
+
+def decode_responses_of(client: AsyncClient) -> None:
+    """Have its responses decoded here: the library fails in ways of its own. Lists are read by read_list()."""
+    inner: Any = client._client
+
+    def handle_response(method: str, response: httpx2.Response, request: BasicRequest) -> Any:
+        inner.raise_for_status(response)
+        return decode(response.content, request.response_type)
+
+    inner.handle_response = handle_response
+
+
+class Page(msgspec.Struct):
+    """Of a list. continue_: by which the next page is requested; "" where this is the last. octets: of its text."""
+
+    version: str
+    continue_: str
+    octets: int
 
 
 class _ListMetadata(msgspec.Struct):
@@ -79,65 +110,98 @@ class _ListMetadata(msgspec.Struct):
     continue_: str | None = msgspec.field(name="continue", default=None)
 
 
-class _Listing(msgspec.Struct, Generic[T]):
-    items: list[T]
+class _Envelope(msgspec.Struct):
+    """A list without its items, all of which are objects."""
+
+    items: Annotated[list[Any], msgspec.Meta(max_length=0)] | None
     metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
 
 
-def decode_responses_of(client: AsyncClient) -> None:
-    """Have its responses decoded here: the library fails whole at one object, and in ways of its own."""
-    inner: Any = client._client
+async def read_list(chunks: AsyncIterator[bytes], kind: type[Any], add: Callable[[Any], object]) -> Page:
+    """Decode the objects of a page one by one as the text arrives, and call `add` with each.
 
-    def handle_response(method: str, response: httpx2.Response, request: BasicRequest) -> Any:
-        inner.raise_for_status(response)
-        kind: Any = request.response_type
-        if method != "list":
-            return decode(response.content, kind)
-        items, metadata = _listed(response.content, kind)
-        if metadata.continue_:
-            request.params["continue"] = metadata.continue_
-        return bool(metadata.continue_), metadata.resourceVersion, items
-
-    inner.handle_response = handle_response
-
-
-def _listed(content: bytes, kind: type[T]) -> tuple[list[T], _ListMetadata]:
-    """Objects of a page, each by itself where one cannot be decoded. Raises Undecodable."""
-    try:
-        page: Any = decode(content, _Listing[kind])  # type: ignore[valid-type]  # a form that is made of a value
-        return page.items, page.metadata
-    except Undecodable:
-        raw = decode(content, _Listing[msgspec.Raw])
-        return [_decoded(item, kind) for item in raw.items], raw.metadata
+    `add` is called in a thread where the object is long; no more than one object is in memory beside what `add` keeps.
+    Raises Undecodable.
+    """
+    items, octets = ListItems(MOST_OBJECT_BYTES), 0
+    async for chunk in chunks:
+        octets += len(chunk)
+        for begin in range(0, len(chunk), _CHUNK_BYTES):
+            for item in items.feed(chunk[begin : begin + _CHUNK_BYTES]):
+                await in_thread_if(item.size > MOST_BYTES_IN_LOOP, partial(_add, item, kind, add))
+            # what has arrived already gives no turn to others
+            await asyncio.sleep(0)
+    found = decode(items.envelope(), _Envelope).metadata
+    return Page(found.resourceVersion or "", found.continue_ or "", octets)
 
 
-def _decoded(content: msgspec.Raw, kind: type[T]) -> T:
+def _add(item: Item, kind: type[Any], add: Callable[[Any], object]) -> None:
+    """Raises Undecodable."""
+    add(_decoded(item.text, kind) if item.is_whole else _too_long(item.text, kind))
+
+
+def _decoded(content: bytes | msgspec.Raw, kind: type[T]) -> T:
     """One of several objects. A kind with `known_by_name` has it in place of one of another form. Raises Undecodable."""
     try:
-        return decode(content, kind)
+        found = decode(content, kind)
     except Undecodable as exc:
-        known_by_name = getattr(kind, "known_by_name", None)
-        if known_by_name is None:
-            raise
-        metadata = decode(content, KubeObject).metadata
-        plural = kind._api_info.plural  # type: ignore[attr-defined]  # declared in each kind, and not in their base
-        log_skipped(log, plural, metadata.namespace or "", metadata.name, exc)
-        found: T = known_by_name(metadata)
-        return found
+        return _by_name(decode(content, KubeObject).metadata, kind, exc)
+    if isinstance(found, LargeObject):
+        found.detach()
+    return found
 
 
-async def lightened(listing: AsyncIterator[T]) -> AsyncIterator[T]:
-    """The same objects; large ones beyond what a list may hold without what is large."""
-    octets = 0
-    async for found in listing:
-        if isinstance(found, LargeObject):
-            octets += found.octets
-            if octets > MOST_LISTED:
-                found.lighten()
-        yield found
+def _too_long(head: bytes, kind: type[T]) -> T:
+    """In place of an object that is too long, by its start. Raises Undecodable where that does not name it."""
+    problem = Undecodable(ValueError(f"it is longer than {MOST_OBJECT_BYTES // 2**20} MiB"))
+    metadata = metadata_in(head)
+    if metadata is None:
+        raise problem
+    return _by_name(metadata, kind, problem)
+
+
+def _by_name(metadata: KubeMetadata, kind: type[T], problem: Undecodable) -> T:
+    """Raises the problem where the kind has no such objects."""
+    known_by_name = getattr(kind, "known_by_name", None)
+    if known_by_name is None:
+        raise problem
+    plural = kind._api_info.plural  # type: ignore[attr-defined]  # declared in each kind, and not in their base
+    log_skipped(log, plural, metadata.namespace or "", metadata.name, problem)
+    found: T = known_by_name(metadata)
+    return found
+
+
+def metadata_in(head: bytes) -> KubeMetadata | None:
+    """Name, namespace, UID and version in the start of an object; None where they are not there.
+
+    An API server writes metadata first, and these before what may be long.
+    """
+    found = _HEAD.search(head)
+    if found is None:
+        return None
+    name, namespace, uid, version = (text.decode("ascii") if text is not None else None for text in found.groups())
+    return KubeMetadata(name or "", namespace, uid, version)
+
+
+# Values of these fields have no characters that JSON escapes.
+_VALUE: Final = rb'"([a-zA-Z0-9.:_-]*)"'
+_HEAD: Final = re.compile(
+    rb'^[^\[]{0,200}"metadata":\{"name":' + _VALUE + rb'(?:,"generateName":"[^"]*")?'
+    rb'(?:,"namespace":'
+    + _VALUE
+    + rb')?(?:,"selfLink":"[^"]*")?,"uid":'
+    + _VALUE
+    + rb'(?:,"resourceVersion":'
+    + _VALUE
+    + rb")?"
+)
 
 
 # -- watches ------------------------------------------------------------------------------------------------------------
+
+
+# the type of an event whose object is to be read later
+LATER: Final = "LATER"
 
 
 class _WatchEvent(msgspec.Struct):
@@ -161,8 +225,29 @@ async def next_line(what: str, found: AsyncIterator[bytes]) -> bytes | None:
         raise ApiSilent(what, f"nothing has come for {seconds:.0f} s, not even a bookmark") from exc
 
 
-def watch_event(what: str, line: bytes, kind: type[res.Resource]) -> tuple[str, Any]:
-    """Type and object of a line of a watch.
+class Reading(Protocol):
+    """What is read of the objects that a watch brings. Both are called in a thread with a long object."""
+
+    def skips(self, metadata: KubeMetadata, octets: int) -> bool:
+        """Whether an object that was added or changed is not decoded now."""
+
+    def keep(self, found: Any) -> Any:
+        """What is kept of an object."""
+
+
+class _Everything:
+    def skips(self, metadata: KubeMetadata, octets: int) -> bool:
+        return False
+
+    def keep(self, found: Any) -> Any:
+        return found
+
+
+EVERYTHING: Final = _Everything()
+
+
+def watch_event(what: str, line: bytes, kind: type[res.Resource], reading: Reading = EVERYTHING) -> tuple[str, Any]:
+    """Type and object of a line of a watch; LATER with metadata alone for an object that is not decoded now.
 
     Raises Undecodable for what is no such line, ApiRequestError for the server's own errors.
     """
@@ -171,7 +256,13 @@ def watch_event(what: str, line: bytes, kind: type[res.Resource]) -> tuple[str, 
         status = decode(found.object, _Status)
         raise _by_status(what, status.message or status.reason, status.code)
     # the other fields of a bookmark are empty, and some kinds do not allow that
-    return found.type, decode(found.object, KubeObject) if found.type == "BOOKMARK" else _decoded(found.object, kind)
+    if found.type == "BOOKMARK":
+        return found.type, decode(found.object, KubeObject)
+    if found.type != "DELETED":
+        known = decode(found.object, KubeObject)
+        if reading.skips(known.metadata, len(line)):
+            return LATER, known
+    return found.type, reading.keep(_decoded(found.object, kind))
 
 
 # -- errors -------------------------------------------------------------------------------------------------------------

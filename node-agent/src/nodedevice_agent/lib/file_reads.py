@@ -8,15 +8,14 @@ from typing import TypeVar
 
 from nodedevice_common import threads
 
-T = TypeVar("T")
+from nodedevice_agent.lib.patient_reads import patiently
 
-# One that takes longer waits for the kernel, as for a device that hangs: it takes nothing of the interpreter, and others go on.
-LONGEST_SECONDS = 1.0
+T = TypeVar("T")
 
 
 class FileReads:
-    """Of one event loop. Each read has a thread of its own: one that hangs is none of the few that the loop has for all else, and
-    nobody waits for it when the process ends.
+    """Of one event loop. Each read has threads of its own: one that hangs is none of the few that the loop has for all else, and
+    nobody waits for it when the process ends. It ends within a second or so all the same, if it reads by `ask`: see `patiently`.
     """
 
     def __init__(self) -> None:
@@ -28,10 +27,8 @@ class FileReads:
         # done only once the thread ends, whoever has given up waiting
         result.set_running_or_notify_cancel()
         async with self._lock:
-            threads.start(partial(_run, read, result), "files")
-            reading = asyncio.wrap_future(result)
-            await asyncio.wait({reading}, timeout=LONGEST_SECONDS)
-        return await reading
+            threads.start(partial(_run, partial(patiently, read), result), "files")
+            return await asyncio.wrap_future(result)
 
 
 def _run(read: Callable[[], T], result: "Future[T]") -> None:

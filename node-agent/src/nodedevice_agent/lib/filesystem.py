@@ -18,6 +18,8 @@ from urllib.parse import quote
 from msgspec import Struct
 from nodedevice_common.text import clean
 
+from nodedevice_agent.lib.patient_reads import ask
+
 log = logging.getLogger(__name__)
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -69,7 +71,7 @@ def is_socket(path: Path | str, *, follow_symlinks: bool = True) -> bool:
 def is_directory(path: Path | str) -> bool:
     """As is_socket; or `unanswered`."""
     try:
-        return stat.S_ISDIR(os.stat(path).st_mode)
+        return stat.S_ISDIR(ask(os.stat, str(path)).st_mode)
     except ValueError:
         return False
     except OSError as exc:
@@ -82,7 +84,7 @@ def names_in(directory: str) -> list[str]:
     neither the API nor a container runtime can be given one.
     """
     try:
-        return sorted(name for name in os.listdir(directory) if clean(name) == name)
+        return sorted(name for name in ask(os.listdir, directory) if clean(name) == name)
     except OSError as exc:
         note_unanswered(directory, exc)
         return []
@@ -91,16 +93,17 @@ def names_in(directory: str) -> list[str]:
 def link_target(path: str) -> str:
     """Empty for what is no link; or `unanswered`."""
     try:
-        return os.readlink(path)
+        target: str = ask(os.readlink, path)
     except OSError as exc:
         note_unanswered(path, exc)
         return ""
+    return target
 
 
 def is_there(path: str) -> bool:
     """Whether anything has that name, be it a link to nothing; or `unanswered`."""
     try:
-        os.lstat(path)
+        ask(os.lstat, path)
     except ValueError:
         return False
     except OSError as exc:
@@ -157,7 +160,7 @@ class FileIdentity(Struct, frozen=True):
 def file_identity(path: Path) -> FileIdentity | None:
     """Identity of the file at this path now; None when there is none; or `unanswered`."""
     try:
-        status = os.stat(path, follow_symlinks=False)
+        status = ask(os.lstat, str(path))
     except OSError as exc:
         note_unanswered(str(path), exc)
         return None

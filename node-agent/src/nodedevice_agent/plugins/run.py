@@ -19,6 +19,7 @@ from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import FileIdentity
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.room import Room
 from nodedevice_agent.plugins.settings import GPUS, SCOPE, GenericSettings, PluginSettings, SimulatedSettings
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,9 @@ class PluginRunner:
         self.sockets = BuiltInSockets()
         # of device files
         self._file_reads = FileReads()
+        self._room = Room()
+        # by where the host's file tree is
+        self._sysfs: dict[str, Any] = {}
         self._wanted: dict[str, _Plugin] = {}
         self._running: dict[str, _Running] = {}
         self._changed = asyncio.Event()
@@ -98,6 +102,7 @@ class PluginRunner:
                 log.info("plugin ends: its settings have changed", extra={"resource_name": name})
                 del self._running[name]
                 await running.end()
+                self._room.forget(name)
         for name, plugin in self._wanted.items():
             if name not in self._running:
                 running = self._running[name] = _Running(plugin)
@@ -114,9 +119,12 @@ class PluginRunner:
         if isinstance(settings, NvmlSettings):
             await retried("gpus", partial(self._run_gpus, settings, running.plugin.host_root, watcher))
         else:
-            make = partial(running.make, self._state_dir, watcher, self._file_reads)
+            make = partial(running.make, self._state_dir, watcher, self._shared(running.plugin.host_root))
             made = partial(self.sockets.made, resource_name=name, scope=f"{SCOPE} {name}")
             await _served(name, lambda: serve(make(), self._plugin_dir, watcher, while_served=made))
+
+    def _shared(self, host_root: str) -> "_Shared":
+        return _Shared(self._file_reads, self._room, self._sysfs, host_root)
 
     async def _run_gpus(self, settings: NvmlSettings, host_root: str, watcher: FileWatcher) -> None:
         """One watch for all resource names; each name is served as soon as it has something to list."""
@@ -137,6 +145,21 @@ class _Plugin(Struct, frozen=True):
     host_root: str
 
 
+class _Shared(Struct, frozen=True):
+    """What the plugins of device files have in common."""
+
+    file_reads: FileReads
+    room: Room
+    by_root: dict[str, Any]
+    host_root: str
+
+    def sysfs(self) -> Any:
+        from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
+
+        root = self.host_root.rstrip("/")
+        return self.by_root.setdefault(root, SharedSysfs(root))
+
+
 class _Running:
     """A plugin that is served."""
 
@@ -146,20 +169,22 @@ class _Running:
         # for settings of the same kind
         self._reconfigure: Callable[[Any], None] | None = None
 
-    def make(self, state_dir: Path, watcher: FileWatcher, file_reads: FileReads) -> DeviceSource:
+    def make(self, state_dir: Path, watcher: FileWatcher, shared: "_Shared") -> DeviceSource:
         """A source with the current settings; called again after each failure."""
         # imported here, as below: an agent saves the memory, and the time at its start, of plugins that its node does not have
         settings = self.plugin.settings
         if isinstance(settings, GenericSettings):
             from nodedevice_agent.plugins.generic.source import GenericSource
 
-            generic = GenericSource(settings, self.plugin.host_root, watcher, state_dir, file_reads)
+            generic = GenericSource(
+                settings, self.plugin.host_root, watcher, state_dir, shared.file_reads, shared.room, shared.sysfs()
+            )
             self._reconfigure = generic.reconfigure
             return generic
         assert isinstance(settings, SimulatedSettings)
         from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
-        simulated = SimulatedSource(settings, state_dir, watcher)
+        simulated = SimulatedSource(settings, state_dir, watcher, shared.room)
         self._reconfigure = simulated.reconfigure
         return simulated
 

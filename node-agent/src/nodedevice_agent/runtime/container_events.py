@@ -197,8 +197,8 @@ class ContainerEvents:
         pod = self._manager.pod(instance.pod_uid)
         own = pod.container_settings(instance.container) if pod is not None else NO_SETTINGS
         left, omitted = without(allocation.edits, own.envs, own.paths)
-        if omitted and left.is_empty:
-            # the plugin's response would not change the container
+        if not own.is_whole or (omitted and left.is_empty):
+            # what of the response the container has of its own is not known; or the response would not change it
             return False
         return not shows_edits(instance.reported, left)
 

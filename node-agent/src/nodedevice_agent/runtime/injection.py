@@ -33,7 +33,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import (
 )
 from nodedevice_agent.devicemanager.allocation.held_calls import PendingPreStart
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Pod
+from nodedevice_agent.devicemanager.pods import MAX_SETTINGS, NO_SETTINGS, Pod
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, is_config_hash
 from nodedevice_agent.plugins.nvml.environment import (
@@ -50,6 +50,7 @@ from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
 # a YAML list of plugin names; YAML separates them by characters that no name has
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _FINGERPRINT_DIGITS = 12
+_REMEDY = "split it into smaller pods"
 
 
 class InjectionVersion(Struct, frozen=True):
@@ -121,13 +122,17 @@ class Injection:
     def decide(self, sandbox: Sandbox, container: str, env: Sequence[str] = ()) -> Decision:
         """container: its name. env: its own, as the runtime shows it. None: it asks for nothing that is given out here."""
         pod = self._manager.pod(sandbox.uid)
-        if pod is not None and not pod.device_requests:
+        if pod is not None and not pod.device_requests and not pod.unread:
             return None
         version = self.version(sandbox.uid, container)
         if pod is not None and version.missing:
             return self._missing(pod, container, version.missing[0])
         if version.allocations:
             return _refusal(container, version, self._manager.allocate_once) or self._grant(container, version, env)
+        if pod is not None and pod.unread:
+            return Refusal(
+                f"the requests of pod {pod.namespace}/{pod.name} for devices are not known: {pod.unread}; {_REMEDY}"
+            )
         return self._unknown_pod(sandbox, container) if pod is None else self._unknown_resource(pod, sandbox, container)
 
     def _grant(self, container: str, version: InjectionVersion, env: Sequence[str]) -> Grant | Refusal:
@@ -141,6 +146,8 @@ class Injection:
             names: Collection[str] = own.envs
             if a in of_gpus:
                 names = [name for name in own.envs if unset_value(name) is None]
+            if not own.is_whole and (doubt := _doubtful(a.edits, names, of_gpus, env)):
+                return Refusal(_too_many_settings(container, doubt))
             responses[a.resource_name], words = without(a.edits, names, own.paths)
             omitted += words
         try:
@@ -265,6 +272,24 @@ def _with_one_answer(
         rest = {name: value for name, value in edits.envs.items() if unset_value(name) is None}
         found[a.resource_name] = replace(edits, envs=rest if found else {**rest, **envs})
     return found
+
+
+def _doubtful(edits: ContainerEdits, names: Collection[str], of_gpus: Collection[object], env: Sequence[str]) -> str:
+    """A variable or mount of a response of which it is not known whether the pod sets it itself; empty where there is none.
+
+    env: as the runtime shows it: that of the pod and of its image.
+    """
+    shown = {entry.partition("=")[0] for entry in env}
+    doubtful = (name for name in edits.envs if name in shown and name not in names)
+    found = next((name for name in doubtful if not (of_gpus and unset_value(name) is not None)), "")
+    return f"variable {found}" if found else f"mount {edits.mounts[0].container_path}" if edits.mounts else ""
+
+
+def _too_many_settings(container: str, doubtful: str) -> str:
+    return (
+        f"container {container} sets more environment variables and volume mounts than the agent keeps, so it cannot know whether "
+        f"{doubtful} of the device plugin is among them: set at most {MAX_SETTINGS} in all its pod's containers with devices"
+    )
 
 
 def _conflict(container: str, conflict: EditConflict) -> Refusal:

@@ -4,12 +4,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from nodedevice_agent.configs.effective import MAX_REPORT, Config, Effective, Outcome, effective, report
-from nodedevice_agent.configs.watch import config_of
+from nodedevice_agent.configs.kept import config_of
 from nodedevice_agent.kube.objects import GenerationMetadata, NodeDeviceConfigObject
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
@@ -24,7 +25,11 @@ def serial(path: str = "/dev/ttyUSB*", name: str = SERIAL, **more: Any) -> dict[
 
 
 def config(name: str = "a", plugins: Any = None, priority: int = 0, **selector: str) -> Config:
-    return Config(name, 1, priority, selector, serial() if plugins is None else plugins)
+    return Config(name, 1, priority, selector, text(serial() if plugins is None else plugins))
+
+
+def text(plugins: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(plugins))
 
 
 def decided(*configs: Config, base: PluginSettings = NOBODY, **labels: str) -> Effective:
@@ -199,7 +204,7 @@ LIBRARY = {"nvml": {"sharing": [{"memory": {"limits": {"library": "/usr/local/vg
 )
 def test_what_is_not_valid_is_refused_whole_with_the_remedy(plugins: Any, words: str) -> None:
     base = PluginSettings(simulated=[SimulatedSettings("example.com/x")])
-    bad = Config("bad", 3, 9, {}, plugins if plugins is not None else {})
+    bad = Config("bad", 3, 9, {}, text(plugins if plugins is not None else {}))
     found = decided(bad, config("good", serial(name="example.com/good")), base=base)
     assert words in found.outcomes["bad"].refusal
     assert bool(found.outcomes["bad"].refusal) == bool(words)
@@ -219,7 +224,7 @@ def test_what_is_not_valid_is_refused_whole_with_the_remedy(plugins: Any, words:
 def test_a_mistyped_key_of_spec_is_refused_as_one_below_it(key: str, words: str) -> None:
     """A mistyped selector is none, which selects every node."""
     metadata = GenerationMetadata(name="a", generation=1)
-    stored = NodeDeviceConfigObject(metadata=metadata, spec={"plugins": serial(), key: serial()})
+    stored = NodeDeviceConfigObject(metadata=metadata, spec=text({"plugins": serial(), key: serial()}))
     found = decided(config_of(stored))
     assert words in found.outcomes["a"].refusal
     assert bool(found.outcomes["a"].refusal) == bool(words)
@@ -245,9 +250,9 @@ def test_without_directories_of_the_chart_no_path_is_allowed() -> None:
     ],
 )
 def test_an_object_of_any_shape_is_a_configuration(spec: Any, wanted: tuple[int, dict[str, str], Any]) -> None:
-    found = config_of(NodeDeviceConfigObject(metadata=GenerationMetadata(name="a", generation=3), spec=spec))
+    found = config_of(NodeDeviceConfigObject(metadata=GenerationMetadata(name="a", generation=3), spec=text(spec)))
     assert (found.name, found.generation, found.keys) == ("a", 3, tuple(sorted(spec)) if isinstance(spec, dict) else ())
-    assert (found.priority, found.node_selector, found.plugins) == wanted
+    assert (found.priority, found.node_selector, msgspec.json.decode(found.plugins)) == wanted
 
 
 def test_a_path_is_allowed_below_what_the_pod_has() -> None:

@@ -3,14 +3,17 @@
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import permutations
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 from nodedevice_agent.configs import watch
-from nodedevice_agent.configs.effective import Effective
+from nodedevice_agent.configs.effective import MAX_OCTETS, Effective
 from nodedevice_agent.configs.watch import ConfigWatch, last_known
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.objects import (
@@ -22,7 +25,7 @@ from nodedevice_agent.kube.objects import (
 from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
 
 from tests.fakes.background import background
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
 
 OWN, OTHER, BASE = "example.com/own", "example.com/other", "example.com/base"
 FILE = PluginSettings(simulated=[SimulatedSettings(BASE)])
@@ -33,11 +36,17 @@ def config(
 ) -> NodeDeviceConfigObject:
     plugins = {"simulated": [{"resourceName": each} for each in resources]}
     spec = {"plugins": plugins, "nodeSelector": dict(selector or {}), **more}
-    return NodeDeviceConfigObject(metadata=GenerationMetadata(name=name, generation=generation), spec=spec)
+    metadata = GenerationMetadata(name=name, generation=generation)
+    return NodeDeviceConfigObject(metadata=metadata, spec=msgspec.Raw(msgspec.json.encode(spec)))
 
 
 def node(**labels: str) -> NodeMetadataObject:
     return NodeMetadataObject(metadata=LabeledMetadata(name="n1", labels=labels or None))
+
+
+async def settled() -> None:
+    """What is done in threads takes no virtual time."""
+    await asyncio.sleep(0.1)
 
 
 class Bench:
@@ -48,11 +57,16 @@ class Bench:
         self.applied: list[Effective] = []
         self.published: list[tuple[dict[str, Any], bool]] = []
         self.followed: dict[str, tuple[type[Any], Mapping[str, str], Any]] = {}
+        # how often the configurations were listed
+        self.lists = 0
 
         async def follow(
-            _: Watches, name: str, kind: type[Any], fields: Mapping[str, str], handler: Any, **more: bool
+            _: Watches, name: str, kind: type[Any], fields: Mapping[str, str], handler: Any, keep: Any = None
         ) -> None:
             self.followed[name] = kind, fields, handler
+            if keep is not None:
+                self.keep = keep
+                self.lists += 1
             await asyncio.Event().wait()
 
         monkeypatch.setattr(Watches, "follow", follow)
@@ -69,15 +83,21 @@ class Bench:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         async with background(self.made.run()):
-            while len(self.followed) < 2:
+            while "node" not in self.followed:
                 await asyncio.sleep(0)
             yield
 
-    def node_is(self, *objects: NodeMetadataObject) -> None:
+    async def node_is(self, *objects: NodeMetadataObject) -> None:
         self.followed["node"][2].synced([*objects], 1)
+        await settled()
 
-    def configs_are(self, *objects: NodeDeviceConfigObject) -> None:
-        self.followed["configs"][2].synced([*objects], 1)
+    async def configs_are(self, *objects: NodeDeviceConfigObject) -> None:
+        self.followed["configs"][2].synced([self.keep(each) for each in objects], 1)
+        await settled()
+
+    async def config_is(self, found: NodeDeviceConfigObject) -> None:
+        self.followed["configs"][2].updated(self.keep(found))
+        await settled()
 
     @property
     def names(self) -> list[str]:
@@ -93,18 +113,17 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 @virtual_time
 async def test_the_first_lists_are_waited_for_and_then_decide(bench: Bench) -> None:
     async with bench.running():
+        await asyncio.sleep(1)
+        assert [*bench.followed] == ["node"], "which configurations are kept depends on the labels of the Node"
+        await bench.node_is(node())
         assert {name: found[:2] for name, found in bench.followed.items()} == {
             "node": (NodeMetadataObject, {"metadata.name": "n1"}),
             "configs": (NodeDeviceConfigObject, {}),
         }
-        bench.configs_are(config("a", OWN))
-        await asyncio.sleep(1)
-        assert bench.applied == [], "the labels of the Node are not known yet"
-        bench.node_is(node())
+        assert bench.applied == []
+        await bench.configs_are(config("a", OWN))
         assert bench.names == [BASE, OWN]
         assert bench.applied[-1].is_known
-        # nobody waits for them any more
-        assert bench.made._known.is_set()
         await asyncio.sleep(60)
     assert len(bench.applied) == 1
 
@@ -117,8 +136,8 @@ async def test_without_an_api_server_the_file_counts_after_a_moment(bench: Bench
         await asyncio.sleep(2)
         assert (bench.names, bench.applied[-1].is_known) == ([BASE], False)
         assert bench.published == [({}, False)]
-        bench.node_is(node())
-        bench.configs_are()
+        await bench.node_is(node())
+        await bench.configs_are()
         # it is known now that there are none
         assert (bench.names, bench.applied[-1].is_known) == ([BASE], True)
 
@@ -126,8 +145,8 @@ async def test_without_an_api_server_the_file_counts_after_a_moment(bench: Bench
 @virtual_time
 async def test_what_was_known_last_is_there_at_the_next_start(bench: Bench) -> None:
     async with bench.running():
-        bench.node_is(node(zone="x", other="y"))
-        bench.configs_are(config("a", OWN, selector={"zone": "x"}), config("b", OTHER, selector={"zone": "z"}))
+        await bench.node_is(node(zone="x", other="y"))
+        await bench.configs_are(config("a", OWN, selector={"zone": "x"}), config("b", OTHER, selector={"zone": "z"}))
         assert bench.names == [BASE, OWN]
     assert last_known(FILE, ["/dev"], bench.folder).resource_names() == bench.applied[-1].plugins.resource_names()
     # of the labels only what a selector names
@@ -138,10 +157,12 @@ async def test_what_was_known_last_is_there_at_the_next_start(bench: Bench) -> N
         assert bench.names == [BASE, OWN]
         assert bench.applied[-1].is_known
         # the same once the API server answers
-        bench.node_is(node(zone="x", other="another"))
-        bench.configs_are(config("a", OWN, selector={"zone": "x"}), config("b", OTHER, selector={"zone": "z"}))
+        await bench.node_is(node(zone="x", other="another"))
+        await bench.configs_are(config("a", OWN, selector={"zone": "x"}), config("b", OTHER, selector={"zone": "z"}))
         assert len(bench.applied) == 1
-        bench.node_is(node(zone="z"))
+        await bench.node_is(node(zone="z"))
+        assert (bench.names, bench.lists) == ([BASE, OWN], 3), "what was not kept is listed first"
+        await bench.configs_are(config("a", OWN, selector={"zone": "x"}), config("b", OTHER, selector={"zone": "z"}))
         assert bench.names == [BASE, OTHER]
 
 
@@ -149,20 +170,21 @@ async def test_what_was_known_last_is_there_at_the_next_start(bench: Bench) -> N
 async def test_each_change_is_applied_logged_and_reported_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with bench.running():
-        bench.node_is(node())
-        bench.configs_are(config("a", OWN))
+        await bench.node_is(node())
+        await bench.configs_are(config("a", OWN))
         handler = bench.followed["configs"][2]
         for _ in range(2):
-            handler.updated(config("b", OTHER))
+            await bench.config_is(config("b", OTHER))
         assert (bench.names, len(bench.applied)) == ([BASE, OTHER, OWN], 2)
         # another generation with the same plugins
-        handler.updated(config("b", OTHER, generation=2))
+        await bench.config_is(config("b", OTHER, generation=2))
         assert len(bench.applied) == 2
         assert bench.published[-1][0]["b"]["generation"] == 2
-        handler.updated(config("b", "kubernetes.io/reserved", generation=3))
+        await bench.config_is(config("b", "kubernetes.io/reserved", generation=3))
         assert bench.names == [BASE, OWN]
         assert bench.published[-1][1]
-        handler.deleted(config("b"))
+        handler.deleted(bench.keep(config("b")))
+        await settled()
         assert not bench.published[-1][1]
         # what the Node was stays while it is gone
         bench.followed["node"][2].deleted(node())
@@ -181,8 +203,8 @@ async def test_each_change_is_applied_logged_and_reported_once(bench: Bench, cap
 async def test_what_a_configuration_lost_is_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with bench.running():
-        bench.node_is(node())
-        bench.configs_are(config("b", OWN), config("a", OWN, priority=1))
+        await bench.node_is(node())
+        await bench.configs_are(config("b", OWN), config("a", OWN, priority=1))
     assert {vars(record)["config"]: vars(record)["lost"] for record in caplog.records} == {"a": {}, "b": {OWN: "a"}}
 
 
@@ -209,9 +231,99 @@ async def test_what_cannot_be_kept_is_applied_all_the_same(bench: Bench, caplog:
     async with bench.running():
         file.mkdir()
         (file / "x").touch()
-        bench.node_is(node())
-        bench.configs_are(config("a", OWN))
+        await bench.node_is(node())
+        await bench.configs_are(config("a", OWN))
         assert bench.names == [BASE, OWN]
     (record,) = caplog.records
     assert (record.message, vars(record)["path"]) == ("cannot keep configurations", str(file))
     assert vars(record)["error"]
+
+
+class TestAtTheBound:
+    """Texts of all that select the node have a bound: what has the higher priority is taken, whatever the order of arrival."""
+
+    @staticmethod
+    def long(name: str, priority: int, share: float) -> NodeDeviceConfigObject:
+        return config(name, f"example.com/{name}", priority=priority, filler="x" * int(share * MAX_OCTETS))
+
+    @pytest.mark.parametrize("order", [*permutations(range(4))])
+    @virtual_time
+    async def test_those_of_the_lowest_priority_are_refused(self, order: tuple[int, ...], bench: Bench) -> None:
+        objects = [self.long("a", 1, 0.3), self.long("b", 9, 0.3), self.long("c", 5, 0.6), self.long("d", 0, 0.01)]
+        async with bench.running():
+            await bench.node_is(node())
+            await bench.configs_are(*(objects[number] for number in order))
+            outcomes = bench.published[-1][0]
+            # all have an unknown field; those that have no room are refused for their length, and so is what comes after them
+            assert {name: "KiB" in outcome["refusal"] for name, outcome in outcomes.items()} == {
+                "a": True,
+                "b": False,
+                "c": False,
+                "d": True,
+            }
+            assert bench.applied[-1].names("example.com/whatever", ""), (
+                "no name of those that are not read ends for good"
+            )
+            assert sum(each.octets for each in kept_texts(bench)) <= MAX_OCTETS
+
+    @virtual_time
+    async def test_once_there_is_room_they_are_listed_again(self, bench: Bench) -> None:
+        first, second = self.long("a", 1, 0.7), self.long("b", 0, 0.7)
+        async with bench.running():
+            await bench.node_is(node())
+            await bench.configs_are(first, second)
+            assert bench.lists == 1
+            bench.followed["configs"][2].deleted(bench.keep(first))
+            await settled()
+            assert bench.lists == 2
+            await bench.configs_are(second)
+            assert "KiB" not in bench.published[-1][0]["b"]["refusal"]
+
+    @virtual_time
+    async def test_of_those_that_select_other_nodes_nothing_is_kept(self, bench: Bench) -> None:
+        async with bench.running():
+            await bench.node_is(node(zone="x"))
+            await bench.configs_are(
+                *(config(f"c{n}", OTHER, selector={"zone": "z"}, filler="x" * 100_000) for n in range(9))
+            )
+            kept = [*bench.followed["configs"][2]._found.values()]
+            assert [each.config for each in kept] == [None] * 9
+            assert json.loads((bench.folder / watch.FILE_NAME).read_text()) == {"labels": {}, "configs": []}
+
+    @virtual_time
+    async def test_a_label_that_is_not_known_to_matter_is_taken_to_matter(self, bench: Bench) -> None:
+        many = {f"l{n}": "x" for n in range(1000)}
+        async with bench.running():
+            await bench.node_is(node())
+            await bench.configs_are(config("a", OTHER, selector=many))
+            await bench.node_is(node(unrelated="y"))
+            assert bench.lists == 2
+            await bench.configs_are(config("a", OTHER, selector={"few": "x"}))
+            await bench.node_is(node(unrelated="z"))
+            assert bench.lists == 2
+
+
+def kept_texts(bench: Bench) -> list[Any]:
+    found = bench.followed["configs"][2]._found.values()
+    return [each.config for each in found if each.config is not None and each.has_text]
+
+
+async def test_a_slow_disk_keeps_no_other_waiting(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is written in a thread."""
+    is_writing, may_end = threading.Event(), threading.Event()
+
+    def slow(path: Path, text: str) -> None:
+        is_writing.set()
+        assert may_end.wait(60)
+
+    monkeypatch.setattr(watch, "replace_durably", slow)
+    async with bench.running():
+        bench.followed["node"][2].synced([node()], 1)
+        while "configs" not in bench.followed:
+            await later(0.01)
+        bench.followed["configs"][2].synced([bench.keep(config("a", OWN))], 1)
+        # the loop goes on while the disk does not
+        while not is_writing.is_set():
+            await later(0.01)
+        assert bench.names == [BASE, OWN]
+        may_end.set()

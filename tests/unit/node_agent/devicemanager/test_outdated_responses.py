@@ -184,15 +184,17 @@ def test_where_somebody_elses_plugin_has_taken_the_name_over() -> None:
     assert given(held) == {FIRST[0]}
 
 
-def test_where_a_second_call_is_forbidden_the_right_answer_stands() -> None:
-    held = holding(allocate_retry={GPU: "never"})
-    after = RuntimeScenario(with_files(held), allocate_retry={GPU: "never"})
+@pytest.mark.parametrize("resource", [GPU, "*"])
+def test_a_built_in_plugin_is_called_again_whatever_allocate_retry_says(resource: str) -> None:
+    """The setting is for plugins that find the pod of a call by order."""
+    held = holding(allocate_retry={resource: "never"})
+    after = RuntimeScenario(with_files(held), allocate_retry={resource: "never"})
     after.sync()
     after.see(pod("p", gpu=1))
     assert calls(after.plugin([dongle("a", FIRST)], options=OWN)) == []
     assert given(after) == {FIRST[0]}
-    assert calls(after.lists([dongle("a", SECOND)])) == []
-    assert "are other devices' by now: delete the pod" in after.refusal("p").message
+    answer(after, after.lists([dongle("a", SECOND)]), SECOND)
+    assert given(after) == {SECOND[0]}
 
 
 @pytest.mark.parametrize("knows_scopes", [True, False])
@@ -206,12 +208,18 @@ def test_after_a_boot_the_plugin_is_asked_first(knows_scopes: bool) -> None:
     assert given(after) == {SECOND[0]}
 
 
-def test_after_a_boot_with_a_second_call_forbidden() -> None:
-    after = booted(allocate_retry={GPU: "never"})
-    assert calls(after.plugin([dongle("a", FIRST)], options=OWN)) == []
-    message = after.refusal("p").message
-    assert "delete the pod" in message
-    assert "earlier boot" in message
+@pytest.mark.parametrize("knows_scopes", [True, False])
+@pytest.mark.parametrize("resource", [GPU, "*"])
+def test_after_a_boot_no_pod_has_to_be_deleted_for_allocate_retry(resource: str, knows_scopes: bool) -> None:
+    """Also not where its container was refused before the plugin of the resource was known."""
+    after = booted(
+        knows_scopes=knows_scopes, may_be_built_in=lambda name: name == GPU, allocate_retry={resource: "never"}
+    )
+    assert after.refusal("p")
+    after.manager.allocate_once.creation_refused("p", "main")
+    answer(after, after.plugin([dongle("a", SECOND)], options=OWN), SECOND)
+    assert given(after) == {SECOND[0]}
+    assert after.manager.pending(GPU) == []
 
 
 def test_a_boot_changes_no_answer_of_somebody_elses_plugin() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from nodedevice_common.paced_log import SUBJECT_AT_ONCE
 from prometheus_client import REGISTRY
 
 from tests.fakes.hosted_manager import HostedManager, hosted
@@ -363,3 +365,21 @@ async def test_a_second_socket_of_a_known_resource_is_remembered_at_once(
     await until(lambda: remembered() == {one.socket_name})
     await other.register(resource_name=GOOD)
     await until(lambda: remembered() == {one.socket_name, other.socket_name})
+
+
+async def test_a_plugin_that_registers_again_and_again_costs_a_bounded_number_of_lines(
+    manager: HostedManager, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two programs that fight for one name; the sum says how many lines were left out."""
+    caplog.set_level(logging.INFO)
+    plugins = [await start(GOOD), await start(ODD)]
+    for number in range(100):
+        await plugins[number % 2].register(resource_name=GOOD)
+    await manager.until(lambda: manager.available(GOOD) == 1)
+    manager.host._lines.flush()
+    lines = Counter(record.getMessage() for record in caplog.records)
+    assert lines["device plugin registered"] == SUBJECT_AT_ONCE
+    assert max(lines.values()) <= SUBJECT_AT_ONCE
+    counts = {vars(each)["line"]: vars(each)["count"] for each in caplog.records if "left out" in each.getMessage()}
+    assert counts["device plugin registered"] == 100 - SUBJECT_AT_ONCE
+    assert counts["resource is served by several device plugins; the newest list counts"] >= 50

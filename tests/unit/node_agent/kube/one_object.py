@@ -39,12 +39,14 @@ class FakeCluster:
         self._events: asyncio.Queue[str | Exception] = asyncio.Queue()
         self._attempted = asyncio.Condition()
 
-    async def list(self, kind: type[Any], fields: Mapping[str, str]) -> tuple[list[NodeDeviceObject], str]:
+    async def list(
+        self, kind: type[Any], fields: Mapping[str, str], keep: Any = None
+    ) -> tuple[list[NodeDeviceObject], str]:
         return [self.found] if self.found else [], "1"
 
     @asynccontextmanager
     async def watch(
-        self, kind: type[Any], fields: Mapping[str, str], version: str, seconds: int
+        self, kind: type[Any], fields: Mapping[str, str], version: str, seconds: int, reading: Any = None
     ) -> AsyncIterator[AsyncIterator[tuple[str, NodeDeviceObject]]]:
         yield self._events_of_watch()
 

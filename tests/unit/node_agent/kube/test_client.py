@@ -22,7 +22,7 @@ from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeMetadataObject
-from nodedevice_agent.kube.pods import PodObject
+from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.retries import until_done
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_common import rejected

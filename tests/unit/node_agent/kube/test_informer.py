@@ -11,7 +11,7 @@ from nodedevice_agent.kube import informer, watch_state
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import REQUESTS_PER_SECOND, URGENT_REQUESTS_PER_SECOND, Watches
 from nodedevice_agent.kube.objects import NodeDeviceObject
-from nodedevice_agent.kube.pods import PodObject
+from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.turns import AT_ONCE, PER_SECOND
 from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS
 

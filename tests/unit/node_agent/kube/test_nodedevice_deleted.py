@@ -110,7 +110,7 @@ class ManyObjects(FakeCluster):
 
     @asynccontextmanager
     async def watch(
-        self, kind: type[Any], fields: Mapping[str, str], version: str, seconds: int
+        self, kind: type[Any], fields: Mapping[str, str], version: str, seconds: int, reading: Any = None
     ) -> AsyncIterator[AsyncIterator[tuple[str, NodeDeviceObject]]]:
         name = fields["metadata.name"]
         self.watched.append(name)

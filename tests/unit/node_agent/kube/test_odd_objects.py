@@ -9,11 +9,12 @@ import httpx2
 import pytest
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
+from nodedevice_agent.configs.kept import config_of
 from nodedevice_agent.errors import ApiForbidden, ApiUnreachable
 from nodedevice_agent.kube import responses
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
-from nodedevice_agent.kube.pods import PodObject, from_api
+from nodedevice_agent.kube.pod_objects import PodObject, from_api
 from nodedevice_common.decoding import DEEPEST, decode
 
 from tests.unit.common.test_decoding import nested
@@ -82,11 +83,12 @@ async def test_lists_and_watches(cluster: KubeClient, server: Answer, kind: Any,
 async def test_what_is_kept_of_a_configuration_is_not_deep(cluster: KubeClient, server: Answer) -> None:
     server.body = a_list(an_object("deep", 1, f'{{"plugins":{nested(10_000)}}}'))
     [found], _ = await cluster.list(NodeDeviceConfigObject, {})
-    levels, value = 0, found.spec["plugins"]
+    plugins: Any = decode(config_of(found).plugins, Any)
+    levels, value = 0, plugins
     while isinstance(value, dict):
         levels, value = levels + 1, value["a"]
     assert 0 < levels < DEEPEST
-    assert json.loads(json.dumps(found.spec)) == found.spec
+    assert json.loads(json.dumps(plugins)) == plugins
 
 
 ODD: Final = an_object(
@@ -124,20 +126,19 @@ async def test_one_without_a_namespace_is_logged_without_one(
     assert (line.__dict__["kind"], line.__dict__.get("namespace"), line.__dict__["object"]) == ("pods", None, "alone")
 
 
-async def test_a_page_without_such_an_object_is_decoded_in_one_go(
-    cluster: KubeClient, server: Answer, monkeypatch: pytest.MonkeyPatch
+async def test_one_that_is_too_long_is_known_by_its_name_and_its_neighbours_are_read(
+    cluster: KubeClient, server: Answer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may have hundreds of objects, and the event loop waits meanwhile."""
-    forms: list[Any] = []
-
-    def counted(data: bytes, form: Any) -> Any:
-        forms.append(form)
-        return decode(data, form)
-
-    monkeypatch.setattr(responses, "decode", counted)
-    server.body = a_list(*(an_object(f"p{number}") for number in range(100)))
+    monkeypatch.setattr(responses, "MOST_OBJECT_BYTES", 32 * 1024)
+    server.body = a_list(an_object("a"), an_object("long", 1, f'"{"x" * 40_000}"'), an_object("z"))
     found, _ = await cluster.list(PodObject, {})
-    assert (len(found), len(forms)) == (100, 1)
+    assert [(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid) for pod in found] == [
+        (name, "ns", f"uid-{name}") for name in ("a", "long", "z")
+    ]
+    [line] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert (line.__dict__["object"], line.__dict__["error"]) == ("long", "it is longer than 0 MiB")
+    with pytest.raises(ApiUnreachable, match="it is longer than"):
+        await cluster.list(NodeDeviceObject, {})
 
 
 async def test_of_another_kind_nothing_is_concluded(cluster: KubeClient, server: Answer) -> None:

@@ -57,7 +57,9 @@ class Objects:
         status = self.by_name[name].status if name in self.by_name else {}
         self.by_name[name] = NodeDeviceObject(metadata=metadata, spec=spec, status=status)
 
-    async def list(self, kind: type[Any], fields: Mapping[str, str]) -> tuple[list[NodeDeviceObject], str]:
+    async def list(
+        self, kind: type[Any], fields: Mapping[str, str], keep: Any = None
+    ) -> tuple[list[NodeDeviceObject], str]:
         name = fields["metadata.name"]
         self.requests.append((asyncio.get_running_loop().time(), "list", name))
         await self.is_up.wait()
@@ -70,7 +72,7 @@ class Objects:
 
     @asynccontextmanager
     async def watch(
-        self, kind: type[Any], fields: Mapping[str, str], version: str, seconds: int
+        self, kind: type[Any], fields: Mapping[str, str], version: str, seconds: int, reading: Any = None
     ) -> AsyncIterator[AsyncIterator[tuple[str, NodeDeviceObject]]]:
         name = fields["metadata.name"]
         self.requests.append((asyncio.get_running_loop().time(), "watch", name))

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.devicemanager.pods import ClaimUse, PodClaims, UnhealthyDevice
-from nodedevice_agent.kube.pods import PodObject, from_api
+from nodedevice_agent.kube.pod_objects import PodObject, from_api
 from nodedevice_common.text import MAX_SHOWN
 
 READY = {"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]}

@@ -1,7 +1,7 @@
 """Who hears of this node's pods, and what is recovered of a lost checkpoint before anybody does."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import msgspec
@@ -12,7 +12,8 @@ from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceObject
-from nodedevice_agent.kube.pods import PodObject, PodWatch, recover_checkpoint
+from nodedevice_agent.kube.pod_objects import PodObject, SeenPod, seen
+from nodedevice_agent.kube.pods import PodWatch, recover_checkpoint
 from nodedevice_agent.kube.publisher import PODS, Publisher
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.runtime.record_only import RecordOnly
@@ -62,9 +63,9 @@ class Known(LostCheckpoint):
         super().__init__(*bodies)
         self.asked: list[str] = []
 
-    async def node_devices_of(self, node_name: str) -> list[NodeDeviceObject]:
+    async def node_devices_of(self, node_name: str, keep: Callable[[NodeDeviceObject], Any] | None = None) -> list[Any]:
         self.asked.append(node_name)
-        return self.objects
+        return await super().node_devices_of(node_name, keep)
 
 
 class Node:
@@ -79,8 +80,8 @@ class Node:
         self.followed: list[tuple[Any, ...]] = []
 
     async def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async def follow(*given: Any, is_urgent: bool) -> None:
-            self.followed.append((*given, is_urgent))
+        async def follow(*given: Any, is_urgent: bool, keep: object) -> None:
+            self.followed.append((*given, is_urgent, keep))
 
         monkeypatch.setattr(self.publisher.watches, "follow", follow)
         await self.watch.run()
@@ -91,9 +92,9 @@ class Node:
         return first
 
 
-def running(uid: str) -> PodObject:
+def running(uid: str) -> SeenPod:
     metadata = {"name": f"pod-{uid}", "namespace": "n", "uid": uid} if uid else {"name": "pod"}
-    return pod_object({"containers": [container("main", {GPU: "1"})]}, metadata=metadata)
+    return seen(pod_object({"containers": [container("main", {GPU: "1"})]}, metadata=metadata))
 
 
 def test_everybody_hears_of_a_list_and_what_was_not_known_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +142,7 @@ async def test_a_lost_checkpoint_is_recovered_before_pods_are_watched(
     assert [each.pod_uid for each in node.host.manager.book.of_resource(GPU)] == ["u"] * has_any
     assert node.source.asked == [("remember", "gpu.example.com/x", "gpu.example.com")] * has_any
     assert len(node.host.happened) == 1
-    assert node.followed == [(PODS, PodObject, {"spec.nodeName": "n1"}, node.watch, True)]
+    assert node.followed == [(PODS, PodObject, {"spec.nodeName": "n1"}, node.watch, True, seen)]
     assert [record.message for record in caplog.records] == ["allocations recovered from the API"] * has_any
 
 

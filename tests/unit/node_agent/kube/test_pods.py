@@ -1,5 +1,6 @@
 """Decoding of pods: the devices that each container requests, and whether the pod has finished."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,7 +10,8 @@ from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
 from nodedevice_agent.devicemanager.static_pods import CONFIG_MIRROR
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceObject
-from nodedevice_agent.kube.pods import PodObject, from_api, recover_checkpoint
+from nodedevice_agent.kube.pod_objects import PodObject, from_api
+from nodedevice_agent.kube.pods import recover_checkpoint
 from nodedevice_api.assigned_parts import MAX_CHARACTERS
 from nodedevice_api.names import ASSIGNED_PARTS_ANNOTATION
 
@@ -252,8 +254,8 @@ class LostCheckpoint(KubeClient):
     def __init__(self, *bodies: dict[str, Any]) -> None:
         self.objects = [msgspec.convert(body, NodeDeviceObject) for body in bodies]
 
-    async def node_devices_of(self, node_name: str) -> list[NodeDeviceObject]:
-        return self.objects
+    async def node_devices_of(self, node_name: str, keep: Callable[[NodeDeviceObject], Any] | None = None) -> list[Any]:
+        return [keep(found) if keep is not None else found for found in self.objects]
 
 
 async def test_cordons_are_recovered_with_the_allocations() -> None:

@@ -11,7 +11,7 @@ from lightkube.models.meta_v1 import Status
 from nodedevice_agent import errors
 from nodedevice_agent.errors import ApiRequestError
 from nodedevice_agent.kube.objects import NodeDeviceObject
-from nodedevice_agent.kube.pods import PodObject
+from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.responses import next_line, translated, watch_event
 from nodedevice_common.decoding import Undecodable
 

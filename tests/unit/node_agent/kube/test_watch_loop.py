@@ -12,7 +12,7 @@ from nodedevice_agent.kube import watch_state
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.objects import NodeDeviceObject
-from nodedevice_agent.kube.pods import PodObject
+from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.retries import LONGEST_PAUSE_SECONDS
 from nodedevice_agent.kube.turns import MOST_UNDER_WAY
 from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS

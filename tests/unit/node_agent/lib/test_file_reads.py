@@ -3,10 +3,11 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
-from nodedevice_agent.lib import file_reads as module
 from nodedevice_agent.lib.file_reads import FileReads
+from nodedevice_agent.lib.patient_reads import ask
 from nodedevice_common import threads
 
 
@@ -29,15 +30,38 @@ async def test_reads_are_made_in_turn_in_threads_that_belong_to_nobody_else() ->
     assert most == [1] * 5
 
 
-async def test_one_that_hangs_gives_up_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_SECONDS", 0.01)
+async def test_one_that_hangs_gives_up_its_turn() -> None:
     reads, ends = FileReads(), threading.Event()
-    hanging = asyncio.create_task(reads.run(ends.wait))
-    for _ in range(10):
-        assert await reads.run(lambda: "read") == "read"
-    assert not hanging.done()
+
+    def hangs(path: str) -> bool:
+        return ends.wait()
+
+    try:
+        for _ in range(3):
+            with pytest.raises(OSError, match="does not respond"):
+                await reads.run(partial(ask, hangs, "/dev/one"))
+            assert await reads.run(lambda: "read") == "read"
+    finally:
+        ends.set()
+
+
+async def test_one_that_computes_keeps_its_turn() -> None:
+    """However long: two that compute leave the loop a third of the interpreter."""
+    reads, computes, ends = FileReads(), threading.Event(), threading.Event()
+
+    def compute() -> None:
+        computes.set()
+        assert ends.wait(60)
+
+    first = asyncio.create_task(reads.run(compute))
+    await asyncio.to_thread(computes.wait, 60)
+    second = asyncio.create_task(reads.run(ends.is_set))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not second.done()
     ends.set()
-    assert await hanging
+    await first
+    assert await second
 
 
 async def test_what_it_raises_is_raised_and_the_next_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ call: it fails the pod. Here the pod waits, and has to be deleted.
 A call is recorded first, and sent when the record is on disk. The record ends with the allocation, which takes its place, or with
 the pod. A call whose result is not known counts as made: after a restart, and after the checkpoint was lost, for every pod that is
 bound by then. A pod that is refused in vain can be created again; swapped devices go unnoticed.
+The setting never applies to the agent's built-in plugins: a call names all that they need to know, and after a boot they are called
+again for the devices that a pod holds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,13 +42,21 @@ class AllocateOnce:
         # by call without an allocation: why it has none; "" while it is in flight
         self._calls: dict[AllocationKey, str] = {}
         # containers that were refused because the response of their call was lost
-        self.lost: dict[AllocationKey, PendingAllocation] = {}
+        self._lost: dict[AllocationKey, PendingAllocation] = {}
         # the checkpoint was lost, and not all pods have been listed since
         self._is_lost = False
 
     def applies_to(self, resource_name: str) -> bool:
-        """Whether no second call may be made for a container."""
+        """Whether no second call may be made for a container; never for a built-in plugin."""
+        resource = self._book.resources.get(resource_name)
+        if resource is not None and resource.is_built_in:
+            return False
         return self._policy.get(resource_name, self._policy.get(ANY_RESOURCE, "always")) == "never"
+
+    @property
+    def lost(self) -> dict[AllocationKey, PendingAllocation]:
+        """Containers that were refused because the response of their call was lost."""
+        return {key: lost for key, lost in self._lost.items() if self.applies_to(key[2])}
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
@@ -62,7 +72,7 @@ class AllocateOnce:
         """Why the pod gets none of these; None if no call for it has failed. why: the failure that ended its transaction."""
         for request in requests:
             key = pod_uid, request.container, request.resource_name
-            if key in self._calls:
+            if key in self._calls and self.applies_to(key[2]):
                 self._calls[key] = self._calls[key] or why or _CHANGED
                 return _final(key, self._calls[key])
         return None
@@ -72,8 +82,8 @@ class AllocateOnce:
         effects: list[Effect] = []
         for allocation in self._book.of_container(pod_uid, container):
             message = self.lost_response(allocation)
-            if message and allocation.key not in self.lost:
-                self.lost[allocation.key] = PendingAllocation(
+            if message and allocation.key not in self._lost:
+                self._lost[allocation.key] = PendingAllocation(
                     *allocation.key, Reason.ALLOCATE_FAILED, message, is_final=True
                 )
                 effects.append(Publish(allocation.resource_name))
@@ -83,11 +93,11 @@ class AllocateOnce:
         """Why a container with this allocation cannot start any more; empty where it can, or where the plugin is called again."""
         if allocation.response is not None or not self.applies_to(allocation.resource_name):
             return ""
-        return f"{_REMEDY}; the response of its device plugin was lost with the checkpoint, or is of an earlier boot of the node"
+        return f"{_REMEDY}; the response of its device plugin was lost with the checkpoint"
 
     def forget(self, pod_uid: str) -> list[Effect]:
         """The pod is over."""
-        self.lost = {key: lost for key, lost in self.lost.items() if key[0] != pod_uid}
+        self._lost = {key: lost for key, lost in self._lost.items() if key[0] != pod_uid}
         ended = [key for key in self._calls if key[0] == pod_uid]
         for key in ended:
             del self._calls[key]

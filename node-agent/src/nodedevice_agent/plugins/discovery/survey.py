@@ -13,6 +13,7 @@ from msgspec import Struct
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import is_directory, unanswered
+from nodedevice_agent.lib.patient_reads import ask
 from nodedevice_agent.plugins.discovery.candidates import FileFacts, PciDevice
 from nodedevice_agent.plugins.generic.files import kernel_path, udev_links
 from nodedevice_agent.plugins.generic.functions import Function, Node, UsbDevice, functions, upwards
@@ -87,7 +88,7 @@ def _not_visible(root: str) -> Iterator[str]:
 def _file_facts(root: str, sysfs: Sysfs, node: Node, links: dict[str, list[str]]) -> FileFacts | None:
     """None while it is not in /dev."""
     try:
-        status = os.stat(f"{root}{node.path}")
+        status = ask(os.stat, f"{root}{node.path}")
     except (OSError, ValueError):
         return None
     return FileFacts(node, tuple(links.get(node.path, ())), status.st_mode, status.st_gid, _driver(sysfs, node))

@@ -3,7 +3,7 @@
 Texts are bounded: a condition has room for a few names.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import structs
 
@@ -26,6 +26,15 @@ _MAX_NAMED = 3
 _MAX_PRESENT = 5
 # characters of a name or value that somebody else has chosen
 _LONGEST = 48
+
+
+def not_readable(errors: Mapping[str, str]) -> str:
+    """errors: by path, why it could not be read. Empty if there is none."""
+    if not errors:
+        return ""
+    named = _listed([f"{path} ({why})" for path, why in errors.items()], "; ")
+    remedy = "its last state counts for now: disconnect and connect the device again, or see the kernel log (dmesg)"
+    return f"cannot read {named}: {remedy}"
 
 
 def incomplete(devices: Sequence[Incomplete]) -> str:

@@ -1,7 +1,8 @@
 """The devices that a plugin lists, and what a container gets for each. Pure."""
 
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from nodedevice_api.parts import part_id
@@ -30,10 +31,10 @@ class GenericDevice(Struct, frozen=True):
 
 
 def generic_devices(
-    groups: Sequence[GroupSettings], offers: Iterable[Offer], *, are_parts: bool = False
+    groups: Sequence[GroupSettings], offers: Iterable[Offer], most: int = sys.maxsize, *, are_parts: bool = False
 ) -> dict[str, GenericDevice]:
-    """All devices by ID, sorted. offers: each of another device. are_parts: what is listed are parts of devices."""
-    offers = list(offers)
+    """The first devices by ID, sorted. offers: each of another device. are_parts: what is listed are parts of devices."""
+    offers = [*_first(groups, sorted(offers, key=lambda offer: offer.id), most)]
     ids = {offer.id: _ids(offer.id, groups[offer.group].count, are_parts) for offer in offers}
     taken = {each for listed in ids.values() for each in listed}
     named = Counter(alias for offer in offers for alias in offer.aliases)
@@ -51,7 +52,21 @@ def generic_devices(
             )
             listed = _listed(listed_id, offer, every, offer.id if are_parts else "")
             devices[listed_id] = GenericDevice(listed, allocation, is_unread)
-    return dict(sorted(devices.items()))
+    return dict(sorted(devices.items())[:most])
+
+
+def device_count(groups: Sequence[GroupSettings], offers: Iterable[Offer]) -> int:
+    """How many devices there would be without a limit: one for each container that may have one."""
+    return sum(groups[offer.group].count for offer in offers)
+
+
+def _first(groups: Sequence[GroupSettings], offers: Iterable[Offer], most: int) -> Iterator[Offer]:
+    """So many that they have all of the devices."""
+    for offer in offers:
+        if most <= 0:
+            return
+        most -= groups[offer.group].count
+        yield offer
 
 
 def _ids(name: str, count: int, are_parts: bool) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import os
 import stat
 
 from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, note_again, note_unanswered, unanswered
+from nodedevice_agent.lib.patient_reads import ask
 from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.generic.stable_names import LINK_DIRECTORIES
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
@@ -48,7 +49,7 @@ def _target(root: str, path: str) -> tuple[str, os.stat_result] | None:
         target = kernel_path(root, path)
         # raises ValueError for a name that is no UTF-8, which a link may lead to: no container runtime can be given it
         target.encode()
-        return target, os.stat(root + target)
+        return target, ask(os.stat, root + target)
     except OSError as error:
         note_unanswered(root + path, error)
     except ValueError:
@@ -96,8 +97,12 @@ def udev_links(root: str) -> dict[str, str]:
 
 def _directories(path: str) -> list[str]:
     try:
-        with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        return ask(_subdirectories, path)
     except OSError as error:
         note_unanswered(path, error)
         return []
+
+
+def _subdirectories(path: str) -> list[str]:
+    with os.scandir(path) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))

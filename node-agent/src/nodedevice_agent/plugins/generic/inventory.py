@@ -1,6 +1,6 @@
 """The device files and USB devices that a kernel has at one moment, and what a file of /dev is among them. Pure."""
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -12,6 +12,8 @@ from nodedevice_agent.plugins.shared_files import is_shared_file
 
 # numbers of the kernel's memory devices, such as /dev/null; block devices of this major are RAM disks
 _MEMORY = "c1:"
+# what no bus has, such as a disk that is made of others
+_VIRTUAL = "/devices/virtual/"
 
 
 class Inventory:
@@ -34,6 +36,8 @@ class Inventory:
         self._lasting = LastingPlaces(names_in)
         self._unread = unread
         self._by_number = {node.number: node for node in self.nodes}
+        # made when it is asked for; no cached_property, whose lock a thread would keep that hangs
+        self._by_description: Mapping[tuple[str, ...], Sequence[Node]] | None = None
         self._by_path = {node.path: node for node in self.nodes}
 
     def identified(self, file: FoundFile) -> FoundFile:
@@ -66,6 +70,37 @@ class Inventory:
     def usb_of(self, node: Node) -> UsbDevice | None:
         """The USB device that it is a file of."""
         return self.usb_devices.get(usb_path(node.sysfs))
+
+    def twins(self, file: FoundFile, numbers: Iterable[str] = ()) -> Iterator[tuple[Node, UsbDevice | None]]:
+        """Device files of other USB devices that say the same of themselves, at the same place in them; and of these numbers those
+        that are another device's. file: identified.
+        """
+        own = self._by_number.get(file.number)
+        if own is None or own.sysfs.startswith(_VIRTUAL):
+            # a device of several, such as the paths of a disk, has the links of each
+            return
+        usb = self.usb_of(own)
+        same = self._described(self._description(own)) if usb is not None else ()
+        claiming = [self._by_number[number] for number in numbers if number in self._by_number]
+        for node in dict.fromkeys([*same, *claiming]):
+            others = self.usb_of(node)
+            if node.number != own.number and (others is None or others != usb):
+                yield node, others
+
+    def _described(self, description: tuple[str, ...]) -> Sequence[Node]:
+        if self._by_description is None:
+            found: dict[tuple[str, ...], list[Node]] = {}
+            for node in self.nodes:
+                found.setdefault(self._description(node), []).append(node)
+            self._by_description = found
+        return self._by_description.get(description, ())
+
+    def _description(self, node: Node) -> tuple[str, ...]:
+        """What udev makes links of: of equal USB devices it is the same. Empty for what is of no USB device."""
+        usb = self.usb_of(node)
+        if usb is None:
+            return ()
+        return node.subsystem, self._lasting.of(node.sysfs, usb, has_own_serial=True)[-1]
 
     def _tokens(self, number: str) -> tuple[str, ...]:
         """Beside the number."""

@@ -1,13 +1,15 @@
 """Finds the physical devices that groups select, in sysfs and udevd's database, and remembers what an ID depends on."""
 
 import logging
+import math
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, Trouble
+from nodedevice_agent.lib.filesystem import note_again, unanswered
 from nodedevice_agent.plugins.generic.absent import unmatched
 from nodedevice_agent.plugins.generic.files import found_file
 from nodedevice_agent.plugins.generic.found import FoundFile, FoundFunction, Incomplete
@@ -25,7 +27,8 @@ from nodedevice_agent.plugins.generic.inventory import Inventory, is_memory
 from nodedevice_agent.plugins.generic.names import is_by_port, maker_port_name, names
 from nodedevice_agent.plugins.generic.select_settings import SelectSettings
 from nodedevice_agent.plugins.generic.serials import Serials
-from nodedevice_agent.plugins.generic.sysfs import Sysfs
+from nodedevice_agent.plugins.generic.shared_links import encoded
+from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
 from nodedevice_agent.plugins.generic.udev import Entry, UdevDatabase
 from nodedevice_agent.plugins.settings import GroupSettings
 from nodedevice_agent.plugins.shared_files import is_shared_file
@@ -48,10 +51,16 @@ class SelectScan:
     is wrong with each selection that matches no device.
     """
 
-    def __init__(self, resource_name: str, root: str, serials: Serials | None = None) -> None:
+    def __init__(
+        self, resource_name: str, root: str, serials: Serials | None = None, shared: SharedSysfs | None = None
+    ) -> None:
+        """shared: of all resources; None for one that is read at each scan."""
         self._resource_name = resource_name
         self._root = root
-        self._sysfs = Sysfs(root)
+        self._shared = shared or SharedSysfs(root)
+        self._sysfs = self._shared.sysfs
+        # when the scan was asked for, in monotonic seconds; at each scan, sysfs is read at that time or later
+        self.asked_at = math.inf
         self._udev = UdevDatabase(root)
         self._serials = serials or Serials()
         self.inventory = Inventory((), {}, self._serials.is_own, self._sysfs.names)
@@ -63,6 +72,8 @@ class SelectScan:
         self._listed: set[str] = set()
         self._has_udev = True
         self.is_waiting = False
+        # by path, why: what the last scan could not read of USB devices that are known to be the same as before
+        self.kept: Mapping[str, str] = {}
         self.trouble: Trouble = NO_TROUBLE
         self.incomplete: list[Incomplete] = []
         self.unmatched: list[str] = []
@@ -77,15 +88,18 @@ class SelectScan:
     ) -> dict[int, list[FoundFunction]]:
         """What groups select, by the index of the group. now: monotonic seconds. files: those that groups have by path."""
         selects = {index: group.select for index, group in enumerate(groups) if group.select is not None}
-        self.incomplete, self.unmatched = [], []
+        self.incomplete, self.unmatched, self.kept = [], [], {}
         if not selects:
             self._listed, self.is_waiting, self.trouble = set(), False, NO_TROUBLE
             self.inventory = self._inventory_of(files)
             return {}
         scanned_at = time.time()
-        self.inventory = self._whole_inventory()
+        with unanswered() as errors:
+            self.inventory = self._whole_inventory(self._numbers(files))
+        note_again(errors)
         nodes, usb_devices = self.inventory.nodes, self.inventory.usb_devices
-        self._seen = {
+        # what could not be read is no new device when it is read again
+        self._seen = (self._seen if errors else {}) | {
             (node.number, node.sysfs): self._seen.get((node.number, node.sysfs), (now, self._scanned_at))
             for node in nodes
         }
@@ -104,18 +118,29 @@ class SelectScan:
         self._listed = listed
         return found
 
+    def twins(self, file: FoundFile) -> list[tuple[Node, UsbDevice | None]]:
+        """Device files that would have the same link, as udevd or the kernel knows. file: identified, and found by a link."""
+        return [*self.inventory.twins(file, self._udev.claimants(encoded(file.path)))]
+
     def _inventory_of(self, files: Iterable[FoundFile]) -> Inventory:
         """What these files need: all that the kernel has where one is of a USB device, whose serial may be another's too."""
-        numbers = {file.number for file in files if file.is_device and not is_shared_file(file.kernel_path)}
+        numbers = self._numbers(files)
         nodes = self._sysfs.nodes_of(numbers) if not any(map(is_memory, numbers)) else []
         if any(map(is_memory, numbers)) or any(_USB_PLACE.search(node.sysfs) for node in nodes):
-            return self._whole_inventory()
+            return self._whole_inventory([number for number in numbers if not is_memory(number)])
         return Inventory(nodes, {}, self._serials.is_own, self._sysfs.names, self._sysfs.unread)
 
-    def _whole_inventory(self) -> Inventory:
-        usb_devices = self._sysfs.usb_devices()
+    @staticmethod
+    def _numbers(files: Iterable[FoundFile]) -> set[str]:
+        """Of those that are a device's."""
+        return {file.number for file in files if file.is_device and not is_shared_file(file.kernel_path)}
+
+    def _whole_inventory(self, numbers: Collection[str] = ()) -> Inventory:
+        """numbers: of device files that were found."""
+        nodes, usb_devices = self._shared.read(self.asked_at, numbers)
+        self.asked_at = math.inf
+        self.kept = self._sysfs.kept
         self._note_repeated(usb_devices.values())
-        nodes = self._sysfs.nodes()
         return Inventory(nodes, usb_devices, self._serials.is_own, self._sysfs.names, self._sysfs.unread)
 
     def _chosen(self, select: SelectSettings, function: Function, now: float) -> tuple[Node, ...]:

@@ -11,10 +11,11 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList, Trouble
@@ -22,19 +23,30 @@ from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, C
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.lib.filesystem import names_in, unanswered
-from nodedevice_agent.plugins.generic.absent import incomplete, no_match, not_shared, same_device, wrong_paths
-from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate, generic_devices
+from nodedevice_agent.plugins.generic.absent import (
+    incomplete,
+    no_match,
+    not_readable,
+    not_shared,
+    same_device,
+    wrong_paths,
+)
+from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate, device_count, generic_devices
 from nodedevice_agent.plugins.generic.doubt import confirmed
 from nodedevice_agent.plugins.generic.files import found_file, udev_links
 from nodedevice_agent.plugins.generic.found import Found, FoundFile, incomplete_devices
-from nodedevice_agent.plugins.generic.offers import NotListed, choose
+from nodedevice_agent.plugins.generic.offers import Choice, choose
 from nodedevice_agent.plugins.generic.scan import SelectScan
 from nodedevice_agent.plugins.generic.serials import Serials
 from nodedevice_agent.plugins.generic.serials_file import SerialsFile
+from nodedevice_agent.plugins.generic.shared_links import advice as same_links
+from nodedevice_agent.plugins.generic.shared_links import by_id, shared_links
+from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
 from nodedevice_agent.plugins.generic.stable_names import advice, stable_names
 from nodedevice_agent.plugins.generic.uevents import Uevents
 from nodedevice_agent.plugins.generic.unread import RETRY_SECONDS, Unread
 from nodedevice_agent.plugins.patterns import Captures, matched, wildcard_count
+from nodedevice_agent.plugins.room import Room
 from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings
 
 log = logging.getLogger(__name__)
@@ -71,15 +83,18 @@ class GenericSource:
         watcher: FileWatcher,
         state_dir: Path | None = None,
         file_reads: FileReads | None = None,
+        room: Room | None = None,
+        sysfs: SharedSysfs | None = None,
     ) -> None:
-        """state_dir: for what is remembered over a restart; None for nothing. file_reads: of all such sources."""
+        """state_dir: for what is remembered over a restart; None for nothing. file_reads, room, sysfs: of all such sources."""
         self.resource_name = settings.resource_name
         self.devices = DeviceList(settings.part_rules)
         self._configure(settings)
         self._root = host_root.rstrip("/")
         self._serials_file = SerialsFile(state_dir, settings.resource_name) if state_dir is not None else None
         self._serials = Serials(self._serials_file.read() if self._serials_file is not None else {})
-        self._select = SelectScan(settings.resource_name, self._root, self._serials)
+        self._room = room or Room()
+        self._select = SelectScan(settings.resource_name, self._root, self._serials, sysfs)
         self._watcher = watcher
         self._file_reads = file_reads or FileReads()
         self._by_id: Mapping[str, GenericDevice] = {}
@@ -90,6 +105,9 @@ class GenericSource:
         self._unread = Unread(settings.resource_name)
         self._problem = NO_TROUBLE
         self._warned: set[str] = set()
+        self._last_look: _Look | None = None
+        # paths of devices whose last state counts
+        self._kept: frozenset[str] = frozenset()
         self._not_listed: list[Trouble] = []
         self._directories: frozenset[Path] = frozenset()
         self._subscription: Subscription | None = None
@@ -117,8 +135,18 @@ class GenericSource:
         self._publish(self._look(self._groups))
 
     async def read(self) -> None:
-        """The same in a thread."""
-        self._publish(await self._file_reads.run(partial(self._look, self._groups)))
+        """The same in a thread. Where none can be started, the last look counts for now. Raises OSError before the first one."""
+        self._select.asked_at = time.monotonic()
+        try:
+            look = await self._file_reads.run(partial(self._look, self._groups))
+        except OSError as error:
+            if self._last_look is None:
+                raise
+            self._unread.note({self._root or "/": error.strerror or str(error)}, time.monotonic())
+            look = replace(self._last_look, trouble=("NotReadable", error.strerror or str(error)))
+        else:
+            self._last_look = look
+        self._publish(look)
 
     def _publish(self, look: _Look) -> None:
         self._by_id, self._directories = look.by_id, look.directories
@@ -139,6 +167,9 @@ class GenericSource:
         look.unconfirmed = {i: self._why_unconfirmed(i) for i in found.ids if i in look.by_id}
         if look.unconfirmed:
             look.trouble = _and_unconfirmed(look.trouble, look.unconfirmed)
+        self._note_kept()
+        if problem := not_readable({**self._select.kept, **errors}):
+            look.trouble = look.trouble[0] or "NotReadable", "; ".join(filter(None, (look.trouble[1], problem)))
         self._doubted_since = found.since
         self._looked_for = groups
         return look
@@ -147,11 +178,21 @@ class GenericSource:
         why = self._unread.example or "the kernel's files about it cannot be read"
         return f"{device_id} is not confirmed: {why}; it is allocated again when it is found"
 
+    def _note_kept(self) -> None:
+        """Logged once for each path, until it can be read again."""
+        kept = self._select.kept
+        for path in kept.keys() - self._kept:
+            extra = {"resource_name": self.resource_name, "path": path, "error": kept[path]}
+            log.warning("cannot read USB device; its last state counts until it is disconnected", extra=extra)
+        self._kept = frozenset(kept)
+
     def _read_files(self, groups: Sequence[GroupSettings]) -> _Look:
         directories: set[Path] = set()
         # before sysfs is read: the kernel makes a device's file last
         patterns = dict.fromkeys(path.path for group in groups for path in group.paths)
-        matching = {pattern: self._matches(pattern, directories) for pattern in patterns}
+        most = min(MAX_DEVICES, self._room.left(self.resource_name))
+        # one more shows that there are too many
+        matching = {pattern: [*islice(self._matches(pattern, directories), most + 1)] for pattern in patterns}
         files = [file for each in matching.values() for file in each]
         selected = self._select.scan(groups, time.monotonic(), files)
         if self._serials_file is not None:
@@ -162,8 +203,9 @@ class GenericSource:
         if any(group.select is not None and group.select.udev for group in groups):
             directories.add(Path(self._select.udev_directory))
         choice = choose(groups, found, selected)
-        by_id = generic_devices(groups, choice.listed, are_parts=self.devices.part_rules is not None)
-        before, self._problem = self._problem, self._trouble(len(by_id))
+        by_id = generic_devices(groups, choice.listed, most, are_parts=self.devices.part_rules is not None)
+        self._room.note(self.resource_name, len(by_id))
+        before, self._problem = self._problem, self._trouble(device_count(groups, choice.listed), most)
         if self._problem not in (before, NO_TROUBLE):
             extra = {"resource_name": self.resource_name, "reason": self._problem[0], "error": self._problem[1]}
             log.error("not all devices can be listed", extra=extra)
@@ -171,14 +213,19 @@ class GenericSource:
             each
             for each in (
                 self._problem,
-                *self._not_as_meant(groups, found, choice.not_listed),
+                *self._not_as_meant(groups, found, choice),
                 self._names_of_the_kernel(found),
                 NO_TROUBLE if by_id else self._no_match(groups, found),
             )
             if each != NO_TROUBLE
         ]
         trouble = (notes[0][0], "; ".join(message for _, message in notes)) if notes else NO_TROUBLE
-        return _Look(dict(list(by_id.items())[:MAX_DEVICES]), trouble, frozenset(directories))
+        return _Look(self._kept_objects(by_id), trouble, frozenset(directories))
+
+    def _kept_objects(self, by_id: Mapping[str, GenericDevice]) -> Mapping[str, GenericDevice]:
+        """The same devices, without a second object for what is listed already."""
+        known = self._by_id
+        return {i: known[i] if known.get(i) == device else device for i, device in by_id.items()}
 
     def _names_of_the_kernel(self, found: Found) -> Trouble:
         """What prevents nothing today, and may give a new pod another device after a reboot. Logged once for each pattern."""
@@ -192,16 +239,15 @@ class GenericSource:
             log.warning("device files go by the kernel's names, which are not lasting", extra=extra)
         return "KernelNames", message
 
-    def _not_as_meant(
-        self, groups: Sequence[GroupSettings], found: Found, not_listed: Sequence[NotListed]
-    ) -> list[Trouble]:
+    def _not_as_meant(self, groups: Sequence[GroupSettings], found: Found, choice: Choice) -> list[Trouble]:
         """What is configured and cannot be listed, whatever else is. Logged once, and again when it has changed."""
         lacking = [*incomplete_devices(groups, found), *self._select.incomplete]
         notes = [
             ("WrongPath", wrong_paths(groups, found)),
             ("IncompleteDevice", incomplete(lacking)),
-            ("NotShared", not_shared(not_listed)),
-            ("SameDevice", same_device(not_listed)),
+            ("NotShared", not_shared(choice.not_listed)),
+            ("SameDevice", same_device(choice.not_listed)),
+            ("SharedLink", self._shared_links(found, choice)),
         ]
         notes = [note for note in notes if note[1]]
         for reason, message in notes:
@@ -211,18 +257,25 @@ class GenericSource:
         self._not_listed = notes
         return notes
 
+    def _shared_links(self, found: Found, choice: Choice) -> str:
+        """About devices that a link does not lead to, as another one has it; empty if there is none."""
+        files = by_id(found)
+        offered = {number for offer in choice.listed for number in offer.own_numbers} if files else ()
+        shared = shared_links(files, self._select.twins, offered)
+        return same_links(shared, udev_links(self._root)) if shared else ""
+
     def _no_match(self, groups: Sequence[GroupSettings], found: Found) -> Trouble:
         """Nothing is found: on a node without the hardware that is right, and otherwise a setting is wrong. Not logged."""
         message = "; ".join(each for each in (no_match(groups, found), *self._select.unmatched[:_MAX_NAMED]) if each)
         return ("NoMatch", message) if message else NO_TROUBLE
 
-    def _trouble(self, found: int) -> Trouble:
-        if found > MAX_DEVICES:
-            problem = (
-                f"{found} devices match, and the first {MAX_DEVICES} are listed: narrow the paths or the selection"
-            )
-            return "TooManyDevices", problem
-        return self._select.trouble
+    def _trouble(self, found: int, most: int) -> Trouble:
+        if found <= most:
+            return self._select.trouble
+        key = "narrow the paths or the selection"
+        if most < MAX_DEVICES:
+            return "TooManyDevices", self._room.problem(self.resource_name, most, f"{key} in groups")
+        return "TooManyDevices", f"more than {most} devices match, and the first {most} are listed: {key}"
 
     async def run(self) -> None:
         """Scan at once, at each event in the directories of the patterns or of the kernel's devices, and every half minute."""
@@ -266,13 +319,11 @@ class GenericSource:
         """Not offered: the distance between device files is unknown."""
         raise AllocationRefused(self.resource_name, "has no preference among its devices")
 
-    def _matches(self, pattern: str, directories: set[Path]) -> list[FoundFile]:
+    def _matches(self, pattern: str, directories: set[Path]) -> Iterator[FoundFile]:
         """Files that match. Notes the directories whose changes could change that."""
-        return [
-            file
-            for path, captures in self._walk("", (), pattern.strip("/").split("/"), directories)
-            if (file := found_file(self._root, path, captures)) is not None
-        ]
+        for path, captures in self._walk("", (), pattern.strip("/").split("/"), directories):
+            if (file := found_file(self._root, path, captures)) is not None:
+                yield file
 
     def _walk(
         self, base: str, captures: Captures, parts: list[str], directories: set[Path]

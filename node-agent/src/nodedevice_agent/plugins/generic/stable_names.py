@@ -1,7 +1,8 @@
 """Which device files are named by the kernel although udev has a lasting name for them, and what to write instead. Pure.
 
-The kernel numbers devices in the order in which it finds them: after a reboot `/dev/ttyUSB0` may be another one. Only a pod that holds
-the device ID keeps its device. A file that one of udev's links leads to is such a file; one without a link, such as /dev/fuse, is none.
+The kernel numbers devices in the order in which it finds them: after a reboot `/dev/ttyUSB0` may be another one. Only a pod that
+holds the device ID keeps its device. A file that one of udev's links leads to is such a file; one without a link, such as
+/dev/fuse, is none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,19 +4,18 @@ Layout: /sys/dev/{char,block}/MAJOR:MINOR are links to the devices, /sys/bus/usb
 name, their interfaces.
 """
 
-import logging
 import os
 import re
 from collections.abc import Iterable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, note_unanswered
+from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, note_again, note_unanswered, unanswered
+from nodedevice_agent.lib.patient_reads import ask
 from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, upwards
 from nodedevice_agent.plugins.generic.identity import vfio_group
 from nodedevice_agent.plugins.generic.select_settings import USB_ID
-
-log = logging.getLogger(__name__)
 
 _MAX_BYTES = 4096
 # device files; a node has some hundred
@@ -41,6 +40,22 @@ _MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
 _DEVNAME = re.compile(r"^DEVNAME=(.+)$", re.MULTILINE)
 
 
+class _Enumeration(Struct, frozen=True):
+    """Tells one plug of a USB device from the next one at the same place.
+
+    inode, made_ns: of its link. number: the kernel's, another one for each plug; empty where it is unknown.
+    """
+
+    inode: int = 0
+    made_ns: int = 0
+    number: str = ""
+
+    def is_same(self, now: "_Enumeration") -> bool:
+        """The kernel may forget when a link was made, but for that of a device with a number."""
+        is_number = bool(self.number) and self.number == now.number
+        return bool(self.inode) and self.inode == now.inode and (is_number or self.made_ns == now.made_ns)
+
+
 class Sysfs:
     """The host's /sys. root: where its file tree is, without a trailing slash."""
 
@@ -48,7 +63,9 @@ class Sysfs:
         self._root = root
         self._sys = f"{root}/sys"
         self._known: dict[tuple[str, str], Node | None] = {}
-        self._unreadable: set[str] = set()
+        self._usb_devices: dict[str, tuple[_Enumeration, UsbDevice]] = {}
+        # by path, why: what the last read could not read of USB devices that are known to be the same as before
+        self.kept: dict[str, str] = {}
         # numbers that the kernel has, and of which the last read has not found out what they are
         self.unread: frozenset[str] = frozenset()
 
@@ -71,9 +88,19 @@ class Sysfs:
             sysfs = self._target(f"/dev/{_DIRECTORIES[number[0]]}", number[1:])
             if sysfs:
                 node = self._known.get((number, sysfs))
-                found[number, sysfs] = node if node is not None and _is_done(node) else self._node(number, sysfs)
+                found[number, sysfs] = node if node is not None and _is_done(node) else self._read_node(number, sysfs)
         self.unread = frozenset(number for (number, _), node in found.items() if node is None)
         return found
+
+    def _read_node(self, number: str, sysfs: str) -> Node | None:
+        """As it was, where it cannot be read."""
+        known = self._known.get((number, sysfs))
+        with unanswered() as errors:
+            node = self._node(number, sysfs)
+        if errors and known is not None:
+            return known
+        note_again(errors)
+        return node
 
     def names(self, place: str) -> list[str]:
         """What is in a place."""
@@ -91,13 +118,19 @@ class Sysfs:
             return ""
 
     def usb_devices(self) -> dict[str, UsbDevice]:
-        """By path in sysfs. One without vendor and product, as while it goes away, is left out."""
-        found = {}
+        """By path in sysfs. One without vendor and product, as while it goes away, is left out. One that cannot be read stays as it
+        was, unless another one may have taken its place; then it is left out.
+        """
+        read: dict[str, tuple[_Enumeration, UsbDevice]] = {}
+        kept: dict[str, str] = {}
         for name in names_in(f"{self._sys}/bus/usb/devices"):
             sysfs = self._target("/bus/usb/devices", name) if ":" not in name else ""
-            usb = self._usb_device(name, sysfs) if sysfs else None
+            usb = self._read_usb_device(name, sysfs, kept) if sysfs else None
             if usb is not None:
-                found[sysfs] = usb
+                read[sysfs] = usb
+        # at once: where a call hangs, this is run again from its beginning
+        self._usb_devices, self.kept = read, kept
+        found = {sysfs: usb for sysfs, (_, usb) in read.items()}
         hubs = {above for sysfs in found for above in upwards(sysfs.rpartition("/")[0]) if above in found}
         return {sysfs: replace(usb, is_hub=True) if sysfs in hubs else usb for sysfs, usb in found.items()}
 
@@ -187,18 +220,37 @@ class Sysfs:
         target = link_target(f"{self._sys}{directory}/{name}")
         return os.path.normpath(f"{directory}/{target}") if target else ""
 
+    def _read_usb_device(self, port: str, sysfs: str, kept: dict[str, str]) -> "tuple[_Enumeration, UsbDevice] | None":
+        """kept: where to note what cannot be read of one that stays as it was."""
+        known = self._usb_devices.get(sysfs)
+        with unanswered() as errors:
+            now = self._enumeration(port, sysfs)
+            usb = self._usb_device(port, sysfs)
+        if known is None or not known[0].is_same(now):
+            note_again(errors)
+            return (now, usb) if usb is not None and not errors else None
+        # of one plug of a device they do not change
+        if not errors and (usb is None or (known[1].serial and not usb.serial)):
+            errors[f"{self._sys}{sysfs}"] = "its vendor, product or serial is missing"
+        kept |= errors
+        return known if errors or usb is None else (now, usb)
+
+    def _enumeration(self, port: str, sysfs: str) -> "_Enumeration":
+        try:
+            link = ask(os.lstat, f"{self._sys}/bus/usb/devices/{port}")
+            number = self._field(sysfs, "devnum")
+        except OSError:
+            return _Enumeration()
+        return _Enumeration(link.st_ino, link.st_ctime_ns, number)
+
     def _usb_device(self, port: str, sysfs: str) -> UsbDevice | None:
         try:
             vendor, product, serial = (self._field(sysfs, name) for name in ("idVendor", "idProduct", "serial"))
-        except OSError as error:
-            if sysfs not in self._unreadable:
-                log.warning("cannot read USB device; ignoring it", extra={"path": sysfs, "error": str(error)})
-            self._unreadable.add(sysfs)
+            is_hub = "-" not in port or self._field(sysfs, "bDeviceClass") == _HUB
+        except OSError:
             return None
-        self._unreadable.discard(sysfs)
         if not USB_ID.fullmatch(vendor) or not USB_ID.fullmatch(product):
             return None
-        is_hub = "-" not in port or self._field(sysfs, "bDeviceClass") == _HUB
         return UsbDevice(sysfs, port, vendor.lower(), product.lower(), serial, is_hub)
 
     def _field(self, sysfs: str, name: str) -> str:
@@ -212,11 +264,15 @@ class Sysfs:
 def _read(path: str) -> str:
     """Raises OSError; or `unanswered`, too."""
     try:
-        with open(path, "rb") as file:
-            return file.read(_MAX_BYTES).decode(errors="replace").strip("\0 \n\t")
+        return ask(_octets, path).decode(errors="replace").strip("\0 \n\t")
     except OSError as error:
         note_unanswered(path, error)
         raise
+
+
+def _octets(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(_MAX_BYTES)
 
 
 def _is_done(node: Node) -> bool:

@@ -8,9 +8,11 @@ import os
 
 from msgspec import Struct
 
-from nodedevice_agent.lib.filesystem import is_directory, note_unanswered
+from nodedevice_agent.lib.filesystem import is_directory, names_in, note_unanswered
+from nodedevice_agent.lib.patient_reads import ask
 
 DATABASE = "/run/udev/data"
+LINKS = "/run/udev/links"
 _MAX_BYTES = 65536
 
 
@@ -26,19 +28,28 @@ class UdevDatabase:
 
     def __init__(self, root: str) -> None:
         self.directory = f"{root}{DATABASE}"
+        self._links = f"{root}{LINKS}"
 
     def is_there(self) -> bool:
         return is_directory(self.directory)
+
+    def claimants(self, link: str) -> list[str]:
+        """Numbers of the devices that claim a link, of which one has it. link: as shared_links.encoded() has it."""
+        return names_in(f"{self._links}/{link}")
 
     def entry(self, number: str) -> Entry | None:
         """None while udevd has written nothing that can be read; or `unanswered`. number: such as `c81:0`."""
         path = f"{self.directory}/{number}"
         try:
-            with open(path, "rb") as file:
-                return Entry(properties(file.read(_MAX_BYTES)), os.fstat(file.fileno()).st_mtime)
+            return ask(_entry, path)
         except OSError as error:
             note_unanswered(path, error)
             return None
+
+
+def _entry(path: str) -> Entry:
+    with open(path, "rb") as file:
+        return Entry(properties(file.read(_MAX_BYTES)), os.fstat(file.fileno()).st_mtime)
 
 
 def properties(content: bytes) -> dict[str, str]:

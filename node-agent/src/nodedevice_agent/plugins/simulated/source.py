@@ -12,9 +12,10 @@ from pathlib import Path
 from nodedevice_common.tasks import apart
 from nodedevice_common.threads import in_thread
 
-from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity, old_form, shared_ids
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
+from nodedevice_agent.plugins.room import Room
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.control import (
     Listing,
@@ -43,7 +44,11 @@ _RETRY_SECONDS = 1.0
 class SimulatedSource:
     """Simulated devices of one resource."""
 
-    def __init__(self, settings: SimulatedSettings, state_dir: Path, watcher: FileWatcher) -> None:
+    def __init__(
+        self, settings: SimulatedSettings, state_dir: Path, watcher: FileWatcher, room: Room | None = None
+    ) -> None:
+        """room: of all built-in plugins."""
+        self._room = room or Room()
         self.resource_name = settings.resource_name
         self.devices = DeviceList(settings.part_rules)
         self.prefers = settings.numa_nodes > 0
@@ -111,7 +116,9 @@ class SimulatedSource:
         count = self._settings.count if state.count is None else state.count
         part_count = self._settings.parts_per_device
         # a state file may name more devices than there may be parts
-        ids = simulated_ids(self._settings.prefix(), min(count, MAX_SIMULATED // part_count))
+        most = min(MAX_SIMULATED, self._room.left(self.resource_name)) // part_count
+        ids = simulated_ids(self._settings.prefix(), min(count, most))
+        self._room.note(self.resource_name, len(ids) * part_count)
         known = ids if part_count == 1 else (*ids, *(part for name in ids for part in shared_ids(name, part_count)))
         self._warn_unknown(state.unknown((*known, *(old for part in known for old in old_form(part)))), ids)
         if ids != self._listed_ids:
@@ -119,8 +126,11 @@ class SimulatedSource:
             with apart("list of simulated devices", resource_name=self.resource_name):
                 write_listing(self._state_dir, Listing(self.resource_name, list(known)))
                 self._listed_ids = ids
-        devices = simulated_devices(ids, self._settings.numa_nodes, state, part_count)
-        if self.devices.publish(devices):
+        # ten thousand take a turn of the loop
+        devices = await in_thread(partial(simulated_devices, ids, self._settings.numa_nodes, state, part_count))
+        is_cut = min(count, MAX_SIMULATED // part_count) > most
+        problem = self._room.problem(self.resource_name, most * part_count, "lower count or partsPerDevice")
+        if self.devices.publish(devices, ("TooManyDevices", problem) if is_cut else NO_TROUBLE):
             unhealthy = sum(not device.is_healthy for device in devices)
             log.info(
                 "devices changed",

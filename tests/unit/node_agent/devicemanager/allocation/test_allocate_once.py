@@ -8,6 +8,7 @@ from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 
@@ -154,6 +155,33 @@ def test_which_resources(policy: dict[str, str], is_once: bool) -> None:
     node.fail(call)
     assert (refusals(node) != {}) is is_once
     assert len(calls(node.passes(60))) == (0 if is_once else 1)
+
+
+OWN = PluginOptions(scope=f"{BUILT_IN}example")
+
+
+@pytest.mark.parametrize("policy", [{"*": "never"}, {GPU: "never"}])
+def test_a_built_in_plugin_is_called_again(policy: dict[str, str]) -> None:
+    node = Scenario.with_plugin(1, options=OWN, allocate_retry=policy)
+    [call] = calls(node.see(TRAIN))
+    assert call.recorded_for == ""
+    node.fail(call)
+    assert refusals(node) == {}
+    assert len(calls(node.passes(60))) == 1
+
+
+@pytest.mark.parametrize("policy", [{"*": "never"}, {GPU: "never"}])
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_built_in_plugin_is_called_again_after_a_restart(policy: dict[str, str], is_lost: bool) -> None:
+    """Also where the checkpoint was lost, or has a call from when another plugin served the name."""
+    before = Scenario.with_plugin(1, allocate_retry=policy)
+    in_flight(before)
+    kept = None if is_lost else decode(encode(before.manager.checkpoint()))
+    node = Scenario(kept, is_recovering=is_lost, allocate_retry=policy)
+    node.happens("recovered", Checkpoint(registered={GPU: ()}))
+    node.happens("pods_synced", [TRAIN])
+    assert len(calls(node.plugin(1, options=OWN))) == 1
+    assert refusals(node) == {}
 
 
 # -- restarts -------------------------------------------------------------------------------------------------------

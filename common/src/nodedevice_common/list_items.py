@@ -1,0 +1,177 @@
+"""Finds the objects of a list in JSON while its text arrives, so that no more than one of them is in memory.
+
+A list of an API server is an object with the array `items`. The text of each item is returned once it is complete, without being
+decoded; what surrounds the items is a short text of its own. Pure: no I/O. Nothing here judges whether the text is valid JSON:
+the decoder does that, of each item and of the rest.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from nodedevice_common.decoding import Undecodable
+
+# of a list without its items; an API server sends some hundred bytes
+MOST_ENVELOPE_BYTES: Final = 64 * 1024
+# of an item that is too long: the start, which names the object
+HEAD_BYTES: Final = 16 * 1024
+
+_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+# up to the next bracket outside of strings
+_BRACKET: Final = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb")*+[\[{\]}]", re.DOTALL)
+# up to a string that does not end
+_WHOLE: Final = re.compile(rb"(?:[^\"]++|" + _STRING + rb")*+", re.DOTALL)
+# the rest of a string
+_REST: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_IS_ITEMS: Final = re.compile(rb'(?:^|[{,])\s*"items"\s*:\s*\[$')
+_OPENING: Final = frozenset(b"[{")
+# strings, and one without an end
+_STRINGS: Final = re.compile(_STRING + b"?", re.DOTALL)
+_OPEN: Final = ord("[")
+_ALIKE: Final = bytes.maketrans(b"{}", b"[]")
+_ALL_ELSE: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
+# pairs within pairs that go before each bracket that is left is looked at
+_COLLAPSES: Final = 8
+_PIECE_BYTES: Final = 8 * 1024
+_BETWEEN: Final = b", \t\r\n"
+# brackets around an item: those of the list, and of `items`
+_OUTSIDE: Final = 2
+
+
+class Item(NamedTuple):
+    """text: of an object; of one that is too long its first HEAD_BYTES. size: of the whole object, in bytes."""
+
+    text: bytes
+    size: int
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.text) == self.size
+
+
+class ListItems:
+    """Takes the text of one list in chunks. most_bytes: of an item."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._depth = 0
+        # whether the text so far ends in a string, and there after a backslash
+        self._is_in_string = self._is_escaped = False
+        self._is_in_items = False
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._envelope = bytearray()
+
+    def feed(self, chunk: bytes) -> list[Item]:
+        """The items that this chunk completes. Raises Undecodable for a text that is no list of an API server."""
+        found: list[Item] = []
+        for begin in range(0, len(chunk), _PIECE_BYTES):
+            found += self._feed(chunk[begin : begin + _PIECE_BYTES])
+        return found
+
+    def _feed(self, chunk: bytes) -> list[Item]:
+        found: list[Item] = []
+        begin, position = 0, self._end_of_string(chunk)
+        depth = self._depth
+        if depth > _OUTSIDE and self._is_in_items:
+            lowest, change = _depths(chunk, position)
+            if depth + lowest > _OUTSIDE:
+                # most of a long item is such pieces
+                self._depth += change
+                self._begin_string(chunk, position)
+                self._inside(chunk)
+                return found
+        for token in iter(_BRACKET.scanner(chunk, position).match, None):  # type: ignore[attr-defined]  # not in typeshed
+            position = token.end()
+            if chunk[position - 1] in _OPENING:
+                depth += 1
+                if depth == _OUTSIDE + 1 and self._is_in_items:
+                    self._outside(chunk[begin : position - 1])
+                    begin = position - 1
+                elif depth == _OUTSIDE:
+                    self._outside(chunk[begin:position])
+                    begin = position
+                    self._is_in_items = _IS_ITEMS.search(self._envelope) is not None
+            else:
+                depth -= 1
+                if depth == _OUTSIDE and self._is_in_items:
+                    self._inside(chunk[begin:position])
+                    found.append(self._taken())
+                    begin = position
+                elif depth == _OUTSIDE - 1 and self._is_in_items:
+                    self._outside(chunk[begin : position - 1])
+                    begin = position - 1
+                    self._is_in_items = False
+        self._depth = depth
+        self._begin_string(chunk, position)
+        if depth > _OUTSIDE and self._is_in_items:
+            self._inside(chunk[begin:])
+        else:
+            self._outside(chunk[begin:])
+        return found
+
+    def envelope(self) -> bytes:
+        """The list without its items, once all of its text has been fed. Raises Undecodable for one that is cut off."""
+        if self._depth or self._is_in_string:
+            raise Undecodable(ValueError("the list is cut off"))
+        return bytes(self._envelope)
+
+    def _inside(self, text: bytes) -> None:
+        """Of an item; of one that is too long only the start is kept."""
+        self._size += len(text)
+        self._parts.append(text)
+        if self._size > self._most_bytes:
+            self._parts = [b"".join(self._parts)[:HEAD_BYTES]]
+
+    def _taken(self) -> Item:
+        item = Item(b"".join(self._parts), self._size)
+        self._parts, self._size = [], 0
+        return item
+
+    def _outside(self, text: bytes) -> None:
+        """Of the list. Between items there are commas, of which none stays."""
+        self._envelope += text.strip(_BETWEEN) if self._is_in_items else text
+        if len(self._envelope) > MOST_ENVELOPE_BYTES:
+            raise Undecodable(ValueError(f"the list has more than {MOST_ENVELOPE_BYTES} bytes beside its items"))
+
+    def _end_of_string(self, chunk: bytes) -> int:
+        """Where the string ends in which the chunk begins: 0 where it begins in none."""
+        if not self._is_in_string:
+            return 0
+        begin = 1 if self._is_escaped and chunk else 0
+        rest = _REST.match(chunk, begin)
+        if rest is None:
+            self._is_escaped = _ends_in_escape(chunk[begin:]) if chunk else self._is_escaped
+            return len(chunk)
+        self._is_in_string = self._is_escaped = False
+        return rest.end()
+
+    def _begin_string(self, chunk: bytes, position: int) -> None:
+        if self._is_in_string or position == len(chunk):
+            return
+        whole = _WHOLE.match(chunk, position)
+        assert whole is not None
+        self._is_in_string = whole.end() < len(chunk)
+        self._is_escaped = self._is_in_string and _ends_in_escape(chunk[whole.end() + 1 :])
+
+
+def _depths(chunk: bytes, begin: int) -> tuple[int, int]:
+    """The lowest depth within a text that begins outside of strings, and that at its end, from 0 at its start.
+
+    Several times as fast as to find each bracket.
+    """
+    brackets = _STRINGS.sub(b"", chunk[begin:]).translate(_ALIKE, _ALL_ELSE)
+    for _ in range(_COLLAPSES):
+        before = len(brackets)
+        brackets = brackets.replace(b"[]", b"")
+        if len(brackets) == before:
+            break
+    depth = lowest = 0
+    for bracket in brackets:
+        depth += 1 if bracket == _OPEN else -1
+        lowest = min(lowest, depth)
+    return lowest, depth
+
+
+def _ends_in_escape(text: bytes) -> bool:
+    """Of a string without its start."""
+    return (len(text) - len(text.rstrip(b"\\"))) % 2 == 1

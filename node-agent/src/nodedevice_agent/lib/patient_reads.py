@@ -1,0 +1,138 @@
+"""Reads of the host's files with a deadline: the kernel keeps a reader waiting for as long as the device behind a file hangs.
+
+`patiently` runs a function in a thread, and the function reads by `ask`. Where one call hangs, its thread is left to it, and the
+function is run again without that call: it raises OSError (ETIMEDOUT), like any file that cannot be read. The call is not made
+again before it has returned. So a device that hangs costs one thread, and a scan of all devices takes about a second at most.
+The function must hold no lock while it asks, such as that of functools.cached_property: a thread that hangs would keep it. What it
+has changed by then, it changes again.
+"""
+
+import errno
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+# calls that hang, of this process; each has a thread
+MAX_HANGING: Final = 64
+# of one scan: half of what is left is for the next call that hangs
+_PATIENCE_SECONDS: Final = 0.8
+_LEAST_PATIENCE_SECONDS: Final = 0.02
+# After a stall of the whole machine the call has this many turns to go on.
+_CHECKS: Final = 4
+HANGS: Final = "it does not respond: its device or file system hangs"
+
+_of_thread = threading.local()
+# by path: the attempt whose thread waits for it
+_hanging: dict[str, "_Attempt[Any]"] = {}
+
+
+class _Abandoned(BaseException):
+    """The call has returned, and somebody else does this thread's work."""
+
+
+def ask(call: Callable[..., T], path: str, *arguments: Any) -> T:
+    """Make a call of the system about a path. Raises what it raises, and OSError (ETIMEDOUT) for one that hangs.
+
+    Outside of `patiently` the call has no deadline.
+    """
+    attempt: _Attempt[Any] | None = getattr(_of_thread, "attempt", None)
+    if attempt is None:
+        return call(path, *arguments)
+    attempt.enter(path)
+    try:
+        return call(path, *arguments)
+    finally:
+        attempt.leave(path)
+
+
+def patiently(read: Callable[[], T]) -> T:
+    """Run this, whatever hangs. It may be run several times, one after the other.
+
+    Raises what it raises, and OSError (EAGAIN) where no thread can be started, or too many calls hang already.
+    """
+    # imported here: the process that reads GPUs asks, and has no threads
+    from nodedevice_common import threads
+
+    left = _PATIENCE_SECONDS
+    while True:
+        if len(_hanging) >= MAX_HANGING:
+            raise OSError(errno.EAGAIN, _too_many())
+        attempt = _Attempt(read)
+        threads.start(attempt.run, "files")
+        patience = max(_LEAST_PATIENCE_SECONDS, left / 2)
+        if attempt.ends_within(patience):
+            return attempt.result()
+        left -= patience
+
+
+def _too_many() -> str:
+    first = next(iter(_hanging.copy()), "")
+    return (
+        f"{MAX_HANGING} reads of files of the host hang, one of them at {first}: disconnect its device, or unmount it"
+    )
+
+
+class _Attempt(Generic[T]):
+    """One run in a thread. path: of the call that is being made, "" between calls."""
+
+    def __init__(self, read: Callable[[], T]) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._has_ended = threading.Event()
+        self._path = ""
+        self._calls = 0
+        self._is_abandoned = False
+        self._value: list[T] = []
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        _of_thread.attempt = self
+        try:
+            self._value.append(self._read())
+        except _Abandoned:
+            return
+        except Exception as exc:
+            self._error = exc
+        finally:
+            _of_thread.attempt = None
+            self._has_ended.set()
+
+    def result(self) -> T:
+        """Raises what was raised."""
+        if self._error is not None:
+            raise self._error
+        return self._value[0]
+
+    def enter(self, path: str) -> None:
+        if path in _hanging:
+            raise OSError(errno.ETIMEDOUT, HANGS, path)
+        self._calls += 1
+        self._path = path
+
+    def leave(self, path: str) -> None:
+        with self._lock:
+            self._path = ""
+            if self._is_abandoned:
+                _hanging.pop(path, None)
+                raise _Abandoned
+
+    def ends_within(self, patience: float) -> bool:
+        """False where a single call took longer, and has been abandoned; computing may take its time."""
+        calls, checks = 0, 0
+        while not self._has_ended.wait(patience / _CHECKS):
+            checks = checks + 1 if self._calls == calls and self._path else 0
+            calls = self._calls
+            if checks >= _CHECKS and self._abandon(calls):
+                return False
+        return True
+
+    def _abandon(self, calls: int) -> bool:
+        """Unless the call has returned meanwhile."""
+        with self._lock:
+            if not self._path or self._calls != calls:
+                return False
+            self._is_abandoned = True
+            _hanging[self._path] = self
+            return True

@@ -1,0 +1,80 @@
+"""Links of udev that lead to one device although others would have the same link: those cannot be found by it. Pure.
+
+udev makes a link in a directory by-id of what a device says of itself: its maker, its model and its serial. Of two devices that
+say the same, such as cameras with one serial or serial adapters without one, the link leads to the one that came last.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from nodedevice_agent.plugins.generic.found import Found, FoundFile
+from nodedevice_agent.plugins.generic.functions import Node, UsbDevice
+
+_BY_ID: Final = "/by-id/"
+_BY_PATH: Final = "/by-path/"
+_MAX_NAMED: Final = 3
+_LONGEST: Final = 48
+
+
+class SharedLink(Struct, frozen=True):
+    """link: of udev. file: where it leads. others: the kernel's files that would have it, too, and the USB devices they are of."""
+
+    link: str
+    file: str
+    others: tuple[tuple[str, UsbDevice | None], ...]
+
+
+def by_id(found: Found) -> list[FoundFile]:
+    """The device files that are found by such a link, each link once."""
+    links = {file.path: file for files in found.values() for file in files if _BY_ID in file.path and file.is_device}
+    return [file for file in links.values() if file.path != file.kernel_path]
+
+
+def shared_links(
+    links: Iterable[FoundFile],
+    twins: Callable[[FoundFile], Iterable[tuple[Node, UsbDevice | None]]],
+    offered: Iterable[str],
+) -> list[SharedLink]:
+    """twins: the device files that would have the same link. offered: numbers of files that the resource has in another way."""
+    known = {*offered}
+    shared = [
+        SharedLink(
+            file.path,
+            file.kernel_path,
+            tuple((node.path, usb) for node, usb in twins(file) if node.number not in known),
+        )
+        for file in links
+    ]
+    return [each for each in shared if each.others]
+
+
+def encoded(link: str) -> str:
+    """As udevd names the directory of who claims a link. link: below /dev."""
+    return link.removeprefix("/dev").replace("\\", "\\x5c").replace("/", "\\x2f")
+
+
+def advice(shared: Sequence[SharedLink], links: Mapping[str, str]) -> str:
+    """For people; empty if there is none. links: all of udev's, and the files they lead to."""
+    if not shared:
+        return ""
+    named = "; ".join(_named(each, links) for each in shared[:_MAX_NAMED])
+    more = f"; and {len(shared) - _MAX_NAMED} more" if len(shared) > _MAX_NAMED else ""
+    remedy = "name both by their links in by-path, or use select, which tells them apart by their ports"
+    return f"devices that have the same link as another one are not listed: {named}{more}: {remedy}"
+
+
+def _named(shared: SharedLink, links: Mapping[str, str]) -> str:
+    others = [_other(path, usb, links) for path, usb in shared.others[:_MAX_NAMED]]
+    more = ", …" if len(shared.others) > _MAX_NAMED else ""
+    return f"{shared.link} leads to {shared.file}, and {', '.join(others)}{more} would have the same link"
+
+
+def _other(path: str, usb: UsbDevice | None, links: Mapping[str, str]) -> str:
+    facts = []
+    if usb is not None:
+        serial = f"serial {usb.serial[:_LONGEST]}" if usb.serial else "no serial"
+        facts = [f"{usb.vendor}:{usb.product}", serial, f"port {usb.port}"]
+    facts += [link for link, file in sorted(links.items()) if file == path and _BY_PATH in link][:1]
+    return f"{path} ({', '.join(facts)})" if facts else path

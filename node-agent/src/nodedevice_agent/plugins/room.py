@@ -1,0 +1,42 @@
+"""How many devices the built-in plugins of a node may list together: each resource, however small its list, is one of many.
+
+A resource keeps what it lists, and the next one gets what is left; the least is for each of them, whatever the others have.
+"""
+
+from typing import Final
+
+# Lists and what containers get cost a kilobyte for each; a node has hundreds.
+MAX_DEVICES_OF_ALL: Final = 32_768
+LEAST_DEVICES: Final = 64
+
+
+class Room:
+    """Of one node."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, int] = {}
+
+    def left(self, resource_name: str) -> int:
+        """How many devices this resource may list."""
+        others = (count for name, count in [*self._listed.items()] if name != resource_name)
+        # without the least of each: what a small one lists takes nothing from one that has its devices
+        taken = sum(max(0, count - LEAST_DEVICES) for count in others)
+        return max(LEAST_DEVICES, MAX_DEVICES_OF_ALL - taken)
+
+    def note(self, resource_name: str, devices: int) -> None:
+        """So many it lists."""
+        self._listed[resource_name] = devices
+
+    def forget(self, resource_name: str) -> None:
+        """Its plugin has ended."""
+        self._listed.pop(resource_name, None)
+
+    def problem(self, resource_name: str, most: int, key: str) -> str:
+        """Of a resource with more devices than it may list. key: what makes it have fewer."""
+        listed = {name: count for name, count in [*self._listed.items()] if name != resource_name}
+        largest = max(listed, key=lambda name: (listed[name], name), default="")
+        others = f", or of {largest}, which lists {listed[largest]}" if largest else ""
+        return (
+            f"{resource_name} has more devices than the {most} that are listed, as the built-in plugins of a node list "
+            f"{MAX_DEVICES_OF_ALL} in all: {key} of {resource_name}{others}"
+        )

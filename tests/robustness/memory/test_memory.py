@@ -1,0 +1,55 @@
+"""Whatever one origin sends, as large and as often as it may, costs an agent a bounded amount of memory and short turns.
+
+The chart limits an agent to 384 MiB. An answer to the container runtime waits for the turn that is under way.
+"""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.robustness.memory.rows import ROWS, Row
+from tests.robustness.memory.scene import Scene
+
+MOST_MIB_OF_ROW = 224
+MOST_MIB_OF_ALL = 320
+MOST_TURN_MS = 50
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    # a short path, for sockets
+    folder = Path(tempfile.mkdtemp(prefix="m-"))
+    async with Scene(folder) as made:
+        yield made
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
+async def test_of_one_origin(scene: Scene, row: Row) -> None:
+    await _fed(scene, [row], MOST_MIB_OF_ROW)
+
+
+async def test_of_all_at_once(scene: Scene) -> None:
+    await _fed(scene, ROWS, MOST_MIB_OF_ALL)
+
+
+async def _fed(scene: Scene, rows: Sequence[Row], most_mib: float) -> None:
+    async with AsyncExitStack() as ends:
+        steps = [row(scene) for row in rows]
+        for step in steps:
+            ends.push_async_callback(step.aclose)
+            await anext(step)
+        scene.start()
+        for step in steps:
+            async for _ in step:
+                raise AssertionError("a row is prepared once")
+        await scene.until_quiet()
+        scene.agent.verify_no_traceback()
+        turns = scene.turns()
+        print(f"peak {scene.peak_mib():.0f} MiB, kept {scene.kept_mib():.0f} MiB, turns {turns[:3]}")
+        assert scene.peak_mib() <= most_mib
+        assert [turn for turn in turns if turn.cpu_ms > MOST_TURN_MS] == []

@@ -1,0 +1,125 @@
+"""How often an object that changes without end is decoded, and that its last version is read all the same."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx2
+import pytest
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.informer import Watches, WatchLoop
+from nodedevice_agent.kube.pod_objects import PodObject, SeenPod, seen
+from nodedevice_agent.kube.update_pace import AT_ONCE, MOST_TOKENS, UpdatePace
+from nodedevice_common.decoding import decode
+
+from tests.fakes.api_client import client_of
+from tests.fakes.background import background
+from tests.fakes.virtual_time import later
+
+MIB = 1024 * 1024
+
+
+class TestUpdatePace:
+    def test_a_few_at_once_and_then_one_a_second(self) -> None:
+        pace = UpdatePace()
+        assert [pace.take("a", 100, 0.0) for _ in range(AT_ONCE + 1)] == [True] * AT_ONCE + [False]
+        assert [pace.take("a", 100, now) for now in (0.5, 1.0, 1.5, 2.0)] == [False, True, False, True]
+
+    def test_a_large_one_is_decoded_less_often(self) -> None:
+        pace = UpdatePace()
+        at_once = AT_ONCE // MOST_TOKENS
+        assert [pace.take("a", MIB, 0.0) for _ in range(at_once + 1)] == [True] * at_once + [False]
+        assert [pace.take("a", MIB, float(now)) for now in range(1, 11)] == [False] * 9 + [True]
+
+    def test_each_object_has_its_own(self) -> None:
+        pace = UpdatePace()
+        while pace.take("a", MIB, 0.0):
+            pass
+        assert pace.take("b", MIB, 0.0)
+        pace.forget("a")
+        assert pace.take("a", MIB, 0.0)
+        pace.forget_all_but(frozenset("a"))
+        assert [*pace._buckets] == ["a"]
+
+
+def pod(version: int) -> dict[str, Any]:
+    metadata = {"name": "busy", "namespace": "n", "uid": "u", "resourceVersion": str(version)}
+    return {"metadata": metadata, "spec": {"containers": []}}
+
+
+class Server(httpx2.AsyncBaseTransport):
+    """A pod that changes a hundred times in one go, and lists with its last version."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.single: list[dict[str, str]] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if "watch" in request.url.params:
+            return httpx2.Response(200, stream=Changes(self), request=request)
+        if "metadata.name" in request.url.params["fieldSelector"]:
+            self.single.append(dict(request.url.params))
+        body = {"metadata": {"resourceVersion": str(self.version)}, "items": [pod(self.version)]}
+        return httpx2.Response(200, json=body, request=request)
+
+
+class Changes(httpx2.AsyncByteStream):
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def __aiter__(self) -> Any:
+        versions = range(2, 102)
+        self._server.version = versions[-1]
+        yield b"".join(json.dumps({"type": "MODIFIED", "object": pod(each)}).encode() + b"\n" for each in versions)
+        await asyncio.Event().wait()
+
+
+class Seen:
+    known_version = 0
+
+    def __init__(self) -> None:
+        self.versions: list[int] = []
+        self.is_last = asyncio.Event()
+
+    def synced(self, objects: list[SeenPod], version: int) -> None: ...
+
+    def updated(self, found: SeenPod) -> None:
+        self.versions.append(int(found.metadata.resourceVersion or ""))
+        if self.versions[-1] == 101:
+            self.is_last.set()
+
+    def deleted(self, found: SeenPod) -> None: ...
+
+
+async def test_of_a_hundred_changes_a_few_are_decoded_and_the_last_is_read() -> None:
+    server, handler = Server(), Seen()
+    cluster: KubeClient = client_of(server)
+    watches = Watches(cluster)
+    fields = {"spec.nodeName": "n1"}
+    async with background(watches.follow("pods", PodObject, fields, handler, is_urgent=True, keep=seen)):
+        async with asyncio.timeout(60):
+            await handler.is_last.wait()
+        for _ in range(10):
+            await later(0.01)
+    assert handler.versions == [*range(2, AT_ONCE + 2), 101]
+    selector = "spec.nodeName=n1,metadata.name=busy,metadata.namespace=n"
+    assert [query["fieldSelector"] for query in server.single] == [selector] * len(server.single)
+    assert 1 <= len(server.single) <= 2
+    await cluster.close()
+
+
+@pytest.mark.parametrize("handled", [True, False])
+async def test_an_older_version_replaces_none_that_is_newer(*, handled: bool) -> None:
+    """The list was sent before the watch brought the change, and arrives after it."""
+    server, handler = Server(), Seen()
+    loop = WatchLoop(Watches(client_of(server)), PodObject, {"spec.nodeName": "n1"}, handler, keep=seen)
+    await loop._list()
+    server.version = 5
+    if handled:
+        loop._handle("MODIFIED", seen_pod(7))
+    await loop._read_again("u", seen_pod(1).metadata)
+    assert handler.versions == ([7] if handled else [5])
+
+
+def seen_pod(version: int) -> SeenPod:
+    return seen(decode(json.dumps(pod(version)), PodObject))

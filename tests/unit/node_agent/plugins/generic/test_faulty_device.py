@@ -1,0 +1,288 @@
+"""One device whose files fail or hang affects only itself: each call of the system, each error, and a call that never returns."""
+
+import builtins
+import errno
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_agent.lib import patient_reads
+from nodedevice_agent.lib.file_reads import FileReads
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
+from nodedevice_agent.plugins.generic.source import GenericSource
+from nodedevice_agent.plugins.settings import GenericSettings
+from nodedevice_common import threads
+
+from tests.fakes.polling import until
+from tests.fakes.sysfs import FakeSysfs
+
+CALLS = ("listdir", "readlink", "scandir", "stat", "lstat", "open")
+HANG = 0
+ERRORS = (errno.EIO, errno.EACCES, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ETIMEDOUT, HANG)
+# what is only of the second of three dongles
+OF_FAULTY = ("/1-2", "ttyUSB1", "188:1", "hidraw1", "240:1", "usb-B")
+GROUPS: dict[str, dict[str, Any]] = {
+    "by serial": {"select": {"usb": {"vendor": "0403"}, "subsystems": ["tty"]}},
+    "by subsystem": {"select": {"subsystems": ["tty"]}},
+    "by port": {"select": {"usb": {"port": "1-*"}, "subsystems": ["tty"]}},
+    "by udev": {"select": {"udev": {"ID_VENDOR_ID": "0403"}, "subsystems": ["tty"]}},
+    "by name": {"paths": [{"path": "/dev/ttyUSB*"}]},
+    "by link": {"paths": [{"path": "/dev/serial/by-id/*"}]},
+    "two files": {"paths": [{"path": "/dev/ttyUSB*"}, {"path": "/dev/hidraw*"}]},
+}
+
+
+class Faults:
+    """Of calls about paths of the faulty device. asked: those paths."""
+
+    def __init__(self, root: Path) -> None:
+        self.asked: list[str] = []
+        self._root = str(root)
+        self._ends = threading.Event()
+
+    @contextmanager
+    def of(self, call: str, number: int) -> Iterator[None]:
+        module: Any = builtins if call == "open" else os
+        real: Callable[..., Any] = getattr(module, call)
+
+        def faulty(path: Any, *args: Any, **options: Any) -> Any:
+            text = str(path)
+            if not text.startswith(self._root) or not any(each in text for each in OF_FAULTY):
+                return real(path, *args, **options)
+            self.asked.append(text)
+            if number == HANG:
+                assert self._ends.wait(60)
+                return real(path, *args, **options)
+            raise OSError(number, os.strerror(number), text)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, call, faulty)
+            try:
+                yield
+            finally:
+                self._ends.set()
+
+
+def plug(host: FakeSysfs, port: str, number: int, serial: str) -> None:
+    host.dongle(port, number, serial)
+    for each in (f"c188:{number}", f"c240:{number}"):
+        host.udev(each, ID_VENDOR_ID="0403")
+    host.link(f"/dev/serial/by-id/usb-{serial}-if00", f"/dev/ttyUSB{number}")
+
+
+def files(source: GenericSource) -> dict[str, list[str]]:
+    """The kernel's names of what a container would get with each device."""
+    found = {}
+    for device in source.devices.latest:
+        assert device.is_healthy
+        nodes = source.allocate([device.id], None).device_nodes
+        found[device.id] = sorted(os.readlink(f"{source._root}{node.host_path}").rpartition("/")[2] for node in nodes)
+    return found
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeSysfs:
+    host = FakeSysfs(tmp_path)
+    for number, serial in enumerate("ABC"):
+        plug(host, f"1-{number + 1}", number, serial)
+    return host
+
+
+@pytest.fixture
+async def short_patience(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    monkeypatch.setattr(patient_reads, "_PATIENCE_SECONDS", 0.08)
+    yield
+    await nothing_hangs()
+
+
+async def nothing_hangs() -> None:
+    """Each thread ends once its call returns."""
+    await until(lambda: not patient_reads._hanging)
+
+
+def made(host: FakeSysfs, group: dict[str, Any], reads: FileReads | None = None) -> GenericSource:
+    settings = msgspec.convert({"resourceName": "example.com/x", "groups": [group]}, GenericSettings)
+    return GenericSource(settings, str(host.root), FileWatcher(), file_reads=reads)
+
+
+@pytest.mark.parametrize(
+    ("group", "number"),
+    [
+        pytest.param(group, number, id=f"{group}-{errno.errorcode.get(number, 'hang')}")
+        for group in GROUPS
+        for number in (ERRORS if group in ("by serial", "by link") else (errno.EIO, HANG))
+    ],
+)
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.usefixtures("short_patience")
+async def test_a_faulty_device_affects_only_itself(host: FakeSysfs, group: str, call: str, number: int) -> None:
+    source, faults = made(host, GROUPS[group]), Faults(host.root)
+    await source.read()
+    before = {device.id: device for device in source.devices.latest}
+    faulty = [i for i, device in before.items() if any(each in str(device.files) for each in OF_FAULTY)]
+    assert (len(before), len(faulty)) == (3, 1)
+    plug(host, "1-4", 3, "D")
+    with faults.of(call, number):
+        for _ in range(3):
+            await source.read()
+        after = {device.id: device for device in source.devices.latest}
+        reason, message = source.devices.trouble
+    assert {i: after[i] for i in before} == before
+    assert len(after) == 4
+    (new,) = after.keys() - before.keys()
+    assert after[new].is_healthy
+    assert any(each in str(after[new].files) for each in ("ttyUSB3", "usb-D"))
+    assert [node.host_path for node in source.allocate([new], None).device_nodes]
+    # what lstat is for can be known without it
+    if faults.asked and call != "lstat":
+        assert reason
+        assert any(each in message for each in OF_FAULTY), message
+        assert "connect the device again" in message
+    await nothing_hangs()
+    await source.read()
+    assert {device.id for device in source.devices.latest} == after.keys()
+    assert "cannot read" not in source.devices.trouble[1]
+
+
+async def test_a_resource_without_usb_devices_has_no_note_of_one(host: FakeSysfs) -> None:
+    (host.root / "dev/thing").write_text("")
+    shared = SharedSysfs(str(host.root))
+    groups = [GROUPS["by serial"], {"paths": [{"path": "/dev/thing"}], "allowFiles": True}]
+    settings = [
+        msgspec.convert({"resourceName": "example.com/x", "groups": [each]}, GenericSettings) for each in groups
+    ]
+    usb, other = (GenericSource(each, str(host.root), FileWatcher(), sysfs=shared) for each in settings)
+    await usb.read()
+    with Faults(host.root).of("open", errno.EIO):
+        await usb.read()
+        await other.read()
+    assert "1-2" in usb.devices.trouble[1]
+    assert other.devices.trouble == ("", "")
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("group", ["by serial", "by subsystem", "by link"])
+async def test_an_unplugged_device_goes_while_another_one_hangs(host: FakeSysfs, group: str) -> None:
+    source = made(host, GROUPS[group])
+    await source.read()
+    before = [device.id for device in source.devices.latest]
+    serial = host.sys("/bus/usb/devices/1-2/serial")
+    serial.unlink()
+    os.mkfifo(serial)
+    (host.root / "dev/serial/by-id/usb-C-if00").unlink()
+    host.unplug("1-3")
+    try:
+        for _ in range(3):
+            await source.read()
+            assert [device.id for device in source.devices.latest] == before[:2]
+        assert len(patient_reads._hanging) == 1
+    finally:
+        os.close(os.open(serial, os.O_WRONLY))
+
+
+@pytest.mark.usefixtures("short_patience")
+async def test_another_device_in_the_port_of_a_faulty_one_is_not_taken_for_it(host: FakeSysfs) -> None:
+    source = made(host, GROUPS["by serial"])
+    await source.read()
+    (host.root / "dev/serial/by-id/usb-B-if00").unlink()
+    host.unplug("1-2")
+    plug(host, "1-2", 1, "E")
+    serial = host.sys("/bus/usb/devices/1-2/serial")
+    serial.unlink()
+    serial.mkdir()
+    assert source._select._sysfs.usb_devices().keys() == {
+        f"/devices/pci0000:00/0000:00:14.0/usb1/1-{port}" for port in (1, 3)
+    }
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\0\0", b"x" * 100_000, None])
+@pytest.mark.parametrize("field", ["idVendor", "idProduct"])
+async def test_a_broken_entry_of_a_known_device(host: FakeSysfs, field: str, content: bytes | None) -> None:
+    source = made(host, GROUPS["by serial"])
+    await source.read()
+    before = source.devices.latest
+    path = host.sys(f"/bus/usb/devices/1-2/{field}")
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    await source.read()
+    assert source.devices.latest == before
+    assert "1-2" in source.devices.trouble[1]
+
+
+@pytest.mark.parametrize("name", ["device", "subsystem"])
+@pytest.mark.parametrize("group", GROUPS)
+async def test_links_in_circles(host: FakeSysfs, group: str, name: str) -> None:
+    """Of a device that was never read."""
+    port = host.sys("/bus/usb/devices/1-2/1-2:1.0/ttyUSB1/tty/ttyUSB1")
+    (port / name).unlink(missing_ok=True)
+    (port / name).symlink_to(name)
+    source = made(host, GROUPS[group])
+    await source.read()
+    assert {"ttyUSB0", "ttyUSB2"} <= {word for device in source.devices.latest for word in words(device.files)}
+
+
+def words(files: tuple[tuple[str, str], ...]) -> set[str]:
+    return {f"ttyUSB{number.rpartition(':')[2]}" for _, number in files}
+
+
+@pytest.mark.usefixtures("short_patience")
+async def test_more_devices_hang_than_threads_are_lent(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the last look counts, with the reason; and all is read again once they respond."""
+    monkeypatch.setattr(patient_reads, "MAX_HANGING", 2)
+    source = made(host, GROUPS["by serial"])
+    await source.read()
+    before, serials = source.devices.latest, []
+    for port in ("1-1", "1-2", "1-3"):
+        serials.append(host.sys(f"/bus/usb/devices/{port}/serial"))
+        serials[-1].unlink()
+        os.mkfifo(serials[-1])
+    try:
+        for _ in range(3):
+            await source.read()
+            assert source.devices.latest == before
+            assert "2 reads of files of the host hang, one of them at" in source.devices.trouble[1]
+            assert len(patient_reads._hanging) == 2
+        plug(host, "1-4", 3, "D")
+    finally:
+        for serial, text in zip(serials, "ABC", strict=True):
+            fresh = serial.with_name("fresh")
+            fresh.write_text(text)
+            fifo = serial.rename(serial.with_name("fifo"))
+            fresh.rename(serial)
+            with pytest.MonkeyPatch.context():
+                os.close(os.open(fifo, os.O_RDWR))
+    await nothing_hangs()
+    await source.read()
+    assert len(source.devices.latest) == 4
+
+
+async def test_no_thread_can_be_started(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = made(host, GROUPS["by serial"])
+
+    def start(run: object, name: str) -> threading.Thread:
+        raise OSError(errno.EAGAIN, threads.NO_THREAD)
+
+    with monkeypatch.context() as without:
+        without.setattr(threads, "start", start)
+        with pytest.raises(OSError, match="no thread can be started"):
+            await source.read()
+    await source.read()
+    before = source.devices.latest
+    assert len(before) == 3
+    plug(host, "1-4", 3, "D")
+    with monkeypatch.context() as without:
+        without.setattr(threads, "start", start)
+        await source.read()
+        assert source.devices.latest == before
+        assert "raise the limit" in source.devices.trouble[1]
+        assert source._unread.is_doubtful
+    await source.read()
+    assert len(source.devices.latest) == 4
+    assert source.devices.trouble == ("", "")

@@ -136,9 +136,11 @@ def snapshot(
     holders, ended = resource.holders, manager.book.releasing
     # devices reserved by an allocation in progress still count as available
     in_flight = sum(i not in holders and availability.is_usable(resource, i) for i in resource.reserved)
-    # devices beyond the limit that are counted alone, and devices whose identity has still to be confirmed
-    counted = (resource.listed.counted if resource.is_live else 0) + len(availability.unconfirmed(resource))
-    available = availability.free_count(resource) + in_flight + counted
+    # healthy devices that are known by their number alone
+    counted = resource.listed.counted if resource.is_live else 0
+    # an unconfirmed device counts as available: its identity is confirmed soon, or it goes
+    unconfirmed = len(availability.unconfirmed(resource))
+    available = availability.free_count(resource) + in_flight + counted + unconfirmed
     if resource.possible_holders:
         available = min(available, room(resource, manager.pods.values()))
     releasing = sum(uid in ended for uid in holders.values()) if ended else 0

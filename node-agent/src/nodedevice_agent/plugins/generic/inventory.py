@@ -19,8 +19,7 @@ _VIRTUAL = "/devices/virtual/"
 class Inventory:
     """usb_devices: by path in sysfs. has_own_serial: whether no other USB device has its vendor, product and serial.
 
-    names_in: what is in a place in sysfs. unread: numbers of which it could not be read what they are. kept_places: of USB devices
-    that could not be read and are what they were.
+    names_in: what is in a place in sysfs. unread: numbers of which it could not be read what they are.
     """
 
     def __init__(
@@ -30,14 +29,12 @@ class Inventory:
         has_own_serial: Callable[[UsbDevice], bool],
         names_in: Callable[[str], Iterable[str]],
         unread: Container[str] = (),
-        kept_places: Container[str] = (),
     ) -> None:
         self.nodes = tuple(nodes)
         self.usb_devices = usb_devices
         self._has_own_serial = has_own_serial
         self._lasting = LastingPlaces(names_in)
         self._unread = unread
-        self._kept_places = kept_places
         self._by_number = {node.number: node for node in self.nodes}
         # made when it is asked for; no cached_property, whose lock a thread would keep that hangs
         self._by_description: Mapping[tuple[str, ...], Sequence[Node]] | None = None
@@ -68,8 +65,7 @@ class Inventory:
         node = self._by_number.get(number)
         if node is None:
             return number in self._unread
-        place = usb_path(node.sysfs)
-        return place in self._kept_places or (bool(place) and self.usb_of(node) is None)
+        return bool(usb_path(node.sysfs)) and self.usb_of(node) is None
 
     def usb_of(self, node: Node) -> UsbDevice | None:
         """The USB device that it is a file of."""
@@ -115,7 +111,7 @@ class Inventory:
         # what is plugged into a hub is another device
         is_hub = usb is not None and usb.is_hub and usb.sysfs == node.sysfs
         own = places(node)
-        if usb is None and self._is_unread(number):
+        if self._is_unread(number):
             # by the place of the controller that it is plugged into it would be another device
             return own
         has_own_serial = usb is not None and bool(usb.serial) and self._has_own_serial(usb)

@@ -72,14 +72,11 @@ class SelectScan:
         self._listed: set[str] = set()
         self._has_udev = True
         self.is_waiting = False
+        # by path, why: what the last scan could not read of USB devices that are known to be the same as before
+        self.kept: Mapping[str, str] = {}
         self.trouble: Trouble = NO_TROUBLE
         self.incomplete: list[Incomplete] = []
         self.unmatched: list[str] = []
-
-    @property
-    def kept(self) -> Mapping[str, str]:
-        """By path, why: what could not be read of USB devices that are known to be the same as before."""
-        return self._sysfs.kept
 
     @property
     def udev_directory(self) -> str:
@@ -91,7 +88,7 @@ class SelectScan:
     ) -> dict[int, list[FoundFunction]]:
         """What groups select, by the index of the group. now: monotonic seconds. files: those that groups have by path."""
         selects = {index: group.select for index, group in enumerate(groups) if group.select is not None}
-        self.incomplete, self.unmatched = [], []
+        self.incomplete, self.unmatched, self.kept = [], [], {}
         if not selects:
             self._listed, self.is_waiting, self.trouble = set(), False, NO_TROUBLE
             self.inventory = self._inventory_of(files)
@@ -142,9 +139,9 @@ class SelectScan:
         """numbers: of device files that were found."""
         nodes, usb_devices = self._shared.read(self.asked_at, numbers)
         self.asked_at = math.inf
+        self.kept = self._sysfs.kept
         self._note_repeated(usb_devices.values())
-        sysfs = self._sysfs
-        return Inventory(nodes, usb_devices, self._serials.is_own, sysfs.names, sysfs.unread, sysfs.kept_places)
+        return Inventory(nodes, usb_devices, self._serials.is_own, self._sysfs.names, self._sysfs.unread)
 
     def _chosen(self, select: SelectSettings, function: Function, now: float) -> tuple[Node, ...]:
         nodes = candidates(select, function)

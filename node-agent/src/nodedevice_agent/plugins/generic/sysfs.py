@@ -64,9 +64,8 @@ class Sysfs:
         self._sys = f"{root}/sys"
         self._known: dict[tuple[str, str], Node | None] = {}
         self._usb_devices: dict[str, tuple[_Enumeration, UsbDevice]] = {}
-        # by path, why: what the last read could not read of USB devices that are known to be the same as before; and their places
+        # by path, why: what the last read could not read of USB devices that are known to be the same as before
         self.kept: dict[str, str] = {}
-        self.kept_places: frozenset[str] = frozenset()
         # numbers that the kernel has, and of which the last read has not found out what they are
         self.unread: frozenset[str] = frozenset()
 
@@ -129,17 +128,13 @@ class Sysfs:
         """
         read: dict[str, tuple[_Enumeration, UsbDevice]] = {}
         kept: dict[str, str] = {}
-        kept_places: set[str] = set()
         for name in names_in(f"{self._sys}/bus/usb/devices"):
             sysfs = self._target("/bus/usb/devices", name) if ":" not in name else ""
-            before = len(kept)
             usb = self._read_usb_device(name, sysfs, kept) if sysfs else None
             if usb is not None:
                 read[sysfs] = usb
-            if len(kept) > before:
-                kept_places.add(sysfs)
         # at once: where a call hangs, this is run again from its beginning
-        self._usb_devices, self.kept, self.kept_places = read, kept, frozenset(kept_places)
+        self._usb_devices, self.kept = read, kept
         found = {sysfs: usb for sysfs, (_, usb) in read.items()}
         hubs = {above for sysfs in found for above in upwards(sysfs.rpartition("/")[0]) if above in found}
         return {sysfs: replace(usb, is_hub=True) if sysfs in hubs else usb for sysfs, usb in found.items()}

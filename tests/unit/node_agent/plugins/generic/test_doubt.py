@@ -119,19 +119,57 @@ class TestAnUnrelatedFile:
         assert serials(source) == {"ttyUSB1": "B"}
 
 
-BROKEN: list[tuple[str, str]] = [
+# of a device that is known to be the same plug as before
+OF_THE_SAME: list[tuple[str, str]] = [
     ("sys/devices/pci0000:00/0000:00:14.0/usb1/1-1/serial", "open"),
     ("sys/devices/pci0000:00/0000:00:14.0/usb1/1-1/idVendor", "open"),
+]
+# of one that may be another one by now
+OF_ANY: list[tuple[str, str]] = [
+    ("sys/devices/pci0000:00/0000:00:14.0/usb1/1-1/devnum", "open"),
     ("sys/bus/usb/devices/1-1", "readlink"),
 ]
 
 
 class TestAFileOfOneDevice:
-    """It cannot be read which device it is: that one is not allocated, and all others are as ever."""
+    """It cannot be read which device it is: all others are as ever."""
 
-    @pytest.mark.parametrize(("path", "call"), BROKEN)
+    @pytest.mark.parametrize(("path", "call"), OF_THE_SAME)
     @pytest.mark.parametrize("group", [TTYS, FTDI])
-    def test_it_stays_as_it_was_for_a_minute(
+    def test_the_same_plug_stays_as_it_was(
+        self, host: FakeSysfs, clock: Clock, group: GroupSettings, path: str, call: str
+    ) -> None:
+        """It is allocated as before, however long that lasts."""
+        source = source_of(host.root, group)
+        before = {device.id: files(source, device.id) for device in source.devices.latest}
+        with failing(host.root / path, call, errno.EIO):
+            for _ in range(2):
+                source.refresh()
+                assert source.devices.unconfirmed == {}
+                assert all(device.is_healthy for device in source.devices.latest)
+                assert {device.id: files(source, device.id) for device in source.devices.latest} == before
+                assert path in source.devices.trouble[1]
+                clock.now += KEPT_SECONDS
+        source.refresh()
+        assert path not in source.devices.trouble[1]
+
+    @pytest.mark.parametrize(("path", "call"), OF_THE_SAME)
+    @pytest.mark.parametrize("group", [TTYS, FTDI])
+    def test_another_plug_in_its_port_is_not_taken_for_it(
+        self, host: FakeSysfs, clock: Clock, group: GroupSettings, path: str, call: str
+    ) -> None:
+        source = source_of(host.root, group)
+        (before,) = [device_id for device_id, serial in serials(source).items() if serial == "A"]
+        host.unplug("1-1")
+        host.dongle("1-1", 0, "C")
+        scan(source, host.root, path, call)
+        assert [*source.devices.unconfirmed] == [before]
+        with pytest.raises(AllocationRefused, match=f"{before} is not confirmed"):
+            source.allocate([before], None)
+
+    @pytest.mark.parametrize(("path", "call"), OF_ANY)
+    @pytest.mark.parametrize("group", [TTYS, FTDI])
+    def test_one_that_may_be_another_stays_as_it_was_for_a_minute(
         self, host: FakeSysfs, clock: Clock, group: GroupSettings, path: str, call: str
     ) -> None:
         source = source_of(host.root, group)
@@ -150,7 +188,7 @@ class TestAFileOfOneDevice:
         source.refresh()
         assert source.devices.latest == before
 
-    @pytest.mark.parametrize(("path", "call"), BROKEN)
+    @pytest.mark.parametrize(("path", "call"), [*OF_THE_SAME, *OF_ANY])
     def test_a_new_one_is_not_allocated(self, host: FakeSysfs, clock: Clock, path: str, call: str) -> None:
         with failing(host.root / path, call, errno.EIO):
             source = source_of(host.root, TTYS)
@@ -169,6 +207,8 @@ class TestAFileOfOneDevice:
         source = source_of(host.root, GroupSettings(select=SelectSettings(subsystems=["tty"])))
         before = source.devices.latest
         scan(source, host.root, f"sys{hub}/1-4.1/serial", "open")
+        assert (source.devices.latest, source.devices.unconfirmed) == (before, {})
+        scan(source, host.root, "sys/bus/usb/devices/1-4.1")
         assert source.devices.latest == before
         assert serials(source)[next(iter(source.devices.unconfirmed))] == "H"
 

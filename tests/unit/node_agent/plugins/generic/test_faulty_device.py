@@ -14,6 +14,7 @@ import pytest
 from nodedevice_agent.lib import patient_reads
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.settings import GenericSettings
 from nodedevice_common import threads
@@ -147,6 +148,22 @@ async def test_a_faulty_device_affects_only_itself(host: FakeSysfs, group: str, 
     await source.read()
     assert {device.id for device in source.devices.latest} == after.keys()
     assert "cannot read" not in source.devices.trouble[1]
+
+
+async def test_a_resource_without_usb_devices_has_no_note_of_one(host: FakeSysfs) -> None:
+    (host.root / "dev/thing").write_text("")
+    shared = SharedSysfs(str(host.root))
+    groups = [GROUPS["by serial"], {"paths": [{"path": "/dev/thing"}], "allowFiles": True}]
+    settings = [
+        msgspec.convert({"resourceName": "example.com/x", "groups": [each]}, GenericSettings) for each in groups
+    ]
+    usb, other = (GenericSource(each, str(host.root), FileWatcher(), sysfs=shared) for each in settings)
+    await usb.read()
+    with Faults(host.root).of("open", errno.EIO):
+        await usb.read()
+        await other.read()
+    assert "1-2" in usb.devices.trouble[1]
+    assert other.devices.trouble == ("", "")
 
 
 @pytest.mark.usefixtures("short_patience")

@@ -348,7 +348,7 @@ class Referee:
                 self.checks["unconfirmed"] += 1
                 if not nodes or any(node is None or not _is_listed_with(device, node) for node in nodes):
                     self.waits[Wait.MISSING] += 1
-                elif any(node is not None and _is_unread(node) for node in nodes):
+                elif any(node is not None and self._is_unread(node) for node in nodes):
                     self.waits[Wait.UNREAD] += 1
                 else:
                     self._report("held back", f"{listed_id} of {name} is not confirmed, and can be read: {nodes}")
@@ -371,7 +371,7 @@ class Referee:
             return Wait.CORDONED
         if not all(held.files for held in self._held.values()):
             return Wait.LOST_ANSWER
-        if any(map(_is_unread, offer.nodes)):
+        if any(map(self._is_unread, offer.nodes)):
             return Wait.UNREAD
         for held in self._held.values():
             if any(possibly(self._world.host, given, node) for given in held.files for node in offer.nodes):
@@ -386,6 +386,12 @@ class Referee:
         if any(is_same(one, node) for one in stale for node in offer.nodes):
             return Wait.IN_CONTAINER
         return None
+
+    def _is_unread(self, node: Node) -> bool:
+        """Whether a file of its stick cannot be read, or a name that it shares with another stick."""
+        names = {f"{self._world.root}{path}" for path in (node.path, *node.names)}
+        is_broken = node.stick is not None and bool(node.stick.broken)
+        return is_broken or not names.isdisjoint(self._world.faults.paths)
 
     def _may_have(self, held: Held, node: Node) -> bool:
         by_number = self._world.host.by_number
@@ -407,7 +413,7 @@ class Referee:
         for offer in offers:
             if offer.is_free or any(clash(offer, other) for other in free):
                 continue
-            if any(map(_is_unread, offer.nodes)):
+            if any(map(self._is_unread, offer.nodes)):
                 self.waits[Wait.UNREAD] += 1
             else:
                 self._report("hangs", f"nobody is there, and {offer} is not free")
@@ -427,7 +433,3 @@ def _is_listed_with(device: PluginDevice, node: Node) -> bool:
 def _are_listed(resource: Resource, device_ids: Iterable[str]) -> bool:
     """Whether the plugin has found them all, and knows that it has."""
     return all((device := resource.reported(i)) is not None and not device.is_unconfirmed for i in device_ids)
-
-
-def _is_unread(node: Node) -> bool:
-    return node.stick is not None and bool(node.stick.broken)

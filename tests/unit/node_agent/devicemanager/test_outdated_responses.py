@@ -115,11 +115,16 @@ BY_CDI = AllocateResponse(b"cdi", ContainerEdits(cdi_devices=(NAMED[0],)))
 BY_FILE = AllocateResponse(b"file", ContainerEdits(devices=(DeviceFile(FIRST[0], FIRST[0], "rw"),)))
 
 
+def gpu(device_id: str, *files: tuple[str, str]) -> Device:
+    """files: its device files and CDI names."""
+    return Device(device_id, files=files, identity=(f"GPU-{device_id}",))
+
+
 def holding_by_cdi(*files: tuple[str, str], **more: Any) -> RuntimeScenario:
     """A pod has a GPU by a CDI name."""
     scenario = RuntimeScenario(**more)
     scenario.sync()
-    (call,) = calls([*scenario.plugin([dongle("a", *files)], options=OWN), *scenario.see(pod("p", gpu=1))])
+    (call,) = calls([*scenario.plugin([gpu("a", *files)], options=OWN), *scenario.see(pod("p", gpu=1))])
     scenario.happens("allocated", call.ticket, BY_CDI)
     assert cdi_names(scenario) == (NAMED[0],)
     return scenario
@@ -134,7 +139,7 @@ def cdi_names(scenario: RuntimeScenario) -> tuple[str, ...]:
 @pytest.mark.parametrize("files", [(NAMED,), (FIRST, NAMED)], ids=["cdi", "auto"])
 def test_a_cdi_name_that_has_outlived_its_specification(files: tuple[tuple[str, str], ...]) -> None:
     held = holding_by_cdi(*files)
-    effects = held.lists([dongle("a", FIRST)])
+    effects = held.lists([gpu("a", FIRST)])
     (call,) = calls(effects)
     assert (call.device_ids, call.pod_uid) == (("a",), "p")
     refusal = held.refusal("p")
@@ -143,14 +148,14 @@ def test_a_cdi_name_that_has_outlived_its_specification(files: tuple[tuple[str, 
     assert given(held) == {FIRST[0]}
     assert cdi_names(held) == ()
     # it stays so where the name is back
-    assert calls(held.lists([dongle("a", FIRST, NAMED)])) == []
+    assert calls(held.lists([gpu("a", FIRST, NAMED)])) == []
 
 
 @pytest.mark.parametrize("files", [(NAMED,), (FIRST, NAMED), ((NAMED[0], "other"), SECOND)])
 def test_a_cdi_name_that_is_still_right_stays(files: tuple[tuple[str, str], ...]) -> None:
     """Whatever the device's files are."""
     held = holding_by_cdi(NAMED)
-    assert calls(held.lists([dongle("a", *files)])) == []
+    assert calls(held.lists([gpu("a", *files)])) == []
     assert cdi_names(held) == (NAMED[0],)
 
 
@@ -160,9 +165,9 @@ def test_a_cdi_name_that_an_older_agent_stored() -> None:
     for scenario in (same, other):
         scenario.sync()
         scenario.see(pod("p", gpu=1))
-    assert calls(same.plugin([dongle("a", FIRST, NAMED)], options=OWN)) == []
+    assert calls(same.plugin([gpu("a", FIRST, NAMED)], options=OWN)) == []
     assert cdi_names(same) == (NAMED[0],)
-    assert len(calls(other.plugin([dongle("a", FIRST)], options=OWN))) == 1
+    assert len(calls(other.plugin([gpu("a", FIRST)], options=OWN))) == 1
 
 
 def test_device_files_that_an_older_agent_stored_beside_a_cdi_name_of_now() -> None:
@@ -175,7 +180,7 @@ def test_device_files_that_an_older_agent_stored_beside_a_cdi_name_of_now() -> N
 
 def test_a_cdi_name_that_is_over_where_a_second_call_is_forbidden() -> None:
     held = holding_by_cdi(NAMED, allocate_retry={GPU: "never"})
-    assert calls(held.lists([dongle("a", FIRST)])) == []
+    assert calls(held.lists([gpu("a", FIRST)])) == []
     message = (
         f"no container can get CDI device {NAMED[0]} of {GPU} now: write its specification again, or delete the pod"
     )

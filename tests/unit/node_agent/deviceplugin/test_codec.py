@@ -199,7 +199,7 @@ def test_a_list_with_more_devices_than_may_be_is_read_as_far_as_that_shows(monke
     monkeypatch.setattr(codec, "MAX_DEVICES", 2)
     for count in range(5):
         listed = device_list(b"\x0a\x00" * count)
-        assert listed.size.devices == (min(count, 3) if count > 2 else 0), "without an ID"
+        assert listed.size.devices == (3 if count > 2 else min(count, 1)), "all have the empty ID"
         assert listed.is_refused is (count > 2)
 
 

@@ -36,7 +36,8 @@ def test_what_cannot_be_found_out_is_no_socket_no_directory_and_no_file(
         raise OSError(number, os.strerror(number), str(path))
 
     with bound(tmp_path / "s"):
-        monkeypatch.setattr(os, "stat", fails)
+        for name in ("stat", "lstat"):
+            monkeypatch.setattr(os, name, fails)
         seen = [filesystem.is_socket(tmp_path / "s"), filesystem.is_directory(tmp_path)]
         assert (seen, filesystem.file_identity(tmp_path / "s")) == ([False, False], None)
 
@@ -68,7 +69,7 @@ def test_so_many_unanswered_questions_are_kept() -> None:
     [
         ("stat", filesystem.is_socket),
         ("stat", filesystem.is_directory),
-        ("stat", filesystem.file_identity),
+        ("lstat", filesystem.file_identity),
         ("listdir", lambda path: filesystem.names_in(str(path))),
         ("readlink", lambda path: filesystem.link_target(str(path))),
         ("lstat", lambda path: filesystem.is_there(str(path))),

@@ -36,6 +36,7 @@ REMOVING: Final = {
     "plugins/generic/serials_file.py": "suppressed: half a file, whose write has failed",
     "plugins/nvml/boot_memory.py": "its caller, which logs it",
     "plugins/nvml/container_directories.py": "its caller, which logs it",
+    "plugins/nvml/driver_release.py": "suppressed: it is not confirmed then; and the command, which says it",
     "podresources/server.py": "the start, which says what cannot be removed",
 }
 

@@ -182,9 +182,9 @@ class TestAContainerWithoutGpus:
 
 
 def test_only_what_matters_is_kept_of_an_environment() -> None:
-    assert variables(["PATH=/bin", "NVIDIA_VISIBLE_DEVICES=a=b", "CUDA_X", "HOME=/"]) == [
+    assert variables(["PATH=/bin", "NVIDIA_VISIBLE_DEVICES=a=b", "NVIDIA_X", "CUDA_X=1", "HOME=/"]) == [
         ("NVIDIA_VISIBLE_DEVICES", "a=b"),
-        ("CUDA_X", ""),
+        ("NVIDIA_X", ""),
     ]
 
 

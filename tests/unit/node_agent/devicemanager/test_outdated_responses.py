@@ -178,15 +178,6 @@ def test_device_files_that_an_older_agent_stored_beside_a_cdi_name_of_now() -> N
     assert given(after) == {FIRST[0]}
 
 
-def test_a_cdi_name_that_is_over_where_a_second_call_is_forbidden() -> None:
-    held = holding_by_cdi(NAMED, allocate_retry={GPU: "never"})
-    assert calls(held.lists([gpu("a", FIRST)])) == []
-    message = (
-        f"no container can get CDI device {NAMED[0]} of {GPU} now: write its specification again, or delete the pod"
-    )
-    assert message in held.refusal("p").message
-
-
 def test_a_device_that_is_listed_as_damped_is_not_there() -> None:
     held = holding()
     for _ in range(6):

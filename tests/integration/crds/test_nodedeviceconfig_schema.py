@@ -3,9 +3,11 @@
 A client that validates strictly, as kubectl does, is refused it; to all others an agent refuses it.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from nodedevice_agent.configs.effective import Config, effective
 from nodedevice_agent.plugins.settings import PluginSettings
@@ -111,7 +113,7 @@ def test_to_one_that_does_not_an_agent_refuses_it(held: ControlPlane, path: str,
 
 
 def refusal_of(spec: Any) -> str:
-    config = Config(NAME, 1, plugins=spec["plugins"], keys=tuple(spec))
+    config = Config(NAME, 1, plugins=msgspec.Raw(json.dumps(spec["plugins"])), keys=tuple(spec))
     return effective(PluginSettings(), [config], {}, ["/"]).outcomes[NAME].refusal
 
 

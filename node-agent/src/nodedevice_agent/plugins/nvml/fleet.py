@@ -68,7 +68,8 @@ class Fleet:
         self._rules = health_rules
         self.gpus: dict[str, Gpu] = {}
         self._health: dict[str, GpuHealth] = {}
-        self._driver_trouble: Trouble | None = None
+        # why the driver cannot be read
+        self.driver_trouble: Trouble | None = None
         self.unnamed: tuple[str, ...] = ()
         self.is_partial = False
         self.driver_version = ""
@@ -144,8 +145,8 @@ class Fleet:
 
     def unread(self, trouble: Trouble | None) -> bool:
         """The driver cannot be read because of this; None: it is read again. Returns whether that changed."""
-        has_changed = trouble != self._driver_trouble
-        self._driver_trouble = trouble
+        has_changed = trouble != self.driver_trouble
+        self.driver_trouble = trouble
         return has_changed
 
     def cleared(self, uuid: str) -> list[Change]:
@@ -163,8 +164,8 @@ class Fleet:
     @property
     def trouble(self) -> Trouble | None:
         """What is wrong with the node's GPUs as a whole: the driver cannot be read, or a GPU cannot be identified."""
-        if self._driver_trouble is not None or not self.unnamed:
-            return self._driver_trouble
+        if self.driver_trouble is not None or not self.unnamed:
+            return self.driver_trouble
         return Trouble(GpuReason.GPU_UNREADABLE, "; ".join(self.unnamed))
 
     @property
@@ -175,7 +176,7 @@ class Fleet:
     def trouble_of(self, uuid: str) -> Trouble | None:
         """Why this GPU is unhealthy. A mark explains more than an unreadable driver."""
         health = self._health[uuid]
-        return health.mark or health.suspicion or self._driver_trouble or health.passing
+        return health.mark or health.suspicion or self.driver_trouble or health.passing
 
     def trouble_of_instance(self, uuid: str, instance: MigInstance) -> Trouble | None:
         """Why this MIG instance of a GPU is unhealthy, besides what its GPU has."""

@@ -18,7 +18,16 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
 from nodedevice_agent.plugins.nvml.cdi_choice import NowOnHost, fault, now_on_host
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
 from nodedevice_agent.plugins.nvml.conditions import Trouble
-from nodedevice_agent.plugins.nvml.devices import AUTO, CDI, DEVICE_NODES, HandOver, allocation, chosen_ways, preferred
+from nodedevice_agent.plugins.nvml.devices import (
+    AUTO,
+    CDI,
+    DEVICE_NODES,
+    ENV,
+    HandOver,
+    allocation,
+    chosen_ways,
+    preferred,
+)
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.host_files import (
@@ -136,6 +145,7 @@ class NvmlSource:
         if CDI in ways and faults:
             uuid, sentence = next(iter(faults.items()))
             raise AllocationRefused(self.resource_name, f"{uuid} cannot be handed over by CDI: {sentence}")
+        self._check_driver(gpus, instances, ways, delivery)
         names = self._host.specs.names
         ids = [*(gpu.uuid for gpu in gpus), *(instance.uuid for _, instance in instances)]
         are_void = AUTO in settings.hand_over and all(uuid in names and names[uuid].is_void for uuid in ids)
@@ -144,6 +154,24 @@ class NvmlSource:
         if DEVICE_NODES in ways and (missing := missing_files(root, gpus, instances, files)):
             raise AllocationRefused(self.resource_name, _missing(missing).message)
         return made
+
+    def _check_driver(
+        self,
+        gpus: Sequence[Gpu],
+        instances: Sequence[tuple[Gpu, MigInstance]],
+        ways: Collection[str],
+        delivery: Delivery,
+    ) -> None:
+        """Raises AllocationRefused where auto has only the variable left because the driver is not loaded: its files are missing
+        then. The container would keep that response, and most runtimes ignore the variable.
+        """
+        trouble = self._fleet.driver_trouble
+        if trouble is None or delivery.by_kubelet or AUTO not in self._settings.hand_over or {*ways} != {ENV}:
+            return
+        uuid = next(iter([*(gpu.uuid for gpu in gpus), *(each.uuid for _, each in instances)]))
+        raise AllocationRefused(
+            self.resource_name, f"how {uuid} is handed over is decided when the driver is read again: {trouble.message}"
+        )
 
     def _faults_of(self, uses: Sequence[tuple[Gpu, Use]]) -> dict[str, str]:
         wholes = [gpu for gpu, use in uses if use.instances is None]

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from nodedevice_agent.lib import host_view
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity
+from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -330,3 +331,28 @@ async def test_an_agent_in_a_pod_knows_the_driver_by_its_version(
     made = await source(host, A, version="590.2")
     assert ways(made) == {"GPU-a": OTHER_WAY}
     assert f"it has {LIBRARY}, and the driver is 590.2" in made.devices.trouble[1]
+
+
+@pytest.mark.parametrize("kept", [[], ["/dev/nvidia0"]], ids=["no files", "a file of the GPU alone"])
+async def test_a_response_is_not_made_while_the_driver_is_closed_and_its_files_are_gone(
+    host: Path, kept: list[str]
+) -> None:
+    """The variable alone would stay with the container, which a runtime other than NVIDIA's starts without its GPU."""
+    specify(host, of("GPU-a", "/dev/nvidia0"))
+    made = await source(host, A)
+    assert ways(made) == {"GPU-a": "cdi"}
+    made._fleet.unread(Trouble("DriverReleased", "NVML is closed: for a test"))
+    files = [LIBRARY, *CONTROL_NODES, "/dev/nvidia0"]
+    for path in files:
+        if path not in kept:
+            place(host, path).unlink()
+    await made.read_files()
+    with pytest.raises(AllocationRefused, match=r"GPU-a .*NVML is closed"):
+        made.allocate(["GPU-a"], SOMEBODY)
+    place(host, LIBRARY).touch()
+    for path in files[1:]:
+        if path not in kept:
+            place(host, path).symlink_to("/dev/null")
+    made._fleet.unread(None)
+    await made.read_files()
+    assert made.allocate(["GPU-a"], SOMEBODY).cdi_devices == (f"{KIND}=GPU-a",)

@@ -232,7 +232,12 @@ def _devices(found: _Places, *, is_built_in: bool) -> Iterator[Device]:
         attributes_left -= len(attributes)
         listed = _device(device, details, attributes, nodes_left)
         nodes_left -= len(listed.numa_nodes)
-        yield _with_identity(listed, details) if is_built_in else listed
+        yield _with_identity(listed, details) if is_built_in else _of_others(listed)
+
+
+def _of_others(device: Device) -> Device:
+    """Without a reason that is believed of built-in plugins alone."""
+    return structs.replace(device, reason="") if device.is_unconfirmed else device
 
 
 def _device(

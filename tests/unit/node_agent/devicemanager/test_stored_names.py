@@ -237,7 +237,13 @@ class TestUnconfirmed:
         offers(scenario, NIC, device("other", *B, "c188:0"))
         assert free(scenario) == ["other"]
 
-    def test_a_plugin_of_somebody_else_cannot_say_so(self) -> None:
+    def test_a_file_that_is_no_device_of_its_own_is_not_allocated_either(self) -> None:
+        """Such as /dev/kvm, which has no identity."""
         scenario = Scenario()
-        scenario.plugin([Device("a", reason=Reason.DEVICE_UNCONFIRMED, message="x")])
-        assert free(scenario) == ["a"]
+        missing = Device("kvm::0", reason=Reason.DEVICE_UNCONFIRMED, message=self.WHY)
+        offers(scenario, GPU, missing, Device("vhost::0"))
+        assert free(scenario) == ["vhost::0"]
+        scenario.run(pod("p", gpu=1))
+        scenario.run(pod("q", gpu=1))
+        (waiting,) = scenario.manager.pending(GPU)
+        assert waiting.reason == Reason.DEVICE_UNCONFIRMED

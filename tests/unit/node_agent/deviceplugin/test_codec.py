@@ -12,6 +12,7 @@ from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 from nodedevice_api import parts
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails, DeviceDetails, DeviceListDetails, PartRules
+from nodedevice_api.names import Reason
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 DEVICES = 1
@@ -260,3 +261,11 @@ def test_a_parent_is_an_id_or_none(parent: str, found: str) -> None:
     listed = device_list(sent(PluginDevice("a-0", parent=parent)))
     (device,) = listed.devices.values()
     assert device.parent == found
+
+
+@pytest.mark.parametrize("is_built_in", [False, True])
+def test_that_a_device_is_not_confirmed_is_a_word_of_built_in_plugins(is_built_in: bool) -> None:
+    octets = list_to_wire([PluginDevice("a", reason=Reason.DEVICE_UNCONFIRMED, message="x")]).SerializeToString()
+    found = device_list(octets, is_built_in=is_built_in)
+    assert found.unconfirmed == ({"a"} if is_built_in else set())
+    assert found.devices["a"].message == "x"

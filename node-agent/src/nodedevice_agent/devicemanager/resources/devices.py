@@ -91,8 +91,8 @@ class Device(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether its built-in plugin cannot read that it is the device that it was."""
-        return self.healthy and bool(self.identity) and self.reason == Reason.DEVICE_UNCONFIRMED
+        """Whether its built-in plugin cannot read that it is the device that it was. Of other plugins no device has that reason."""
+        return self.healthy and self.reason == Reason.DEVICE_UNCONFIRMED
 
 
 @dataclass(frozen=True, slots=True)

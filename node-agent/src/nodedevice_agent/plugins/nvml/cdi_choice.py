@@ -107,8 +107,8 @@ def _other_gpu(uuid: str, gpu: Gpu, specified: Specified, now: NowOnHost) -> str
     for path, number in specified.nodes:
         if _GPU_NUMBER.fullmatch(number) or _GPU_FILE.fullmatch(path):
             owners = now.owners.get(number) or now.owners.get(path, frozenset())
-        elif _CAPABILITY.fullmatch(path) and path not in now.nobodys:
-            owners = now.owners.get(path, frozenset())
+        elif _CAPABILITY.fullmatch(path) and (opened := _opened(path, number)) not in now.nobodys:
+            owners = now.owners.get(opened, frozenset())
         else:
             own = now.graphics.get(gpu.uuid, ())
             if number.startswith(_GRAPHICS) and own and number not in own:
@@ -117,6 +117,12 @@ def _other_gpu(uuid: str, gpu: Gpu, specified: Specified, now: NowOnHost) -> str
         if uuid not in owners:
             return f"by it a container with {uuid} gets {path}, which is {_named(owners)} now"
     return ""
+
+
+def _opened(path: str, number: str) -> str:
+    """The driver's name of a capability file: its minor number counts, which a specification may have beside another's path."""
+    minor = number.partition(":")[2]
+    return capability_file(int(minor)) if number.startswith("c") and minor.isdecimal() else path
 
 
 def _named(owners: Collection[str]) -> str:

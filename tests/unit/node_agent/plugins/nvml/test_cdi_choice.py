@@ -280,6 +280,7 @@ async def test_what_becomes_outdated_is_noticed(host: Path, hand_over: list[str]
     assert by_name(made) == (set() if hand_over == ["auto"] else {"GPU-a", "GPU-b"})
 
 
+CAPABILITY: Final = {"path": "/dev/nvidia-caps/nvidia-cap10", "type": "c", "major": 235}
 OWN: Final = ("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap9", "/dev/nvidia-caps/nvidia-cap10")
 
 
@@ -293,10 +294,16 @@ OWN: Final = ("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap9", "/dev/nvidia-caps/
         pytest.param(
             [*OWN[:2], "/dev/nvidia-caps/nvidia-cap19"], "nvidia-cap19, which is of MIG-2", id="its sibling's"
         ),
+        pytest.param([*OWN[:2], {**CAPABILITY, "minor": 10}], "", id="its own by number"),
+        pytest.param(
+            [*OWN[:2], {**CAPABILITY, "minor": 19}],
+            "nvidia-cap10, which is of MIG-2",
+            id="its sibling's number at its path",
+        ),
         pytest.param([*OWN[:2], "/dev/nvidia-caps/nvidia-cap30"], "nvidia-cap30 is not on the node", id="nobody's"),
     ],
 )
-async def test_an_instance(host: Path, files: Sequence[str], problem: str) -> None:
+async def test_an_instance(host: Path, files: Sequence[str | dict[str, Any]], problem: str) -> None:
     specify(host, of("MIG-1", *files), of("MIG-2", "/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap18"))
     made = await source(host, msgspec.structs.replace(A, instances=INSTANCES), B)
     assert ways(made)["MIG-1"] == (OTHER_WAY if problem else "cdi")

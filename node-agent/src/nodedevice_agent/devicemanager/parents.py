@@ -24,17 +24,21 @@ def parent_views(resource: Resource, missing: Iterable[str]) -> list[ParentView]
     parts: dict[str, list[str]] = {}
     for device_id in (*resource.listed.ids, *missing):
         parts.setdefault(resource.parent_of(device_id), []).append(device_id)
-    return [_view(resource, parent, parts[parent]) for parent in sorted(parts)]
+    # they count as available, as devices without parts do
+    unconfirmed = frozenset(availability.unconfirmed(resource))
+    return [_view(resource, parent, parts[parent], unconfirmed) for parent in sorted(parts)]
 
 
-def _view(resource: Resource, parent: str, device_ids: list[str]) -> ParentView:
+def _view(resource: Resource, parent: str, device_ids: list[str], unconfirmed: frozenset[str]) -> ParentView:
     holders = resource.holders
     unhealthy = [i for i in device_ids if not availability.is_healthy(resource, i)]
     counts = PartCounts(
         total=len(device_ids),
         healthy=len(device_ids) - len(unhealthy),
         allocated=sum(i in holders for i in device_ids),
-        available=sum(i not in holders and availability.is_usable(resource, i) for i in device_ids),
+        available=sum(
+            i not in holders and (i in unconfirmed or availability.is_usable(resource, i)) for i in device_ids
+        ),
     )
     is_cordoned = bool(resource.cordoned_ids) and all(resource.is_cordoned(i) for i in device_ids)
     is_present = any(i in resource.devices for i in device_ids)

@@ -1,18 +1,20 @@
 """An ID that is held or cordoned never means another device: after a boot, after a replug, and for shares and parts."""
 
 from itertools import permutations
+from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.answers import problem
 from nodedevice_agent.devicemanager.allocation.boot import after_boot
+from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.devicemanager.effects import CallAllocate
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.stored_names import with_stored_ids
 from nodedevice_api.names import Reason
-from nodedevice_api.parts import PartRules
+from nodedevice_api.parts import Advertise, PartRules, Placement
 
-from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offers
+from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offers, own
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, pod, with_edits
 
 STICKS = {
@@ -247,3 +249,34 @@ class TestUnconfirmed:
         scenario.run(pod("q", gpu=1))
         (waiting,) = scenario.manager.pending(GPU)
         assert waiting.reason == Reason.DEVICE_UNCONFIRMED
+
+    def test_its_parts_are_counted_and_a_pod_that_no_other_device_fits_is_told_why(self) -> None:
+        def parts(name: str, count: int, **more: Any) -> list[Device]:
+            return [Device(f"{name}::{i}", parent=name, identity=(name,), is_shared=True, **more) for i in range(count)]
+
+        scenario = Scenario()
+        doubted = parts("A", 2, reason=Reason.DEVICE_UNCONFIRMED, message="A::0 is not confirmed")
+        rules = PartRules(Placement.SAME_PARENT, advertise=Advertise.LARGEST)
+        listed = accept([*doubted, *parts("B", 1), *parts("C", 1)], part_rules=rules)
+        scenario.plugin(listed, options=own("generic"))
+        assert scenario.snapshot().available == 4
+        assert {d.id: d.parts.available for d in scenario.snapshot().devices if d.parts} == {"A": 2, "B": 1, "C": 1}
+        scenario.run(pod("p", gpu=2))
+        (waiting,) = scenario.manager.pending(GPU)
+        assert waiting.reason == Reason.DEVICE_UNCONFIRMED
+        assert "A::0 is not confirmed" in waiting.message
+
+    def test_a_pod_that_waits_for_a_near_device_is_told_which_one_is_not_confirmed(self) -> None:
+        """Of one free device on each of two nodes, and of two on the node of the one that is in doubt."""
+        scenario = Scenario(topology=Topology(TopologyPolicy.SINGLE_NUMA_NODE, TopologyScope.CONTAINER, (0, 1)))
+        near = [Device("A", numa_nodes=(0,), identity=("A",)), Device("B", numa_nodes=(1,), identity=("B",))]
+        doubted = Device(
+            "C", numa_nodes=(0,), identity=("C",), reason=Reason.DEVICE_UNCONFIRMED, message="C is not confirmed"
+        )
+        offers(scenario, GPU, *near, doubted)
+        scenario.run(pod("p", gpu=2))
+        (waiting,) = scenario.manager.pending(GPU)
+        assert waiting.reason == Reason.DEVICE_UNCONFIRMED
+        assert "C is not confirmed" in waiting.message
+        scenario.answer_all(scenario.lists([*near, Device("C", numa_nodes=(0,), identity=("C",))]))
+        assert scenario.held() == {"p/main": ("A", "C")}

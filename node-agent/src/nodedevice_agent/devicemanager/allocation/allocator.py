@@ -28,6 +28,7 @@ from nodedevice_agent.devicemanager.effects import (
     UnknownResource,
 )
 from nodedevice_agent.devicemanager.pods import DeviceRequest, Pod
+from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 # Devices of the lists that one event may look at, where it concerns many pods; each pod counts as some. The other pods have their
@@ -374,6 +375,8 @@ def _never_aligned(current: PodAllocation, problem: str) -> PendingAllocation:
 
 def _unaligned(current: PodAllocation, request: DeviceRequest) -> PendingAllocation:
     """Pending until any of the pod's resources changes: near devices of one are useless without those of another."""
-    message = f"container {request.container}: {UNALIGNED}"
-    unaligned = current.pending(request, Reason.TOPOLOGY_AFFINITY, message)
-    return structs.replace(unaligned, others=frozenset(r.resource_name for r in current.requests))
+    names = frozenset(r.resource_name for r in current.requests)
+    doubts = [doubt for name in sorted(names) if (doubt := availability.doubt(current.book.resources[name]))]
+    message = "; ".join((f"container {request.container}: {UNALIGNED}", *doubts))
+    unaligned = current.pending(request, Reason.DEVICE_UNCONFIRMED if doubts else Reason.TOPOLOGY_AFFINITY, message)
+    return structs.replace(unaligned, others=names)

@@ -132,8 +132,8 @@ class PodAllocation:
             )
         elif not resource.is_live or resource.awaits_others:
             why = Reason.DEVICE_LIST_PENDING, f"the device plugin of {name} has not listed its devices yet"
-        elif doubted := availability.unconfirmed(resource):
-            why = Reason.DEVICE_UNCONFIRMED, f"{missing} of {name} needed: {resource.devices[doubted[0]].message}"
+        elif doubt := availability.doubt(resource):
+            why = Reason.DEVICE_UNCONFIRMED, f"{missing} of {name} needed: {doubt}"
         else:
             # The number of free devices changes while the pod is pending, and the status shows it beside this message.
             why = Reason.NOT_ENOUGH_DEVICES, f"{missing} of {name} needed, but fewer are available"
@@ -212,11 +212,13 @@ class PodAllocation:
         if not isinstance(plan, Misfit):
             return None
         request = unmet[plan.index]
-        message = f"{resource.name}: {plan.excess}"
-        if not plan.excess:
-            message = misfit_message(resource.listed, resource.name, request.count, plan.most)
-        failed = self.pending(request, Reason.NO_DEVICE_FITS, message)
-        return structs.replace(failed, is_final=bool(plan.excess))
+        if plan.excess:
+            failed = self.pending(request, Reason.NO_DEVICE_FITS, f"{resource.name}: {plan.excess}")
+            return structs.replace(failed, is_final=True)
+        message = misfit_message(resource.listed, resource.name, request.count, plan.most)
+        if doubt := availability.doubt(resource):
+            return self.pending(request, Reason.DEVICE_UNCONFIRMED, f"{message}; {doubt}")
+        return self.pending(request, Reason.NO_DEVICE_FITS, message)
 
     def _parents(self, resource: Resource, reusable: Iterable[str], free: Iterable[str]) -> Parents:
         held = (a.device_ids for a in self.book.of_pod(self.pod.uid) if a.resource_name == resource.name)

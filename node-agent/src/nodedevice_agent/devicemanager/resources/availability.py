@@ -32,6 +32,12 @@ def unconfirmed(resource: Resource) -> list[str]:
     return sorted(resource.listed.unconfirmed - out)
 
 
+def doubt(resource: Resource) -> str:
+    """Why the first of these is not allocated, in words that name it; empty where there is none."""
+    found = unconfirmed(resource)
+    return resource.devices[found[0]].message if found else ""
+
+
 def _are_all_out(resource: Resource) -> bool:
     return bool(resource.excess) or resource.flap_damping.is_of_all
 

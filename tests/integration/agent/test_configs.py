@@ -33,7 +33,10 @@ async def test_plugins_come_change_and_go_with_their_configuration(configured: C
 
 
 async def test_configurations_cost_two_watches(configured: ConfiguredNode) -> None:
-    """Of all configurations, and of the own Node by its name; besides those of pods, of each NodeDevice, and of DRA's slices."""
+    """Of all configurations, and of the own Node by its name; besides those of pods, of each NodeDevice, and of DRA's slices.
+
+    After a change of a label that a selector names, the configurations are listed and watched again: others may select the node.
+    """
     node, began = configured.node, datetime.now(UTC).isoformat()
     configured.start_agent()
     await configured.configure("a", simulated(2))
@@ -53,7 +56,7 @@ async def test_configurations_cost_two_watches(configured: ConfiguredNode) -> No
         )
         return Counter(event["objectRef"]["resource"] for event in mine)
 
-    wanted = {"nodedeviceconfigs": 1, "nodes": 1, "pods": 1, "nodedevices": 1, "resourceslices": 1}
+    wanted = {"nodedeviceconfigs": 2, "nodes": 1, "pods": 1, "nodedevices": 1, "resourceslices": 1}
     await until(lambda: watched() == wanted, lambda: f"{watched()} becomes {wanted}")
 
 

@@ -69,7 +69,7 @@ async def test_forbidden_requests_are_logged_once_and_retried(agent_node: AgentN
         # each forbidden request is logged once, however often it was tried
         failures = [line for line in agent_node.agent.lines() if "retrying" in line["event"]]
         warned = [(line["event"], line["error"].partition(": ")[0], line.get("lease")) for line in failures]
-        assert len(warned) == len(set(warned))
+        assert len(warned) == len(set(warned)), failures
     finally:
         await asyncio.to_thread(control_plane.kubectl, "delete", "clusterrolebinding", binding)
 

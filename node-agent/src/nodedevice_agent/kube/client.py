@@ -136,7 +136,8 @@ class KubeClient:
 
     async def node_devices_of(self, node_name: str, keep: Callable[[NodeDeviceObject], Any] | None = None) -> list[Any]:
         """What is kept of all NodeDevices of a node. The server scans all of them, so only after a lost checkpoint."""
-        found, _ = await self.list(NodeDeviceObject, {"spec.nodeName": node_name}, keep)
+        of_node = f"listing nodedevices of node {node_name}"
+        found, _ = await self.list(NodeDeviceObject, {"spec.nodeName": node_name}, keep, what=of_node)
         return found
 
     async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
@@ -159,10 +160,10 @@ class KubeClient:
             return await self._client.patch(kind, name, body, patch_type=PatchType.APPLY, force=True)
 
     async def list(
-        self, kind: type[R], fields: Mapping[str, str], keep: Callable[[R], Any] | None = None
+        self, kind: type[R], fields: Mapping[str, str], keep: Callable[[R], Any] | None = None, *, what: str = ""
     ) -> tuple[list[Any], str]:
         """What is kept of all objects that match the fields, and the resource version to watch from. Pods are listed in all
-        namespaces. keep: called with each object as it arrives, in a thread with a long one.
+        namespaces. keep: called with each object as it arrives, in a thread with a long one. what: names the request in errors.
 
         The list is as new as the API server's store, never of its cache. The version is "" in the response of a proxy that drops
         it: the objects can be used all the same. A list with fields is one request without `limit`: only such a request uses the
@@ -177,14 +178,13 @@ class KubeClient:
 
         params, limit = {"fieldSelector": _selector(fields)} if fields else {"limit": str(_PAGE_OBJECTS)}, _PAGE_OBJECTS
         while True:
-            page = await self._page(kind, params, add)
+            page = await self._page(kind, params, add, what or f"listing {_plural(kind)}")
             if not page.continue_:
                 return found, page.version
             limit = min(max(limit * _PAGE_BYTES // page.octets, 1), _PAGE_MOST_OBJECTS)
             params |= {"limit": str(limit), "continue": page.continue_}
 
-    async def _page(self, kind: type[R], params: Mapping[str, str], add: Callable[[R], object]) -> Page:
-        what = f"listing {_plural(kind)}"
+    async def _page(self, kind: type[R], params: Mapping[str, str], add: Callable[[R], object], what: str) -> Page:
         client: Any = self._client._client
         headers = {"Accept": _METADATA.format("List")} if kind is NodeMetadataObject else None
         with self._request(what):
@@ -241,7 +241,9 @@ class KubeClient:
         return bool(found)
 
     async def _first(self, kind: type[R], fields: Mapping[str, str], add: Callable[[R], object]) -> Page:
-        return await self._page(kind, {"fieldSelector": _selector(fields), "limit": "1"}, add)
+        return await self._page(
+            kind, {"fieldSelector": _selector(fields), "limit": "1"}, add, f"listing {_plural(kind)}"
+        )
 
     @asynccontextmanager
     async def watch(

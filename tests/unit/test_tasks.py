@@ -166,7 +166,11 @@ CALLBACKS: Final = {
     "agent/kubelet/backend.py": {"self._set_registration": "notes a state, and enqueues a write"},
     "agent/lib/file_watcher.py": {"self.dispatch": "wakes tasks"},
     "agent/nri/session.py": {"self._mux.close": "ends a connection"},
-    "agent/nri/ttrpc.py": {"self._tasks.discard": "forgets a task", "lambda _: response.close()": "ends a coroutine"},
+    "agent/nri/ttrpc.py": {
+        "self._tasks.discard": "forgets a task",
+        "lambda _: response.close()": "ends a coroutine",
+        "self._handle_waiting": "answers with what is raised",
+    },
     "agent/plugins/generic/uevents.py": {
         "self._listen": "tries again later, whatever the system refuses",
         "self._read": "wakes a task",

@@ -27,7 +27,7 @@ _REPORTED: Final = "its driver reports it unhealthy, by allocatedResourcesStatus
 DeviceKey = tuple[str, str, str, str]
 
 
-class Result(Struct, frozen=True):
+class Result(Struct, frozen=True, gc=False):
     """A device that was allocated for a claim. request: which of the claim's. consumed: quantities by name, sorted."""
 
     request: str
@@ -54,7 +54,8 @@ class Claim(Struct, frozen=True, dict=True):
         found: dict[DeviceKey, list[Result]] = {}
         for result in self.results:
             found.setdefault(result.key, []).append(result)
-        return found
+        # nothing that the search for garbage would look at
+        return {key: tuple(results) for key, results in found.items()}
 
     @cached_property
     def devices(self) -> frozenset[DeviceKey]:
@@ -65,7 +66,7 @@ class Claim(Struct, frozen=True, dict=True):
 Read = Callable[[str, str, str], Claim | None]
 
 
-class Held(Struct, frozen=True):
+class Held(Struct, frozen=True, gc=False):
     """What a container has by one claim, as the kubelet shows it. claim: its name. uses: how the container uses it."""
 
     pod: Pod
@@ -75,7 +76,7 @@ class Held(Struct, frozen=True):
     rows: tuple[ClaimRow, ...]
 
 
-class PoolHoldings(Struct, frozen=True):
+class PoolHoldings(Struct, frozen=True, gc=False):
     """allocations: without times, sorted by pod UID, container and claim. unhealthy: why, by device. cdi_ids: by device."""
 
     allocations: tuple[AllocationStatus, ...] = ()

@@ -34,8 +34,8 @@ async def test_of_one_origin(scene: Scene, row: Row) -> None:
 
 
 async def test_of_all_at_once(scene: Scene) -> None:
-    # the other rows have some ninety
-    scene.names_of_gone = 160
+    # the other rows have some 140
+    scene.names_of_gone = 110
     await _fed(scene, ROWS, MOST_MIB_OF_ALL)
 
 

@@ -166,7 +166,9 @@ def test_what_is_kept_is_bounded_by_the_code() -> None:
     assert {bound for cell in cells for bound in cell.split("; ")} == KEPT
     named = {row.rsplit("::", 1)[1].rstrip("` |") for row in rows("origin") if "`tests/robustness/memory/" in row}
     assert len(named) == len(rows("origin"))
-    assert named == {row.__name__ for row in ROWS}, "each origin that is fed to an agent has a row, and the other way round"
+    assert named == {row.__name__ for row in ROWS}, (
+        "each origin that is fed to an agent has a row, and the other way round"
+    )
 
 
 def test_every_row_names_a_test() -> None:

@@ -61,7 +61,10 @@ async def cdi_specifications(scene: Scene) -> AsyncGenerator[None, None]:
 
 def _specification(number: int) -> bytes:
     nodes = b",".join(b"{path: /%d}" % index for index in range(_FILES_OF_DEVICE))
-    head = b"cdiVersion: 0.6.0\nkind: v%d.example.com/c\ncontainerEdits: {deviceNodes: &n [%b]}\ndevices:\n" % (number, nodes)
+    head = b"cdiVersion: 0.6.0\nkind: v%d.example.com/c\ncontainerEdits: {deviceNodes: &n [%b]}\ndevices:\n" % (
+        number,
+        nodes,
+    )
     device = b"- {name: d%d, containerEdits: {deviceNodes: *n}}\n"
     count = (_SPECIFICATION_OCTETS - len(head)) // (len(device) + 2)
     return head + b"".join(device % index for index in range(count))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration import agent_process
 from tests.robustness.memory.rows import ROWS, Row
 from tests.robustness.memory.scene import Scene
 
@@ -20,7 +21,9 @@ MOST_TURN_MS = 50
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
+async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    # all rows at once take minutes on a machine with other work
+    monkeypatch.setattr(agent_process, "PATIENCE_SECONDS", 240.0)
     # a short path, for sockets
     folder = Path(tempfile.mkdtemp(prefix="m-"))
     async with Scene(folder) as made:

@@ -205,7 +205,7 @@ class Holders:
                     await asyncio.sleep(0)
 
     def _showing(self) -> Iterator[None]:
-        """Yields for each device. What is outdated by then is shown where more is about to be, so that steady changes delay nothing."""
+        """Yields for each device. What is outdated by then is shown where all is shown again soon: changes delay nothing."""
         held = self._owned
         # a moment later all of it is known, and shown at once
         awaited = self._claims.is_awaited

@@ -193,16 +193,12 @@ def _usable(known: CdiFile | None, left_values: int) -> CdiFile | None:
     """What is known of a file; None where another number of its values may be kept now."""
     if known is None:
         return None
-    if known.problem:
-        is_outdated = known.problem == _TOO_MANY and known.values < left_values
-    else:
-        is_outdated = known.values > left_values
-    return None if is_outdated else known
+    has_more_room = known.problem == _TOO_MANY and known.values < left_values
+    has_too_little = not known.problem and known.values > left_values
+    return None if has_more_room or has_too_little else known
 
 
-def _read(
-    root: str, path: Path, known: CdiFile | None, most: tuple[int, int], kinds: Collection[str]
-) -> CdiFile:
+def _read(root: str, path: Path, known: CdiFile | None, most: tuple[int, int], kinds: Collection[str]) -> CdiFile:
     """most: bytes, and values."""
     try:
         found, octets = _octets(below(root, str(path).removeprefix(root)), known, most[0])

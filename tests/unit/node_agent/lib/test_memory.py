@@ -88,7 +88,10 @@ async def test_among_too_many_objects_garbage_waits_until_there_are_fewer(monkey
     monkeypatch.setattr(memory, "in_thread", _at_once)
     monkeypatch.setattr(memory, "unmap_code", lambda: None)
     began, at, asked = asyncio.get_running_loop().time(), list[int](), iter([True, *[False] * 9])
-    now = lambda: round(asyncio.get_running_loop().time() - began)  # noqa: E731
+
+    def now() -> int:
+        return round(asyncio.get_running_loop().time() - began)
+
     monkeypatch.setattr(gc, "get_objects", lambda: range(memory.MOST_SEARCHED + (now() < 100)))
     monkeypatch.setattr(gc, "collect", lambda: at.append(now()))
     with pytest.raises(TimeoutError):

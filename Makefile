@@ -242,7 +242,7 @@ dashboards: setup ## Dashboards and alerts: every query and rule in a real Prome
 
 .PHONY: e2e
 e2e: setup ## From nothing, as root: pods on a real node (containerd, kubelet), `helm install` with our images, `make install`, a release (E2E_ROUNDS; RECORD=1: into the table of nodes; E2E_REQUIRED=1: no skips)
-	@$(BIN)/python -m hack.ci part real-node-answers real-node-devices real-node-dra real-node-faults real-node-gpus real-node-restarts install from-clone upgrade release
+	@$(BIN)/python -m hack.ci part real-node-answers real-node-devices real-node-dra real-node-faults real-node-gpus real-node-origins real-node-restarts install from-clone upgrade release
 
 .PHONY: dra
 dra: setup ## As root: a real node with a DRA driver, the kubelet's plugin and ours; pods start and end, two hundred times at random: what is shown is what kubelet and claims say (DRA_CHANGES, DRA_SEED)

@@ -3,6 +3,7 @@
 What it answers is decoded in a thread where it is long; what is given to the subscribers of the reader is measured.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -112,14 +113,17 @@ async def devices_of_claims(folder: Path) -> AsyncIterator[None]:
         for index in range(OF_CLAIM)
     )
     holders = Holders(_Claims(), lambda: None)
+    showing = asyncio.create_task(holders.run())
     yield
     await beat()
     holders.pods_synced(pods)
     await beat()
     holders.pods_read(PodReading(None, (), is_listed=True, claim_rows=rows))
-    assert len(holders.of(DRIVER, "n")) == count
+    while len(holders.of(DRIVER, "n")) < count:
+        await asyncio.sleep(0)
     await beat()
     holders.pod_gone("uid-0")
     await beat()
     holders.pods_read(PodReading(None, (), is_listed=True))
     assert not holders.pools()
+    showing.cancel()

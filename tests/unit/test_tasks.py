@@ -53,7 +53,7 @@ VITAL: Final = {
 # What is run again: it is for showing, or for one plugin, object or feature.
 RETRIED: Final = {
     "agent": {
-        *("configs", "device numbers", "dra claims", "dra slices", "gpus", "holdings"),
+        *("configs", "device numbers", "dra claims", "dra holders", "dra slices", "gpus", "holdings"),
         *("kubelet endpoint", "kubelet observer", "kubelet state"),
         *("node", "nodedevice", "plugin", "plugin connection", "plugin registry", "plugins"),
         *("memory", "offered twice", "parked nodedevices", "pods", "pods of the kubelet"),
@@ -166,7 +166,11 @@ CALLBACKS: Final = {
     "agent/kubelet/backend.py": {"self._set_registration": "notes a state, and enqueues a write"},
     "agent/lib/file_watcher.py": {"self.dispatch": "wakes tasks"},
     "agent/nri/session.py": {"self._mux.close": "ends a connection"},
-    "agent/nri/ttrpc.py": {"self._tasks.discard": "forgets a task", "lambda _: response.close()": "ends a coroutine"},
+    "agent/nri/ttrpc.py": {
+        "self._tasks.discard": "forgets a task",
+        "lambda _: response.close()": "ends a coroutine",
+        "self._handle_waiting": "answers with what is raised",
+    },
     "agent/plugins/generic/uevents.py": {
         "self._listen": "tries again later, whatever the system refuses",
         "self._read": "wakes a task",

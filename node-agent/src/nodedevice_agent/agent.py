@@ -173,6 +173,7 @@ class Agent:
                     start(retried("dra slices", self._pools.slices.run))
                 if self._drivers is not None:
                     start(retried("dra claims", self._drivers.claims.run))
+                    start(retried("dra holders", self._drivers.holders.run))
                 start(retried("offered twice", self._offered_twice.run))
                 start(vital("lease", self._lease.run))
                 start(retried("configs", self._configs.run))

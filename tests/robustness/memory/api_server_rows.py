@@ -97,7 +97,7 @@ def _devices(number: int) -> bytes:
 
 async def statuses_of_node_devices(scene: Scene) -> AsyncGenerator[None, None]:
     """Read where the agent's state was lost, as here; each with as many devices as the API server takes."""
-    for number in range(256):
+    for number in range(scene.names_of_gone):
         scene.api.put("nodedevices", f"{NODE}-r{number}", _node_device(number))
     yield
 

@@ -7,9 +7,9 @@ A row whose origin comes with the runtime, the kubelet, plugins or files is in a
 from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
-from tests.robustness.memory import api_server_rows, kubelet_rows, resource_rows
+from tests.robustness.memory import api_server_rows, kubelet_rows, resource_rows, runtime_rows
 from tests.robustness.memory.scene import Scene
 
 Row = Callable[[Scene], AsyncGenerator[None, None]]
 
-ROWS: Final[tuple[Row, ...]] = (*api_server_rows.ROWS, *kubelet_rows.ROWS, *resource_rows.ROWS)
+ROWS: Final[tuple[Row, ...]] = (*api_server_rows.ROWS, *kubelet_rows.ROWS, *resource_rows.ROWS, *runtime_rows.ROWS)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import yaml
+from nodedevice_agent.devicemanager.places import MAX_NAMES
 
 from hack.bench.footprint import cpu_seconds
 from tests.fakes.nri_runtime import FakeRuntime
@@ -72,6 +73,8 @@ class Scene:
             "runtime": "nri",
             "plugins": {"hostRoot": str(self.host_root)},
         }
+        # of the resource names that a node may have, those that are left for names whose plugin is gone
+        self.names_of_gone = MAX_NAMES
         self.agent: AgentProcess
         self._turns = folder / "turns"
         self._plugins: list[FakePlugin] = []

@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration import agent_process
 from tests.robustness.memory.rows import ROWS, Row
 from tests.robustness.memory.scene import Scene
 
 MOST_MIB_OF_ROW = 224
 MOST_MIB_OF_ALL = 320
 MOST_TURN_MS = 50
-# Of the search for all garbage, which is made once after names were parked; it grows with all objects of the agent.
-MOST_COLLECTION_MS = 100
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
+async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    # all rows at once take minutes on a machine with other work
+    monkeypatch.setattr(agent_process, "PATIENCE_SECONDS", 240.0)
     # a short path, for sockets
     folder = Path(tempfile.mkdtemp(prefix="m-"))
     async with Scene(folder) as made:
@@ -36,6 +37,8 @@ async def test_of_one_origin(scene: Scene, row: Row) -> None:
 
 
 async def test_of_all_at_once(scene: Scene) -> None:
+    # the other rows have some 140
+    scene.names_of_gone = 110
     await _fed(scene, ROWS, MOST_MIB_OF_ALL)
 
 
@@ -52,7 +55,6 @@ async def _fed(scene: Scene, rows: Sequence[Row], most_mib: float) -> None:
         await scene.until_quiet()
         scene.agent.verify_no_traceback()
         turns = scene.turns()
-        print(f"peak {scene.peak_mib():.0f} MiB, kept {scene.kept_mib():.0f} MiB, turns {turns[:3]}")
+        print(f"peak {scene.peak_mib():.0f} MiB, kept {scene.kept_mib():.0f} MiB, turns {turns[:8]}")
         assert scene.peak_mib() <= most_mib
-        assert [turn for turn in turns if turn.cpu_ms - turn.gc_ms > MOST_TURN_MS] == []
-        assert [turn for turn in turns if turn.gc_ms > MOST_COLLECTION_MS] == []
+        assert [turn for turn in turns if turn.cpu_ms > MOST_TURN_MS] == []

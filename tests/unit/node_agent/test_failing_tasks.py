@@ -19,6 +19,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher, _RegistrySocket
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
 from nodedevice_agent.dra.claims import ClaimReader
+from nodedevice_agent.dra.holders import Holders
 from nodedevice_agent.dra.observer import DriverObserver
 from nodedevice_agent.errors import TaskEnded
 from nodedevice_agent.kube.lease import LeaseKeeper
@@ -48,6 +49,7 @@ NRI: Final[dict[str, tuple[Any, str]]] = {
     "device manager": (PluginHost, "_detect_end"),
     "device numbers": (DeviceNumbers, "run"),
     "dra claims": (ClaimReader, "run"),
+    "dra holders": (Holders, "run"),
     "dra slices": (DriverObserver, "run"),
     "ends of containers": (NriBackend, "_watch_doubtful"),
     "kubelet observer": (Observer, "run"),

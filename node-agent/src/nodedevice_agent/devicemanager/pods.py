@@ -22,7 +22,7 @@ class ContainerKind(Enum):
     APP = "app"
 
 
-class ContainerSettings(msgspec.Struct, frozen=True):
+class ContainerSettings(msgspec.Struct, frozen=True, gc=False):
     """The parts of a container's spec that bear on what a device plugin adds to it.
 
     envs: names of the environment variables that are certainly set. references: names in its command of variables that are not
@@ -42,7 +42,7 @@ class ContainerSettings(msgspec.Struct, frozen=True):
 NO_SETTINGS = ContainerSettings()
 
 
-class Container(msgspec.Struct, frozen=True):
+class Container(msgspec.Struct, frozen=True, gc=False):
     """limits: extended resources only, resource name to count; zero counts are left out.
 
     Of the containers of a pod that request nothing, only the first ones are kept (kube/pod_objects).
@@ -55,7 +55,7 @@ class Container(msgspec.Struct, frozen=True):
     settings: ContainerSettings = NO_SETTINGS
 
 
-class ClaimUse(msgspec.Struct, frozen=True, order=True):
+class ClaimUse(msgspec.Struct, frozen=True, order=True, gc=False):
     """A container's use of a ResourceClaim. claim: the object's name. request: that of its requests which it uses, "" for all.
 
     extended_resource: the name by which the container has asked for it, "" where it names the claim itself.
@@ -67,7 +67,7 @@ class ClaimUse(msgspec.Struct, frozen=True, order=True):
     extended_resource: str = ""
 
 
-class UnhealthyDevice(msgspec.Struct, frozen=True, order=True):
+class UnhealthyDevice(msgspec.Struct, frozen=True, order=True, gc=False):
     """A device of a claim that the kubelet reports unhealthy. resource_id: its first CDI name, else driver/pool/device."""
 
     container: str
@@ -76,7 +76,7 @@ class UnhealthyDevice(msgspec.Struct, frozen=True, order=True):
     message: str = ""
 
 
-class PodClaims(msgspec.Struct, frozen=True):
+class PodClaims(msgspec.Struct, frozen=True, gc=False):
     """The ResourceClaims by which a pod has devices of DRA drivers. uses, unhealthy: sorted.
 
     are_prepared: whether it has a sandbox, before which the kubelet has its claims prepared.
@@ -161,7 +161,7 @@ class Pod:
         return max(most, stays)
 
 
-class DeviceRequest(msgspec.Struct, frozen=True):
+class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
     container: str
     kind: ContainerKind
     resource_name: str

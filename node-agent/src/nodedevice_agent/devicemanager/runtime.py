@@ -42,7 +42,7 @@ class RuntimeDevice(NamedTuple):
     minor: int
 
 
-class ShownSettings(Struct, frozen=True):
+class ShownSettings(Struct, frozen=True, gc=False):
     """The environment and the device files of a container as digests, which show whether it has certain edits, and nothing else.
 
     An environment may have megabytes. digests: four bytes each. None: there are more than MOST_SHOWN, and any may be one of them.
@@ -72,7 +72,7 @@ def _digests(env: Iterable[str], paths: Iterable[str]) -> Iterator[int]:
     yield from (crc32(f"\0{path}".encode()) for path in paths)
 
 
-class Sandbox(Struct, frozen=True):
+class Sandbox(Struct, frozen=True, gc=False):
     """A pod as the runtime knows it.
 
     annotations: those that this agent reads.
@@ -87,7 +87,7 @@ class Sandbox(Struct, frozen=True):
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-class RunningContainer(Struct, frozen=True):
+class RunningContainer(Struct, frozen=True, gc=False):
     """A container as the runtime knows it; in create_container, as it will be created.
 
     env: in create_container, the variables that the handler reads, NAME=value, in the runtime's order. devices: as the runtime
@@ -130,7 +130,7 @@ class DeviceOwner(NamedTuple):
     gid: int = 0
 
 
-class CreationSettings(Struct, frozen=True):
+class CreationSettings(Struct, frozen=True, gc=False):
     """What else bears on a container that gets edits.
 
     references: environment variables that its command refers to and its pod does not set; None: not known, it may be any.
@@ -215,7 +215,7 @@ class RuntimeHandler(Protocol):
         """
 
 
-class ContainerInstance(Struct, frozen=True):
+class ContainerInstance(Struct, frozen=True, gc=False):
     """One instance of a container.
 
     fingerprints: of the devices it was created with, by resource name. reported: what the runtime shows of an instance without
@@ -241,7 +241,7 @@ class ContainerInstance(Struct, frozen=True):
         return self.without_process_since is not None or self.unlisted_since is not None
 
 
-class UnlistedContainer(msgspec.Struct, frozen=True):
+class UnlistedContainer(msgspec.Struct, frozen=True, gc=False):
     """An instance that the runtime leaves out of its list, for the agent's next start; renamed as in the checkpoint's file."""
 
     pod_uid: str = msgspec.field(name="PodUID")

@@ -4,9 +4,10 @@ The kubelet is asked again for a pod that has claims once it has a sandbox, and 
 is read by another; without it, those fields are absent.
 """
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from nodedevice_api.nodedevice import AllocationStatus
@@ -22,6 +23,10 @@ from nodedevice_agent.kubelet.readings import CheckpointReading, ClaimRow, Pace,
 log = logging.getLogger(__name__)
 
 _NOTHING: Final = PoolHoldings()
+# Devices of claims, each of which takes up to 25 microseconds: of all that are shown in one turn of the event loop, and of a step
+# where there are more.
+_SHOWN_AT_ONCE: Final = 512
+_A_STEP: Final = 128
 
 # namespace and name of a claim
 ClaimName = tuple[str, str]
@@ -45,7 +50,8 @@ class Claims(Protocol):
 
 
 class Holders:
-    """A subscriber of the reader; the pods of the node go to the same three methods as everywhere.
+    """A subscriber of the reader; the pods of the node go to the same three methods as everywhere. run() until cancelled: it
+    shows what is too much for one turn of the event loop.
 
     wake: has the reader ask now. on_known: called once it is known who has devices. on_changed: called with driver and pool where
     of(), reported_unhealthy() or cdi_ids() is another.
@@ -70,6 +76,7 @@ class Holders:
         self._is_known = False
         # who has what, without what the claims say
         self._owned: Sequence[Held] = ()
+        self._is_much_to_show = asyncio.Event()
         claims.on_read = self._show
 
     # -- reads --------------------------------------------------------------------------------------------------------------------
@@ -181,11 +188,32 @@ class Holders:
         """Pods and rows are as before, or were decided on."""
         if self._rows is None or self._pods is None:
             return
+        if len(self._rows) > _SHOWN_AT_ONCE:
+            self._is_much_to_show.set()
+            return
+        # what is under way is outdated
+        self._is_much_to_show.clear()
+        for _ in self._showing():
+            pass
+
+    async def run(self) -> None:
+        while True:
+            await self._is_much_to_show.wait()
+            self._is_much_to_show.clear()
+            for count, _ in enumerate(self._showing()):
+                if not count % _A_STEP:
+                    await asyncio.sleep(0)
+
+    def _showing(self) -> Iterator[None]:
+        """Yields for each device. What is outdated by then is shown where all is shown again soon: changes delay nothing."""
         held = self._owned
         # a moment later all of it is known, and shown at once
         awaited = self._claims.is_awaited
         settled = [each for each in held if not awaited(each.pod.namespace, each.claim, each.pod.uid)]
-        before, self._held = self._held, holdings(settled, self._claims.of, self._ended.keys())
+        found = yield from holdings(settled, self._claims.of, frozenset(self._ended))
+        if held is not self._owned and not self._is_much_to_show.is_set():
+            return
+        before, self._held = self._held, found
         was_known, self._is_known = self._is_known, self._is_known or len(settled) == len(held)
         for key in sorted(before.keys() | self._held.keys()):
             if before.get(key) != self._held.get(key):

@@ -6,8 +6,9 @@ pod that has that name, and is in its namespace; what it says of devices that th
 Source: kubelet pkg/kubelet/cm/dra GetResources, GetContainerClaimInfos, UpdateAllocatedResourcesStatus @ 1.37.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import repeat
 from typing import Final
 
 from msgspec import Struct
@@ -26,7 +27,7 @@ _REPORTED: Final = "its driver reports it unhealthy, by allocatedResourcesStatus
 DeviceKey = tuple[str, str, str, str]
 
 
-class Result(Struct, frozen=True):
+class Result(Struct, frozen=True, gc=False):
     """A device that was allocated for a claim. request: which of the claim's. consumed: quantities by name, sorted."""
 
     request: str
@@ -53,7 +54,8 @@ class Claim(Struct, frozen=True, dict=True):
         found: dict[DeviceKey, list[Result]] = {}
         for result in self.results:
             found.setdefault(result.key, []).append(result)
-        return found
+        # nothing that the search for garbage would look at
+        return {key: tuple(results) for key, results in found.items()}
 
     @cached_property
     def devices(self) -> frozenset[DeviceKey]:
@@ -64,7 +66,7 @@ class Claim(Struct, frozen=True, dict=True):
 Read = Callable[[str, str, str], Claim | None]
 
 
-class Held(Struct, frozen=True):
+class Held(Struct, frozen=True, gc=False):
     """What a container has by one claim, as the kubelet shows it. claim: its name. uses: how the container uses it."""
 
     pod: Pod
@@ -74,7 +76,7 @@ class Held(Struct, frozen=True):
     rows: tuple[ClaimRow, ...]
 
 
-class PoolHoldings(Struct, frozen=True):
+class PoolHoldings(Struct, frozen=True, gc=False):
     """allocations: without times, sorted by pod UID, container and claim. unhealthy: why, by device. cdi_ids: by device."""
 
     allocations: tuple[AllocationStatus, ...] = ()
@@ -104,21 +106,25 @@ def held_by(rows: Iterable[ClaimRow], pods: Mapping[PodName, Sequence[Pod]]) -> 
     return sorted(held, key=lambda each: (each.pod.uid, each.container, each.claim))
 
 
-def holdings(found: Iterable[Held], read: Read, ended: Collection[str]) -> dict[PoolKey, PoolHoldings]:
-    """By pool. found: by pod UID, container and claim. ended: UIDs of pods that have ended, by the API."""
+def holdings(
+    found: Iterable[Held], read: Read, ended: Collection[str]
+) -> Generator[None, None, dict[PoolKey, PoolHoldings]]:
+    """By pool. found: by pod UID, container and claim. ended: UIDs of pods that have ended, by the API. Yields for each device."""
     allocations: dict[PoolKey, list[AllocationStatus]] = {}
     unhealthy: dict[PoolKey, dict[str, str]] = {}
     cdi_ids: dict[PoolKey, dict[str, set[str]]] = {}
     for held in found:
         claim = read(held.pod.namespace, held.claim, held.pod.uid)
-        rows = list(_injected(held, claim))
-        for key in dict.fromkeys((row.driver, row.pool) for row, _ in rows):
-            own = [(row, results) for row, results in rows if (row.driver, row.pool) == key]
+        of_pools: dict[PoolKey, list[_Row]] = {}
+        for row, results in _injected(held, claim):
+            of_pools.setdefault((row.driver, row.pool), []).append((row, results))
+        for key, own in of_pools.items():
             is_over = held.pod.uid in ended
             allocations.setdefault(key, []).append(_allocation(held, claim, own, is_releasing=is_over))
             ids = cdi_ids.setdefault(key, {})
             for row, _ in own:
                 ids.setdefault(row.device, set()).update(row.cdi_ids)
+            yield from repeat(None, len(own))
         for row, message in _unhealthy(held):
             unhealthy.setdefault((row.driver, row.pool), {})[row.device] = message
     return {

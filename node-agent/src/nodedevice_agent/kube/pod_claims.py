@@ -24,51 +24,51 @@ _READY: Final = "PodReadyToStartContainers"
 OF_CLAIM: Final = "claim:"
 
 
-class ContainerClaim(msgspec.Struct):
+class ContainerClaim(msgspec.Struct, gc=False):
     name: str = ""
     request: str | None = None
 
 
-class PodResourceClaim(msgspec.Struct):
+class PodResourceClaim(msgspec.Struct, gc=False):
     """In the spec with the name of a claim or of its template; in the status the claim that was made of that."""
 
     name: str = ""
     resourceClaimName: str | None = None
 
 
-class RequestMapping(msgspec.Struct):
+class RequestMapping(msgspec.Struct, gc=False):
     containerName: str = ""
     requestName: str = ""
     resourceName: str = ""
 
 
-class ExtendedResourceClaimStatus(msgspec.Struct):
+class ExtendedResourceClaimStatus(msgspec.Struct, gc=False):
     resourceClaimName: str = ""
     requestMappings: list[RequestMapping] | None = None
 
 
-class ResourceHealth(msgspec.Struct):
+class ResourceHealth(msgspec.Struct, gc=False):
     resourceID: str = ""
     health: str | None = None
     message: str | None = None
 
 
-class ResourceStatus(msgspec.Struct):
+class ResourceStatus(msgspec.Struct, gc=False):
     name: str = ""
     resources: list[ResourceHealth] | None = None
 
 
-class ContainerStatus(msgspec.Struct):
+class ContainerStatus(msgspec.Struct, gc=False):
     name: str = ""
     allocatedResourcesStatus: list[ResourceStatus] | None = None
 
 
-class PodCondition(msgspec.Struct):
+class PodCondition(msgspec.Struct, gc=False):
     type: str = ""
     status: str = ""
 
 
-class ClaimsInStatus(msgspec.Struct):
+class ClaimsInStatus(msgspec.Struct, gc=False):
     """The part of a pod's status that is about claims."""
 
     phase: str | None = None

@@ -65,16 +65,16 @@ class TooManyRequests(ValueError):
     """A pod's containers have more requests for devices than are kept."""
 
 
-class Resources(msgspec.Struct):
+class Resources(msgspec.Struct, gc=False):
     limits: dict[str, str | int] | None = None
     claims: list[ContainerClaim] | None = None
 
 
-class KeyRef(msgspec.Struct):
+class KeyRef(msgspec.Struct, gc=False):
     optional: bool | None = None
 
 
-class EnvVarSource(msgspec.Struct):
+class EnvVarSource(msgspec.Struct, gc=False):
     """The sources of a variable that may be optional."""
 
     configMapKeyRef: KeyRef | None = None
@@ -82,16 +82,16 @@ class EnvVarSource(msgspec.Struct):
     fileKeyRef: KeyRef | None = None
 
 
-class EnvVar(msgspec.Struct):
+class EnvVar(msgspec.Struct, gc=False):
     name: str = ""
     valueFrom: EnvVarSource | None = None
 
 
-class VolumeMount(msgspec.Struct):
+class VolumeMount(msgspec.Struct, gc=False):
     mountPath: str = ""
 
 
-class RunAs(msgspec.Struct):
+class RunAs(msgspec.Struct, gc=False):
     runAsUser: int | None = None
     runAsGroup: int | None = None
 
@@ -106,7 +106,7 @@ NO_SECURITY_CONTEXT = SecurityContext()
 _NULL: Final = msgspec.Raw(b"null")
 
 
-class ContainerSpec(msgspec.Struct):
+class ContainerSpec(msgspec.Struct, gc=False):
     """Its lists are decoded where the container requests devices."""
 
     name: str
@@ -119,7 +119,7 @@ class ContainerSpec(msgspec.Struct):
     securityContext: SecurityContext | None = None
 
 
-class PodObjectSpec(msgspec.Struct):
+class PodObjectSpec(msgspec.Struct, gc=False):
     containers: list[ContainerSpec] = []
     initContainers: list[ContainerSpec] | None = None
     securityContext: RunAs | None = None

@@ -142,8 +142,8 @@ def _endpoint(now: Snapshot, before: EndpointStatus, wall_time: str) -> Endpoint
 def _devices(now: Snapshot, before: NodeDeviceStatus, wall_time: str) -> tuple[list[DeviceStatus], int]:
     earlier = {d.id: d for d in before.devices}
     shown = [_device(d, earlier.get(d.id, _NO_DEVICE), wall_time) for d in now.devices]
-    listed, omitted = _truncated(shown, MAX_NAMED_DEVICES)
-    if omitted:
+    listed = shown
+    if len(shown) > MAX_NAMED_DEVICES or not _fits(shown):
         # The same choice as in the snapshot: of healthy and other ones, those that are fewer come first.
         are_few = 2 * sum(device.health == _HEALTHY for device in shown) <= len(shown)
         ranked = sorted(shown, key=lambda device: (device.health == _HEALTHY) != are_few)
@@ -250,12 +250,20 @@ def _text(seconds: int) -> str:
 def _truncated(entries: list[_Entry], limit: int) -> tuple[list[_Entry], int]:
     """As many entries as the bounds allow, and the number of omitted ones."""
     kept, size = entries[:limit], 0
+    if _fits(kept):
+        return kept, len(entries) - len(kept)
     for index, entry in enumerate(kept):
         size += _size(entry)
         if size > MAX_LIST_BYTES:
             kept = kept[:index]
             break
     return kept, len(entries) - len(kept)
+
+
+def _fits(entries: Sequence[Record]) -> bool:
+    """Whether the whole list has few enough bytes: one call, in a tenth of the time that a call for each entry takes."""
+    encoded = encode(entries)
+    return len(encoded) <= MAX_LIST_BYTES and encoded.isascii()
 
 
 def _size(entry: Record) -> int:

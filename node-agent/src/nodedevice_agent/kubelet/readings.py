@@ -15,7 +15,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey,
 DevicesByID = Mapping[str, tuple[int, ...]]
 
 
-class HealthyDevices(Struct, frozen=True):
+class HealthyDevices(Struct, frozen=True, gc=False):
     """By resource name. omitted: how many more a resource has, which are known by their number alone.
 
     digests: by which the next reading finds that a resource is as before.
@@ -61,7 +61,7 @@ class ClaimRow(Struct, frozen=True, gc=False):
     cdi_ids: tuple[str, ...] = ()
 
 
-class HeldByPod(Struct, frozen=True):
+class HeldByPod(Struct, frozen=True, gc=False):
     """What one pod has, by the kubelet's device manager and by claims."""
 
     rows: tuple[PodResourcesRow, ...] = ()

@@ -29,8 +29,8 @@ from nodedevice_agent.kubelet.readings import DevicesByID, PodReading
 # of the one connection that each resource has: the kubelet's
 _ENDPOINT = 1
 _REPORTED = "its plugin reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it"
-# devices of the lists that are made in one turn of the event loop: each takes some two microseconds
-MAX_DEVICES_IN_LOOP = 4096
+# devices of the lists that are made in one turn of the event loop: each takes some ten microseconds
+MAX_DEVICES_IN_LOOP = 1024
 # in place of how often what is held has changed, before a resource is connected
 _NOT_CONNECTED = -1
 _NO_IDS: dict[str, tuple[int, ...]] = {}

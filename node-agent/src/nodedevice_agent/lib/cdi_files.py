@@ -25,7 +25,7 @@ from nodedevice_common.yaml_decoding import first_document
 from nodedevice_agent.lib.cdi_specification import CdiDevice, CdiEdits, Specification, specification
 from nodedevice_agent.lib.filesystem import FileIdentity, is_absent, link_target
 from nodedevice_agent.lib.host_view import sees_all
-from nodedevice_agent.lib.yaml_as_go import TooMuch
+from nodedevice_agent.lib.yaml_as_go import Decoder, TooMuch
 
 # in a runtime's order: a later one goes before an earlier one
 DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
@@ -35,11 +35,16 @@ MAX_BYTES: Final = 1024 * 1024
 # Of one directory: a DRA driver has a file for each claim. And of all files.
 MAX_FILES: Final = 512
 MAX_BYTES_OF_ALL: Final = 8 * MAX_BYTES
+# Of all files, with what aliases repeat: a kilobyte of aliases may be 60,000 device files.
+MAX_VALUES_OF_ALL: Final = 200_000
+# Of one reading, with those of files that have too many in the end: two seconds of a thread.
+_MOST_DECODED: Final = 5 * MAX_VALUES_OF_ALL
 _MAX_ENTRIES: Final = 16_384
 _MAX_DEVICES = 4096
 # as many as the kernel follows
 _MAX_LINKS: Final = 40
 
+_TOO_MANY: Final = f"all files have more than {MAX_VALUES_OF_ALL} values"
 _NO_FILE: Final = FileIdentity(0, 0, 0)
 # in C, where the library has that: a tenth of the time
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -49,6 +54,7 @@ class CdiFile(Struct, frozen=True):
     """A file as it was read. size: in bytes. edits: those of each of its devices. problem: why it has none; empty where it has.
 
     is_unread: the problem is this reader's, not the file's. is_wanted: with its problem, it may be of a kind that was asked for.
+    values: how many it has; where all files have too many, how many were left for this one.
     """
 
     identity: FileIdentity
@@ -59,6 +65,7 @@ class CdiFile(Struct, frozen=True):
     problem: str = ""
     is_unread: bool = False
     is_wanted: bool = False
+    values: int = 0
 
 
 # by path, in the order of directories
@@ -92,7 +99,7 @@ def read_files(host_root: str, known: CdiFiles, kinds: Collection[str] = ()) -> 
     problems: set[str] = set()
     wanted: list[str] = []
     unread: list[str] = []
-    left = MAX_BYTES_OF_ALL
+    left, left_values, left_to_decode = MAX_BYTES_OF_ALL, MAX_VALUES_OF_ALL, _MOST_DECODED
     for directory in DIRECTORIES:
         try:
             paths, is_whole = _paths(root, directory, first)
@@ -107,8 +114,12 @@ def read_files(host_root: str, known: CdiFiles, kinds: Collection[str] = ()) -> 
             unread.append(f"{directory}: it has more than {MAX_FILES} files")
             problems.add(f"{root}{directory}: it has more than {MAX_FILES} files")
         for path in paths:
-            found[path] = file = _read(root, path, known.get(path), min(left, MAX_BYTES), kinds)
+            before = _usable(known.get(path), left_values)
+            most = min(left, MAX_BYTES), min(left_values, left_to_decode)
+            found[path] = file = _read(root, path, before, most, kinds)
             left -= file.size
+            left_values -= 0 if file.problem else file.values
+            left_to_decode -= 0 if before is not None and file.identity == before.identity else file.values
             problem = f"{clean(str(path))}: {file.problem}"
             if file.problem:
                 problems.add(problem)
@@ -178,10 +189,19 @@ def below(root: str, path: str) -> str:
     return f"{root}{done}"
 
 
-def _read(root: str, path: Path, known: CdiFile | None, most: int, kinds: Collection[str]) -> CdiFile:
-    """most: bytes."""
+def _usable(known: CdiFile | None, left_values: int) -> CdiFile | None:
+    """What is known of a file; None where another number of its values may be kept now."""
+    if known is None:
+        return None
+    has_more_room = known.problem == _TOO_MANY and known.values < left_values
+    has_too_little = not known.problem and known.values > left_values
+    return None if has_more_room or has_too_little else known
+
+
+def _read(root: str, path: Path, known: CdiFile | None, most: tuple[int, int], kinds: Collection[str]) -> CdiFile:
+    """most: bytes, and values."""
     try:
-        found, octets = _octets(below(root, str(path).removeprefix(root)), known, most)
+        found, octets = _octets(below(root, str(path).removeprefix(root)), known, most[0])
     except OSError as error:
         # a link to nothing is nothing to a runtime either, unless it sees more of the host than this process
         is_unread = not (is_absent(error) and sees_all(root))
@@ -189,13 +209,20 @@ def _read(root: str, path: Path, known: CdiFile | None, most: int, kinds: Collec
     if octets is None:
         is_wanted = found.is_wanted or _is_named_for(path.name, kinds)
         return structs.replace(found, is_wanted=is_wanted) if found.problem else found
+    decoder = Decoder(most[1])
     try:
-        spec = specification(first_document(octets, _LOADER))
+        if not most[1]:
+            raise TooMuch(ValueError(_TOO_MANY))
+        spec = specification(first_document(octets, _LOADER), decoder)
         _check_count(spec)
     except Undecodable as error:
         is_unread, is_wanted = isinstance(error, TooMuch), _has_kind(octets, kinds)
-        return CdiFile(found.identity, len(octets), problem=str(error), is_unread=is_unread, is_wanted=is_wanted)
-    return CdiFile(found.identity, len(octets), spec.kind, spec.devices, spec.container_edits)
+        problem, values = _TOO_MANY if decoder.left < 0 else str(error), most[1] - max(decoder.left, 0)
+        return CdiFile(
+            found.identity, len(octets), problem=problem, is_unread=is_unread, is_wanted=is_wanted, values=values
+        )
+    values = most[1] - decoder.left
+    return CdiFile(found.identity, len(octets), spec.kind, spec.devices, spec.container_edits, values=values)
 
 
 def _is_named_for(name: str, kinds: Collection[str]) -> bool:

@@ -78,10 +78,10 @@ class Specification(Struct, frozen=True):
     container_edits: CdiEdits = field(default_factory=CdiEdits)
 
 
-def specification(document: Any) -> Specification:
-    """document: see yaml_decoding.first_document(). Raises Undecodable, and TooMuch for more than this reader takes."""
+def specification(document: Any, decoder: Decoder) -> Specification:
+    """document: see yaml_decoding.first_document(). Raises Undecodable, and TooMuch for more than the decoder takes."""
     try:
-        raw = None if document is None else Decoder().record(document, _SPECIFICATION, "")
+        raw = None if document is None else decoder.record(document, _SPECIFICATION, "")
         if raw is None:
             raise Invalid("it is empty")
         return _checked(raw)

@@ -20,6 +20,8 @@ from nodedevice_common.threads import in_thread
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 30.0
+# Objects that one search for garbage looks at: up to half a microsecond for each.
+MOST_SEARCHED: Final = 80_000
 _MAPPINGS: Final = Path("/proc/self/smaps")
 # code that is mapped from a file: first address, and the one after the last
 _CODE: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp [0-9a-f]+ \S+ [1-9][0-9]* +/")
@@ -31,15 +33,19 @@ async def give_back(has_ended_much: Callable[[], bool]) -> None:
     """For ever, now and then. In threads: finding the code takes 5 ms, and where much is given back that takes a tenth of a second.
 
     has_ended_much: whether many objects were done with since it was last asked. What is left of them in rings is collected first,
-    in the event loop, as gRPC's objects want it: Python by itself waits until there are a quarter more objects.
+    in the event loop, as gRPC's objects want it: Python by itself waits until there are a quarter more objects. Where there are so
+    many that the search would hold the event loop up, it waits until there are fewer.
     """
     # other C libraries have no such function
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     forget_lookups = _lookups_forgetter()
+    is_due = False
     while True:
         await asyncio.sleep(EVERY_SECONDS)
-        if has_ended_much():
+        is_due = has_ended_much() or is_due
+        if is_due and len(gc.get_objects()) <= MOST_SEARCHED:
             gc.collect()
+            is_due = False
         await in_thread(unmap_code)
         forget_lookups()
         if trim is not None:

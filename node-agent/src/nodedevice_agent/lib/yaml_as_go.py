@@ -17,9 +17,6 @@ from nodedevice_common.text import shown
 from nodedevice_common.yaml_nodes import Mapping as YamlMapping
 from nodedevice_common.yaml_nodes import Scalar
 
-# of one document, with what aliases repeat
-_MOST_VALUES: Final = 200_000
-
 _INTEGER: Final = re.compile("[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _BEGIN_A_NUMBER: Final = frozenset("+-.0123456789")
@@ -93,10 +90,13 @@ def _by_tag(name: str, text: str, value: Any) -> Any:
 
 
 class Decoder:
-    """Of one file. Null is as good as nothing."""
+    """Of one file. Null is as good as nothing.
 
-    def __init__(self) -> None:
-        self._left = _MOST_VALUES
+    most: values, with what aliases repeat. left: how many of them are left.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = self.left = most
 
     def record(self, node: Any, fields: Mapping[str, Callable[..., Any]], where: str) -> dict[str, Any] | None:
         """The fields that are there. Raises Invalid for one that is not known."""
@@ -143,9 +143,9 @@ class Decoder:
         return (key.is_plain and key.tag in ("", "!")) or key.tag == _MERGE
 
     def is_null(self, node: Any) -> bool:
-        self._left -= 1
-        if self._left < 0:
-            raise TooMuch(ValueError(f"it has more than {_MOST_VALUES} values"))
+        self.left -= 1
+        if self.left < 0:
+            raise TooMuch(ValueError(f"it has more than {self._most} values"))
         return isinstance(node, Scalar) and _resolved(node) is None
 
     def text(self, node: Any, where: str) -> str | None:

@@ -39,22 +39,28 @@ class Decoder:
 
     def feed(self, data: bytes) -> Iterator[tuple[tuple[int, ...], bytes]]:
         """Every frame that is complete by now: the header's fields and the payload. Raises BadFrame for one that is too long."""
-        self._buffer += data
-        start, size = 0, self._header.size
+        # a message of 4 MiB is copied as seldom as it can be: each time takes milliseconds of the event loop
+        if self._buffer:
+            self._buffer += data
+        source, start, size = self._buffer or data, 0, self._header.size
         try:
-            while len(self._buffer) - start >= size:
-                fields = self._header.unpack_from(self._buffer, start)
-                length = fields[self._length_field]
-                if length > self._max_bytes:
-                    raise BadFrame(f"a {self._what} of {length} bytes exceeds the limit of {self._max_bytes}")
-                end = start + size + length
-                if len(self._buffer) < end:
-                    return
-                payload = bytes(self._buffer[start + size : end])
-                start = end
-                yield fields, payload
+            with memoryview(source) as view:
+                while len(view) - start >= size:
+                    fields = self._header.unpack_from(view, start)
+                    length = fields[self._length_field]
+                    if length > self._max_bytes:
+                        raise BadFrame(f"a {self._what} of {length} bytes exceeds the limit of {self._max_bytes}")
+                    end = start + size + length
+                    if len(view) < end:
+                        return
+                    payload = bytes(view[start + size : end])
+                    start = end
+                    yield fields, payload
         finally:
-            del self._buffer[:start]
+            if source is data:
+                self._buffer += memoryview(data)[start:]
+            else:
+                del self._buffer[:start]
 
     @property
     def is_between_frames(self) -> bool:

@@ -8,6 +8,7 @@ Source: containerd/ttrpc channel.go, client.go and server.go @ v1.2.9.
 import asyncio
 import logging
 import struct
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
@@ -22,6 +23,8 @@ from nodedevice_agent.nri.mux import Decoder
 log = logging.getLogger(__name__)
 
 _HEADER = struct.Struct(">IIBB")
+# a request that is copied and decoded in a turn of its own
+_LONG_BYTES = 256 * 1024
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 REQUEST, RESPONSE, DATA = 1, 2, 3
 # Calls that are pending at once. A runtime makes one at a time; more than this is no runtime.
@@ -118,17 +121,38 @@ class TtrpcServer:
         self._decoder = message_decoder()
         self._last_number = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: deque[tuple[int, int, bytes]] = deque()
 
     def receive(self, data: bytes) -> None:
         """Bytes of the stream. Raises BadFrame."""
         for (_, number, kind, _), payload in self._decoder.feed(data):
-            try:
-                self._handle(number, kind, payload)
-            except CallFailed as exc:
-                self._fail(number, exc)
+            if self._waiting or len(payload) > _LONG_BYTES:
+                self._waiting.append((number, kind, payload))
+                if len(self._waiting) == 1:
+                    asyncio.get_running_loop().call_soon(self._handle_waiting)
+            else:
+                self._handle_one(number, kind, payload)
+
+    def _handle_waiting(self) -> None:
+        """A long request, or what came after it: its bytes took a turn of the event loop, and this is the next one."""
+        while self._waiting:
+            request = self._waiting.popleft()
+            is_next_long = bool(self._waiting) and len(self._waiting[0][2]) > _LONG_BYTES
+            if is_next_long:
+                asyncio.get_running_loop().call_soon(self._handle_waiting)
+            self._handle_one(*request)
+            if is_next_long:
+                return
+
+    def _handle_one(self, number: int, kind: int, payload: bytes) -> None:
+        try:
+            self._handle(number, kind, payload)
+        except CallFailed as exc:
+            self._fail(number, exc)
 
     def close(self) -> None:
         """Cancel every pending call."""
+        self._waiting.clear()
         for task in self._tasks:
             task.cancel()
 

@@ -177,8 +177,8 @@ class OfferedTwice:
                 if before is None or before[0] != allocation:
                     decoded = allocation if allocation.edits is not None else with_edits_of(allocation)
                     before = allocation, held_of([decoded])
-                    # a long one is work of a turn
-                    yield from repeat(None, len(allocation.response or b"") // _A_STEP)
+                    # a long one is work of a turn, and so are many devices
+                    yield from repeat(None, max(len(allocation.response or b"") // _A_STEP, len(allocation.device_ids)))
                 answers[allocation.key] = before
                 found.setdefault((id(manager), allocation.resource_name), []).extend(before[1])
                 yield

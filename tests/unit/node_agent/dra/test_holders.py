@@ -1,5 +1,6 @@
 """Who has devices of DRA drivers, as the kubelet, the API and the claims say it one after the other."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,9 +10,10 @@ from nodedevice_agent.devicemanager.pods import ClaimUse, Container, ContainerKi
 from nodedevice_agent.dra.holders import Holders, Wanted
 from nodedevice_agent.dra.holdings import Claim, DeviceKey
 from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS, MAX_CLAIM_ROWS_OF_POD
-from nodedevice_agent.kubelet.readings import CheckpointReading, PodReading
+from nodedevice_agent.kubelet.readings import CheckpointReading, ClaimRow, PodReading
 
 from tests.fakes.log_lines import log_lines
+from tests.fakes.turns import Lines, turns
 from tests.unit.node_agent.dra.claimed import DRIVER, KEY, POOL, claim, pod, reading, result, row
 
 
@@ -345,3 +347,54 @@ def test_of_one_pod_alone_nothing_is_concluded(caplog: pytest.LogCaptureFixture)
     node.holders.pods_synced([pod("a", "claim")])
     node.holders.pods_read(reading(is_listed=False))
     assert caplog.records == []
+
+
+# -- many devices -----------------------------------------------------------------------------------------------------------------
+
+
+def _many(count: int) -> list[ClaimRow]:
+    """Of pods of which each has four devices of a pool of its own."""
+    return [row(f"p{n}", f"gpu-{i}", pool=f"pool-{n}") for n in range(count) for i in range(4)]
+
+
+async def test_many_are_shown_in_steps_and_changes_meanwhile_are_not_lost() -> None:
+    made = Node()
+    made.holders.pods_synced([pod(f"p{n}", "claim") for n in range(1024)])
+    showing = asyncio.create_task(made.holders.run())
+    all_pods, without_last = (reading(*_many(count)) for count in (1024, 1023))
+    with turns(Lines()) as found:
+        await asyncio.sleep(0)
+        made.holders.pods_read(all_pods)
+        assert not made.holders.is_known
+        await asyncio.sleep(0)
+        # the pod is gone while the others are gone through
+        made.holders.pod_gone("uid-p1023")
+        await asyncio.sleep(0)
+        made.holders.pods_read(without_last)
+        while not made.known or (DRIVER, "pool-1023") in made.holders.pools():
+            await asyncio.sleep(0)
+    assert made.holders.pools() == {(DRIVER, f"pool-{n}") for n in range(1023)}
+    # so few are shown at once, and nothing that is older after them
+    made.holders.pods_read(reading(*_many(1000)))
+    await asyncio.sleep(0)
+    made.holders.pods_read(reading(*_many(1)))
+    assert made.holders.pools() == {(DRIVER, "pool-0")}
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    assert made.holders.pools() == {(DRIVER, "pool-0")}
+    showing.cancel()
+    # a decision and what it shows, together, take twice as many
+    assert found.most.cost < 100_000, found.most
+
+
+def test_devices_of_many_pools_in_one_container_cost_no_more_than_of_one() -> None:
+    lines = Lines()
+    costs = []
+    for pools in (1, 256):
+        made = Node()
+        made.holders.pods_synced([pod("a", "claim")])
+        lines.begin()
+        made.holders.pods_read(reading(*(row("a", f"gpu-{i}", pool=f"pool-{i % pools}") for i in range(512))))
+        costs.append(lines.end())
+        assert len(made.holders.pools()) == pools
+    assert costs[1] < 5 * costs[0]

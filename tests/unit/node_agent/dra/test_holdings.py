@@ -20,7 +20,13 @@ def found(
     by_name: dict[tuple[str, str], list[Pod]] = {}
     for each in pods:
         by_name.setdefault((each.namespace, each.name), []).append(each)
-    return holdings(held_by(rows, by_name), lambda namespace, name, uid: (claims or {}).get(name), [*ended])
+    work = holdings(held_by(rows, by_name), lambda namespace, name, uid: (claims or {}).get(name), [*ended])
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: dict[tuple[str, str], PoolHoldings] = end.value
+            return result
 
 
 def allocations(*args: object, **more: object) -> list[AllocationStatus]:

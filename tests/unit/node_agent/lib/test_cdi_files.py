@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from nodedevice_agent.lib import cdi_files
 from nodedevice_agent.lib.cdi_files import CdiFile, CdiFiles, CdiReading, devices_of, directories_at, read_files
 from nodedevice_agent.lib.cdi_specification import CdiDevice, CdiEdits, CdiNode
@@ -119,6 +120,40 @@ def test_all_files_together_have_a_bound(tmp_path: Path, monkeypatch: pytest.Mon
     assert not read_files(str(tmp_path), found).problems
 
 
+def _aliased(root: Path, name: str, devices: int) -> None:
+    """A file in which each of its devices repeats 300 device files."""
+    nodes = ",".join(f"{{path: /{number}}}" for number in range(300))
+    listed = "".join(f"- {{name: d{number}, containerEdits: {{deviceNodes: *n}}}}\n" for number in range(devices))
+    text = f"containerEdits: {{deviceNodes: &n [{nodes}]}}\ndevices:\n{listed}"
+    (root / "var/run/cdi" / name).write_text(f"cdiVersion: 0.6.0\nkind: {name}/class\n{text}")
+
+
+def test_values_of_all_files_together_have_a_bound_with_what_aliases_repeat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "a.json", ("one", "/dev/one"))
+    for name in ("b.yaml", "c.yaml", "d.yaml"):
+        _aliased(tmp_path, name, 130)
+    write(tmp_path, "z.json", ("two", "/dev/two"), kind="z.com/class")
+    reading = read_files(str(tmp_path), {})
+    kinds = {file.kind: len(file.devices) for file in reading.files.values() if file.devices}
+    assert kinds == {KIND: 1, "b.yaml/class": 130, "z.com/class": 1}
+    limit = f"all files have more than {cdi_files.MAX_VALUES_OF_ALL} values"
+    assert reading.problems == {f"{tmp_path}/var/run/cdi/{name}.yaml: {limit}" for name in "cd"}
+    assert reading.unread == f"/var/run/cdi/c.yaml: {limit}"
+    # nothing is decoded again as long as nothing changes
+    with monkeypatch.context() as patched:
+        patched.setattr(cdi_files, "first_document", lambda *_: pytest.fail("decoded again"))
+        again = read_files(str(tmp_path), reading.files)
+    assert again == reading
+    (tmp_path / "var/run/cdi/b.yaml").unlink()
+    assert {kind for kind, _ in devices_of(read(tmp_path, again.files))} == {KIND, "c.yaml/class", "z.com/class"}
+    # a file that is read before others takes the room of one that was read
+    _aliased(tmp_path, "b.yaml", 131)
+    found = read(tmp_path, read(tmp_path, again.files))
+    assert {kind for kind, _ in devices_of(found)} == {KIND, "b.yaml/class", "z.com/class"}
+
+
 def test_a_file_that_grows_while_it_is_read_is_read_up_to_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +210,8 @@ def test_what_matters_of_a_file_is_kept(tmp_path: Path, name: str, text: str) ->
     nodes = (CdiNode("/dev/one", "/dev/1", "c", 7, 1),)
     devices = (CdiDevice("one", CdiEdits(device_nodes=nodes)),)
     expected = CdiFile(identity_of(path), len(text), KIND, devices, CdiEdits(("A=b",), mounts=("/l",), hooks=("/h",)))
-    assert read_files(str(tmp_path), {}) == CdiReading({path: expected})
+    found = read_files(str(tmp_path), {})
+    assert found == CdiReading({path: structs.replace(expected, values=found.files[path].values)})
 
 
 def test_what_is_wrong_with_a_file_is_kept_with_it_and_hides_no_other(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ async def test_garbage_of_what_has_ended_is_collected_first(
 ) -> None:
     monkeypatch.setattr(memory, "in_thread", _at_once)
     monkeypatch.setattr(memory, "unmap_code", lambda: None)
+    monkeypatch.setattr(memory, "MOST_SEARCHED", 10**9)
     gc.disable()
     try:
         ring, left = weakref.ref(_Ring()), list[bool]()
@@ -80,6 +81,23 @@ async def test_garbage_of_what_has_ended_is_collected_first(
     finally:
         gc.enable()
     assert left == [not has_ended_much]
+
+
+@virtual_time
+async def test_among_too_many_objects_garbage_waits_until_there_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "in_thread", _at_once)
+    monkeypatch.setattr(memory, "unmap_code", lambda: None)
+    began, at, asked = asyncio.get_running_loop().time(), list[int](), iter([True, *[False] * 9])
+
+    def now() -> int:
+        return round(asyncio.get_running_loop().time() - began)
+
+    monkeypatch.setattr(gc, "get_objects", lambda: range(memory.MOST_SEARCHED + (now() < 100)))
+    monkeypatch.setattr(gc, "collect", lambda: at.append(now()))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(200):
+            await memory.give_back(lambda: next(asked))
+    assert at == [120]
 
 
 @virtual_time

@@ -22,7 +22,7 @@ _MAX_SOCKET_SLUG = 16
 _MAX_FILE_SLUG = 200
 
 
-class PluginDevice(Struct, frozen=True):
+class PluginDevice(Struct, frozen=True, gc=False):
     """One device as a plugin lists it.
 
     reason and message: why it is unhealthy. attributes: further properties, sorted by name. parent: ID of the physical device
@@ -45,7 +45,7 @@ class PluginDevice(Struct, frozen=True):
     aliases: tuple[str, ...] = ()
 
 
-class ContainerIdentity(Struct, frozen=True):
+class ContainerIdentity(Struct, frozen=True, gc=False):
     """A container that gets devices. annotations: its pod's in nodedevice.io/, as their author wrote them."""
 
     pod_namespace: str
@@ -55,7 +55,7 @@ class ContainerIdentity(Struct, frozen=True):
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-class HeldDevices(Struct, frozen=True):
+class HeldDevices(Struct, frozen=True, gc=False):
     """One container's devices, until it has ended. env: what the plugin gave it; empty where that was lost, or is not known yet."""
 
     pod_uid: str
@@ -64,7 +64,7 @@ class HeldDevices(Struct, frozen=True):
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-class DeviceNode(Struct, frozen=True):
+class DeviceNode(Struct, frozen=True, gc=False):
     """A device file of the host, and where a container sees it."""
 
     host_path: str
@@ -72,7 +72,7 @@ class DeviceNode(Struct, frozen=True):
     permissions: str
 
 
-class Mount(Struct, frozen=True):
+class Mount(Struct, frozen=True, gc=False):
     """A path of the host, and where a container sees it."""
 
     host_path: str
@@ -80,7 +80,7 @@ class Mount(Struct, frozen=True):
     read_only: bool = False
 
 
-class ContainerAllocation(Struct, frozen=True):
+class ContainerAllocation(Struct, frozen=True, gc=False):
     """What one container needs for its devices. cdi_devices: fully qualified names, vendor/class=device."""
 
     device_nodes: tuple[DeviceNode, ...] = ()

@@ -22,7 +22,7 @@ from nodedevice_agent.plugins.generic.select_settings import SelectSettings
 from nodedevice_agent.plugins.settings import GroupSettings, PathSettings
 
 
-class GenericDevice(Struct, frozen=True):
+class GenericDevice(Struct, frozen=True, gc=False):
     """One device ID and what a container gets with it. is_unread: it could not be read which device it is."""
 
     listed: PluginDevice

@@ -81,7 +81,7 @@ BOUND = {"fieldSelector": "spec.nodeName=n1"}
 REQUESTS: dict[str, tuple[Call, str, str, dict[str, str], str]] = {
     "uid": (lambda c: c.node_uid("n1"), "GET", "/api/v1/nodes/n1", {}, "reading node n1"),
     "capacity": (lambda c: c.node_capacity("n1"), "GET", "/api/v1/nodes/n1", {}, "reading node n1"),
-    "of a node": (lambda c: c.node_devices_of("n1"), "GET", OWN, BOUND, "listing nodedevices"),
+    "of a node": (lambda c: c.node_devices_of("n1"), "GET", OWN, BOUND, "listing nodedevices of node n1"),
     "create": (
         lambda c: c.create_node_device(("n1", "u"), "example.com/gpu"),
         "PATCH",

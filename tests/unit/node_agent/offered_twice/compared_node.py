@@ -65,6 +65,8 @@ class Node:
         )
         rows = tuple(PodResourcesRow("default", name, "main", GPU, tuple(each)) for name, each in by_pod.items())
         self.kubelet.read(KubeletDevices({GPU: dict.fromkeys(ids, ())}), KubeletState(entries, rows), 0.0)
+        while (listing := self.kubelet.next_listing()) is not None:
+            self.kubelet.listing_made(listing, listing.made(), 0.0)
         self.twice.changed()
 
     def drivers(

@@ -114,7 +114,8 @@ def _answers_of_many_containers() -> None:
 def _answer(size: int, *, is_taken: bool) -> None:
     """Of Allocate, through the wire and the checkpoint: the smallest entries make the most of it."""
     # of the environment, whose tag is that of an answer's part of one container, and of a name
-    entries = [_field(b"\x0a", _field(b"\x0a", b"%06x" % number)) for number in range(size // 10)]
+    count = min(size // 10, codec.MAX_ENTRIES) if is_taken else size // 10
+    entries = [_field(b"\x0a", _field(b"\x0a", b"%0*x" % (size // count - 4, number))) for number in range(count)]
     response = b"".join(entries)
     octets = _field(b"\x0a", response)
 

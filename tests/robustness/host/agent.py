@@ -229,7 +229,7 @@ class Agent:
             return (
                 f"{other.device_id} of {other.resource_name}, which {other.pod_uid} holds, or a file that is not there"
             )
-        self.do([*self.events.started(sandbox, container), *self.manager.containers_changed(sandbox.uid, self.now)])
+        self.do(self.events.started(sandbox, container, self.now))
         return ""
 
     def ended(self, pod_uid: str, container_id: str) -> None:

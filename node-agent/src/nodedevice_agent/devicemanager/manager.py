@@ -501,7 +501,7 @@ class DeviceManager:
 
     def containers_listed(self, now: float) -> list[Effect]:
         """The runtime has listed its containers: after a restart, the device files that they have are known by that alone."""
-        return self._reconsider_physical((), now) if any(container.devices for container in self.containers) else []
+        return self._reconsider_physical((), now)
 
     def _published_with(self, effects: Iterable[Effect]) -> list[Effect]:
         """The resources whose devices are held back for those of these, or by now for others: they show which pod has them."""

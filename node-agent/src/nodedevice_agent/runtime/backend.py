@@ -294,9 +294,7 @@ class NriBackend:
     def creation_adjusted(
         self, sandbox: Sandbox, container: RunningContainer, devices: tuple[RuntimeDevice, ...]
     ) -> None:
-        self.events.adjusted(sandbox, container.id, devices)
-        if devices:
-            self._host.do(self._manager.containers_changed(sandbox.uid, self._host.now()))
+        self._host.do(self.events.adjusted(sandbox, container.id, devices, self._host.now()))
 
     def creation_refused(self, sandbox: Sandbox, container: RunningContainer) -> None:
         metrics.CONTAINERS_REFUSED.inc()
@@ -314,15 +312,12 @@ class NriBackend:
                 raise InjectionRefused(f"container {container.name} is being created without its devices")
 
     def container_started(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        effects = self.events.started(sandbox, container)
-        self._host.do([*effects, *self._manager.containers_changed(sandbox.uid, self._host.now())])
+        self._host.do(self.events.started(sandbox, container, self._host.now()))
         self._numbers.changed()
 
     def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
         self._numbers.changed()
-        now = self._host.now()
-        self._host.do(self.events.ended(sandbox.uid, container.id, now))
-        self._host.do(self._manager.containers_changed(sandbox.uid, now))
+        self._host.do(self.events.ended(sandbox.uid, container.id, self._host.now()))
 
     def sandbox_removed(self, sandbox: Sandbox) -> None:
         self._gpus.sandbox_removed(sandbox.uid)

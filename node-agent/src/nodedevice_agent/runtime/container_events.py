@@ -62,38 +62,45 @@ class ContainerEvents:
             # CRI-O does not where it could not make what was injected
             if earlier.without_process_since is not None or not earlier.is_begun:
                 self._containers.ended(sandbox.uid, earlier.id)
-                effects += self._published(earlier)
+                effects += self._published(earlier) + self._files_changed(sandbox.uid, earlier.devices, (), now)
         marks = fingerprints(grant.version.allocations)
         self._containers.put(
             ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks, is_begun=False)
         )
         return effects + self._cancel_pre_starts(sandbox.uid, container.name, now)
 
-    def adjusted(self, sandbox: Sandbox, container_id: str, devices: tuple[RuntimeDevice, ...]) -> None:
+    def adjusted(
+        self, sandbox: Sandbox, container_id: str, devices: tuple[RuntimeDevice, ...], now: float
+    ) -> list[Effect]:
         """A container whose creation is allowed is being created with these device files."""
         known = self._containers.find(sandbox.uid, container_id)
-        if known is not None:
-            self._containers.put(replace(known, devices=devices))
+        if known is None:
+            return []
+        self._containers.put(replace(known, devices=devices))
+        return self._files_changed(sandbox.uid, known.devices, devices, now)
 
-    def started(self, sandbox: Sandbox, container: RunningContainer) -> list[Effect]:
+    def started(self, sandbox: Sandbox, container: RunningContainer, now: float) -> list[Effect]:
         """It has a process. For a container that was given nothing here, this is its first event."""
         if self._requests_nothing(sandbox.uid):
             return []
         known = self._containers.find(sandbox.uid, container.id)
         if known is not None:
-            now = replace(
+            running = replace(
                 known, without_process_since=None, unlisted_since=None, devices=container.devices, is_begun=True
             )
-            self._containers.put(now)
-            return self._published(known) + _saved(known) if known.is_doubtful else []
+            self._containers.put(running)
+            effects = self._published(known) + _saved(known) if known.is_doubtful else []
+            return effects + self._files_changed(sandbox.uid, known.devices, running.devices, now)
         new = _instance(sandbox.uid, container)
         self._containers.put(new)
-        return self._published(new)
+        return self._published(new) + self._files_changed(sandbox.uid, (), new.devices, now)
 
     def ended(self, pod_uid: str, container_id: str, now: float) -> list[Effect]:
         """It has no process any more, or never had one."""
         gone = self._containers.ended(pod_uid, container_id)
-        return [] if gone is None else self._after_end(gone, now) + _saved(gone)
+        if gone is None:
+            return []
+        return self._after_end(gone, now) + self._files_changed(pod_uid, gone.devices, (), now) + _saved(gone)
 
     def sandbox_removed(self, sandbox: Sandbox, now: float) -> list[Effect]:
         """The runtime has removed the pod, or an older sandbox of it: a pod may have more than one."""
@@ -137,7 +144,8 @@ class ContainerEvents:
         for pod_uid in sorted({uid for r in self._manager.resources.values() for uid in r.possible_holders}):
             effects += self._manager.possible_holder_ended(pod_uid, now)
         self._is_first = False
-        effects += self._manager.containers_listed(now)
+        if any(instance.devices for instance in (*gone, *self._containers)):
+            effects += self._manager.containers_listed(now)
         return effects + [Publish(name) for name in sorted(self._manager.resources)]
 
     def lost(self) -> None:
@@ -230,6 +238,12 @@ class ContainerEvents:
             # while others of its pod run, the status may show this one as running without its devices
             return self._settle(gone.pod_uid, now) or self._published(gone)
         return self._require_pre_starts(gone.pod_uid, gone.container, now) + self._published(gone)
+
+    def _files_changed(
+        self, pod_uid: str, before: tuple[RuntimeDevice, ...], devices: tuple[RuntimeDevice, ...], now: float
+    ) -> list[Effect]:
+        """A container has these device files instead of those; what it can open is held back."""
+        return self._manager.containers_changed(pod_uid, now) if devices != before else []
 
     def _settle(self, pod_uid: str, now: float) -> list[Effect]:
         """Release the devices of a pod that is over and has no process; after a restart, prepare those that are not in use."""

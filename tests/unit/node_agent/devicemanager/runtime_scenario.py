@@ -60,7 +60,7 @@ class RuntimeScenario(Scenario):
         return container(uid, name, number, annotations={CONTAINER_DEVICES_ANNOTATION: mark})
 
     def start(self, made: RunningContainer, uid: str) -> list[Effect]:
-        return self.noted(self.runtime.started(sandbox(uid), made))
+        return self.noted(self.runtime.started(sandbox(uid), made, self.now))
 
     def end(self, made: RunningContainer, uid: str) -> list[Effect]:
         return self.noted(self.runtime.ended(uid, made.id, self.now))

@@ -1,5 +1,6 @@
 """A plugin of somebody else gives out the file of a built-in plugin's device: it counts against that device, and nothing else."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,9 +10,9 @@ from nodedevice_agent.devicemanager.other_holders import Holder
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.devicemanager.runtime import RuntimeDevice
+from nodedevice_agent.devicemanager.runtime import ContainerState, RuntimeDevice
 
-from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, pod
 
 OWN = PluginOptions(scope=f"{BUILT_IN}test")
@@ -35,7 +36,6 @@ def running_with_the_file(device: RuntimeDevice = LINE, *listed_before: Device) 
     scenario.happens("allocated", call.ticket, AllocateResponse(b"foreign", edits))
     made = scenario.create("p")
     scenario.start(container("p", annotations=made.annotations, devices=(device,)), "p")
-    scenario.happens("containers_changed", "p")
     return scenario
 
 
@@ -134,6 +134,22 @@ class TestOtherHolder:
         assert scenario.manager.other_holders.of("p", {"c188:0"}) is None
 
 
+def _ended(scenario: RuntimeScenario) -> None:
+    scenario.end(container("p"), "p")
+
+
+def _sandbox_removed(scenario: RuntimeScenario) -> None:
+    scenario.noted(scenario.runtime.sandbox_removed(sandbox("p"), scenario.now))
+
+
+def _ended_while_disconnected(scenario: RuntimeScenario) -> None:
+    scenario.runtime.lost()
+    scenario.sync(("p", container("p", state=ContainerState.STOPPED)))
+
+
+_ENDS = (_ended, _sandbox_removed, _ended_while_disconnected)
+
+
 class TestNumbersThatPassOn:
     """A container has its device's number as it was. Unplugged and plugged in, the device gets another one, and this passes on."""
 
@@ -151,18 +167,17 @@ class TestNumbersThatPassOn:
             ),
             "p",
         )
-        scenario.happens("containers_changed", "p")
         back = Device("line", identity=("c188:3",), files=(("/dev/ttyUSB3", "c188:3"),), is_shared=is_shared)
         scenario.lists([back, Device("other", identity=("c188:0", "/usb/1:2:OTHER/1.0/tty"))], NIC, 2)
         return scenario
 
-    def test_nobody_gets_it_while_the_container_can_open_it(self) -> None:
+    @pytest.mark.parametrize("end", _ENDS, ids=lambda end: end.__name__)
+    def test_nobody_gets_it_while_the_container_can_open_it(self, end: Callable[[RuntimeScenario], object]) -> None:
         scenario = self.running()
         assert availability.free(scenario.manager.resources[NIC]) == ()
         assert scenario.manager.other_holders.of("q", {"c188:0"}) == Holder(NIC, "line", "p")
         assert scenario.manager.other_holders.of("p", {"c188:0"}) is None
-        scenario.end(container("p"), "p")
-        scenario.happens("containers_changed", "p")
+        end(scenario)
         assert availability.free(scenario.manager.resources[NIC]) == ("other",)
         assert scenario.manager.other_holders.of("q", {"c188:0"}) is None
 
@@ -232,3 +247,12 @@ def test_a_number_in_a_container_counts_for_every_name_of_the_device_that_has_it
     scenario.plugin([tty, raw, Device("else", identity=("/port/2-2", "c189:8"))], NIC, 2, OWN)
     assert "raw" not in availability.free(scenario.manager.resources[NIC])
     assert "else" in availability.free(scenario.manager.resources[NIC])
+
+
+def test_a_number_in_a_container_does_not_count_for_another_file_of_the_same_device() -> None:
+    """A stick with two serial lines, both in one device of one resource, and each a device of another."""
+    scenario = running_with_the_file()
+    lines = [f"/port/2-1/1.{n}/x" for n in range(2)]
+    one, two = (Device(f"line-{n}", identity=(place, f"c188:{n}")) for n, place in enumerate(lines))
+    scenario.plugin([Device("stick", identity=(*lines, "c188:0", "c188:1")), one, two], NIC, 2, OWN)
+    assert availability.free(scenario.manager.resources[NIC]) == ("line-1",)

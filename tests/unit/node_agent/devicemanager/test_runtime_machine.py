@@ -158,7 +158,7 @@ class RuntimeMachine(ManagerMachine):
 
     def runs(self, process: Process) -> None:
         self.processes[process.id] = started = replace(process, starts_until=None)
-        self.runtime_event("started", started.sandbox, started.shown())
+        self.runtime_event("started", started.sandbox, started.shown(), self.now)
 
     @rule()
     def a_created_container_is_started(self) -> None:

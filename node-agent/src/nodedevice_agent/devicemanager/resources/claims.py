@@ -4,7 +4,9 @@ Whoever holds a device has it. Of free ones the exclusive one goes before those 
 priority counts, the resource's name, and the place in the list: the same choice after every restart.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
 
 from msgspec import Struct
 from nodedevice_common.same_device import BY_PORT, PORT, is_lasting, may_be_one, with_serial_alone
@@ -13,6 +15,7 @@ from nodedevice_agent.devicemanager.resources.identity import Identity
 
 # the resource's name, and the device's ID
 Key = tuple[str, str]
+_NUMBER: Final = re.compile(r"[cb]\d+:\d+")
 
 
 class Claim(Struct, frozen=True):
@@ -43,6 +46,35 @@ def winners(held: Iterable[Claim], offered: Iterable[Claim]) -> dict[Key, Claim]
         else:
             lost[claim.key] = winner
     return lost
+
+
+def opened_files(numbers: Collection[str], listed: Iterable[Collection[str]]) -> dict[str, set[str]]:
+    """By number that a container has: the tokens of the device file that has this number now, as far as devices are listed with it.
+
+    The kernel lets the container open what has the number, by any name, and no other file of the same device. So tokens of other
+    files do not count where these are listed as devices of their own.
+    """
+    found = {number: {number} for number in numbers}
+    of_several = []
+    for tokens in listed:
+        if not found.keys().isdisjoint(tokens):
+            own = _numbers(tokens)
+            if len(own) > 1:
+                of_several.append((tokens, own))
+            else:
+                found[own[0]].update(tokens)
+    others = {number: set[str]() for _, own in of_several for number in own}
+    for tokens in listed if others else ():
+        if not others.keys().isdisjoint(tokens) and len(own := _numbers(tokens)) == 1:
+            others[own[0]].update(tokens)
+    for tokens, own in of_several:
+        for number in found.keys() & own:
+            found[number].update({*tokens}.difference(*(others[other] for other in own if other != number)))
+    return found
+
+
+def _numbers(tokens: Iterable[str]) -> list[str]:
+    return [token for token in tokens if _NUMBER.fullmatch(token)]
 
 
 def after_boot(identity: Identity) -> Identity:

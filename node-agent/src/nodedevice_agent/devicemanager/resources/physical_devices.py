@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from nodedevice_api.parts import parent_and_number
 
-from nodedevice_agent.devicemanager.resources.claims import Claim, winners
+from nodedevice_agent.devicemanager.resources.claims import Claim, opened_files, winners
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
 from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.preference import Preference
@@ -120,20 +120,13 @@ class PhysicalDevices:
                 is_listed = device is not None and not device.is_unconfirmed
                 yield Claim((resource.name, device_id), identity, _parent(resource, device_id), is_listed)
         given = [*given]
-        opened = self._tokens_by_number({number for _, _, numbers, _ in given for number in numbers})
+        if not given:
+            return
+        listed = [device.identity for resource in self._resources.values() for device, _ in resource.kinds]
+        opened = opened_files({number for _, _, numbers, _ in given for number in numbers}, listed)
         for resource_name, device_id, numbers, is_shared in given:
-            # a container opens whatever has the number now, by all its names
-            tokens = {token for number in numbers for token in (number, *opened.get(number, ()))}
+            tokens = {token for number in numbers for token in opened[number]}
             yield Claim((resource_name, device_id), Identity(tuple(sorted(tokens)), is_shared))
-
-    def _tokens_by_number(self, numbers: set[str]) -> dict[str, set[str]]:
-        """What listed devices with these numbers are."""
-        found: dict[str, set[str]] = {}
-        for resource in self._resources.values() if numbers else ():
-            for device, _ in resource.kinds:
-                for number in numbers.intersection(device.identity):
-                    found.setdefault(number, set()).update(device.identity)
-        return found
 
     def _same_device(self, winner: Claim) -> OtherUse:
         resource_name, device_id = winner.key

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct, field
+from nodedevice_common.same_device import Sameness, same_device
 
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.identity import gpu_file
@@ -55,12 +56,12 @@ class Specs(Struct, frozen=True):
 class NowOnHost(Struct, frozen=True):
     """owners: UUIDs that a device file belongs to, by path and by number. nobodys: capability files of the node.
 
-    graphics: numbers of a GPU's files in /dev/dri, by UUID. driver_version: "" where it is not known.
+    drawing: UUIDs of GPUs that have files in /dev/dri. driver_version: "" where it is not known.
     """
 
     owners: Mapping[str, frozenset[str]] = field(default_factory=dict)
     nobodys: frozenset[str] = frozenset()
-    graphics: Mapping[str, Collection[str]] = field(default_factory=dict)
+    drawing: frozenset[str] = frozenset()
     driver_version: str = ""
 
 
@@ -70,19 +71,20 @@ def now_on_host(
     graphics: Mapping[str, Collection[str]],
     driver_version: str = "",
 ) -> NowOnHost:
-    """gpus: all of the node. capabilities: see mig.capability_minors()."""
+    """gpus: all of the node. capabilities: see mig.capability_minors(). graphics: see host_files.graphics_of()."""
     owners: dict[str, frozenset[str]] = {}
     for gpu in gpus:
-        if gpu.minor is None:
-            continue
         instances = gpu.instances or ()
         uuids = frozenset((gpu.uuid, *(each.uuid for each in instances)))
+        owners |= dict.fromkeys(graphics.get(gpu.uuid, ()), uuids)
+        if gpu.minor is None:
+            continue
         owners |= {gpu_file(gpu.minor): uuids, f"c195:{gpu.minor}": uuids}
         for each in instances:
             for path in capability_nodes(capabilities, gpu.minor, each) or ():
                 owners[path] = owners.get(path, frozenset()) | {each.uuid}
     nobodys = frozenset(capability_file(capabilities[name]) for name in _OF_NODE if name in capabilities)
-    return NowOnHost(owners, nobodys, graphics, driver_version)
+    return NowOnHost(owners, nobodys, frozenset(uuid for uuid, own in graphics.items() if own), driver_version)
 
 
 def fault(uuid: str, gpu: Gpu, specs: Specs, now: NowOnHost) -> str:
@@ -105,18 +107,22 @@ def _remedy(file: str) -> str:
 
 def _other_gpu(uuid: str, gpu: Gpu, specified: Specified, now: NowOnHost) -> str:
     for path, number in specified.nodes:
-        if _GPU_NUMBER.fullmatch(number) or _GPU_FILE.fullmatch(path):
-            owners = now.owners.get(number) or now.owners.get(path, frozenset())
-        elif _CAPABILITY.fullmatch(path) and (opened := _opened(path, number)) not in now.nobodys:
-            owners = now.owners.get(opened, frozenset())
-        else:
-            own = now.graphics.get(gpu.uuid, ())
-            if number.startswith(_GRAPHICS) and own and number not in own:
-                return f"by it a container with {uuid} gets {path}, which is not that GPU's"
-            continue
-        if uuid not in owners:
+        owners = _owners(path, number, gpu, now)
+        if owners is not None and same_device({uuid}, owners) is not Sameness.SAME:
             return f"by it a container with {uuid} gets {path}, which is {_named(owners)} now"
     return ""
+
+
+def _owners(path: str, number: str, gpu: Gpu, now: NowOnHost) -> Collection[str] | None:
+    """The identity of what a device file leads to, empty where it is not known; None where that does not matter."""
+    if _GPU_NUMBER.fullmatch(number) or _GPU_FILE.fullmatch(path):
+        return now.owners.get(number) or now.owners.get(path, ())
+    if _CAPABILITY.fullmatch(path) and (opened := _opened(path, number)) not in now.nobodys:
+        return now.owners.get(opened, ())
+    if number.startswith(_GRAPHICS):
+        # a file of none of these GPUs says nothing where this GPU's own are not known
+        return now.owners.get(number, () if gpu.uuid in now.drawing else None)
+    return None
 
 
 def _opened(path: str, number: str) -> str:

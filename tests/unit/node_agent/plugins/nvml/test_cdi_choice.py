@@ -130,7 +130,12 @@ OUTDATED: Final[dict[str, tuple[Sequence[str | dict[str, Any]], dict[str, Any], 
     "another's card": (
         [{"path": "/dev/dri/card1", "type": "c", "major": 226, "minor": 1}],
         {},
-        "which is not that GPU's",
+        "/dev/dri/card1, which is of GPU-b now",
+    ),
+    "nobody's card": (
+        [{"path": "/dev/dri/card7", "type": "c", "major": 226, "minor": 7}],
+        {},
+        "/dev/dri/card7, which is no GPU's that the driver reports now",
     ),
     "a file that is gone": (["/dev/nvidia7"], {}, "/dev/nvidia7 is not on the node"),
     "no device file": ([LIBRARY], {}, f"{LIBRARY} is no device file of type b, c or p"),
@@ -144,6 +149,15 @@ OUTDATED: Final[dict[str, tuple[Sequence[str | dict[str, Any]], dict[str, Any], 
     ),
     "a hook": ([], {"hooks": [{"hookName": "createRuntime", "path": "/bin/gone"}]}, "/bin/gone is not on the node"),
 }
+
+
+async def test_a_card_of_another_gpu_where_the_gpus_own_is_not_known(host: Path) -> None:
+    place(host, f"/sys/bus/pci/devices/{A.pci_bus_id}/drm/card0/dev").write_text("")
+    card = {"path": "/dev/dri/card1", "type": "c", "major": 226}
+    specify(host, of("GPU-a", {**card, "minor": 7}))
+    assert ways(await source(host, A, B))["GPU-a"] == "cdi"
+    specify(host, of("GPU-a", {**card, "minor": 1}))
+    assert ways(await source(host, A, B))["GPU-a"] == OTHER_WAY
 
 
 @pytest.mark.parametrize("name", OUTDATED)

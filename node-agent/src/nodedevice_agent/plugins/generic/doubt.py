@@ -1,22 +1,26 @@
 """Which devices are listed after a scan in which some path could not be read. Pure.
 
 What was found counts as found. A missing device may still be there, and an unread one may be another device. Both stay listed as
-they were for a minute, and are not allocated meanwhile. They lose the files and numbers that another device has by now.
+they were for a minute, and are not allocated meanwhile. They lose the files and numbers that another device has by now, and an ID
+that is another device's by now: they are listed by one that is made of it.
 """
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from nodedevice_common.same_device import is_lasting
+from nodedevice_api.parts import parent_and_number, part_id
+from nodedevice_common.same_device import Sameness, is_lasting, same_device
 
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, PluginDevice
+from nodedevice_agent.lib.deviceplugin_server.values import MAX_DEVICE_ID, ContainerAllocation, PluginDevice
 from nodedevice_agent.plugins.generic.devices import GenericDevice
 
 # A fault that lasts longer may be of a device that is broken, or gone.
 KEPT_SECONDS: Final = 60.0
 _UNREAD = "Unread"
+_HASH_DIGITS: Final = 8
 _Devices = Mapping[str, GenericDevice]
 
 
@@ -39,6 +43,8 @@ def confirmed(
         return Unconfirmed(found, (), {})
     sure = {i: device for i, device in found.items() if not device.is_unread}
     unsure = {i: device for i, device in found.items() if device.is_unread}
+    if is_doubtful:
+        known = {**known, **_displaced(known, sure)}
     missing = {i: device for i, device in known.items() if is_doubtful and i not in found}
     times = {i: since.get(i, now) for i in (*missing, *unsure)}
     recent = {i for i, began in times.items() if now - began < KEPT_SECONDS}
@@ -62,12 +68,19 @@ class _Others:
 
     def __init__(self, devices: Iterable[PluginDevice]) -> None:
         listed = [*devices]
-        self._tokens = {token for device in listed for token in device.identity}
+        self._identities: dict[str, list[tuple[str, ...]]] = {}
+        for device in listed:
+            for token in device.identity:
+                self._identities.setdefault(token, []).append(device.identity)
+        self._tokens = self._identities.keys()
         self._paths = {path for device in listed for path, _ in device.files}
 
     def have(self, device: PluginDevice) -> bool:
-        """Whether this device was found by another name, or another one in its place."""
-        return any(is_lasting(token) and token in self._tokens for token in device.identity)
+        """Whether this device was found by another name."""
+        candidates = (
+            found for token in device.identity if is_lasting(token) for found in self._identities.get(token, ())
+        )
+        return any(same_device(device.identity, found) is Sameness.SAME for found in candidates)
 
     def without(self, device: GenericDevice) -> GenericDevice:
         """Without the files and numbers that are another's now."""
@@ -83,6 +96,27 @@ class _Others:
     def _is_others(self, file: tuple[str, str]) -> bool:
         path, number = file
         return path in self._paths or number in self._tokens
+
+
+def _displaced(known: _Devices, sure: _Devices) -> _Devices:
+    """By an ID that is made for it, each device whose ID is another device's now."""
+    return {
+        new.listed.id: new
+        for i, device in known.items()
+        if i in sure and same_device(device.listed.identity, sure[i].listed.identity) is Sameness.OTHER
+        for new in [_renamed(device)]
+    }
+
+
+def _renamed(device: GenericDevice) -> GenericDevice:
+    """The ID is the same in each scan."""
+    listed = device.listed
+    lasting = "\n".join(filter(is_lasting, listed.identity))
+    digest = hashlib.sha256(lasting.encode()).hexdigest()[:_HASH_DIGITS]
+    part = parent_and_number(listed.id)
+    base = f"{(part[0] if part else listed.id)[: MAX_DEVICE_ID - _HASH_DIGITS - 1]}-{digest}"
+    new_id = part_id(base, part[1]) if part else base
+    return replace(device, listed=replace(listed, id=new_id, parent=base if listed.parent else ""))
 
 
 def _without(device: GenericDevice, files: Collection[tuple[str, str]]) -> ContainerAllocation:

@@ -4,6 +4,7 @@ import errno
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.doubt import KEPT_SECONDS
@@ -105,6 +106,32 @@ class TestAnUnrelatedFile:
         scan(source, host.root, UNRELATED)
         assert serials(source) == {"ttyUSB1": "B", "ttyUSB5": "A"}
         assert source.devices.unconfirmed == {}
+
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_a_missing_device_whose_id_another_one_has_is_counted(
+        self, host: FakeSysfs, clock: Clock, count: int
+    ) -> None:
+        """B has gone on to the name of A, which is not found."""
+        source = source_of(host.root, replace(TTYS, count=count))
+        for port in ("1-1", "1-2"):
+            host.unplug(port)
+        host.dongle("1-2", 0, "B")
+        for _ in range(2):
+            scan(source, host.root, UNRELATED)
+            assert sorted(serials(source).values()) == sorted("AB" * count)
+            assert {serials(source)[i] for i in source.devices.unconfirmed} == {"A"}
+            assert all(i.startswith("ttyUSB0-") for i in source.devices.unconfirmed)
+        clock.now += KEPT_SECONDS
+        scan(source, host.root, UNRELATED)
+        assert {*serials(source).values()} == {"B"}
+
+    def test_a_missing_device_whose_port_another_one_has_is_counted(self, host: FakeSysfs, clock: Clock) -> None:
+        """It may be in another port, which cannot be read."""
+        source = source_of(host.root, FTDI)
+        host.unplug("1-1")
+        host.dongle("1-1", 5, "C")
+        scan(source, host.root, UNRELATED)
+        assert sorted(serials(source).values()) == ["A", "B", "C"]
 
     def test_after_a_minute_it_is_gone(self, host: FakeSysfs, clock: Clock) -> None:
         """Also where it is another file every time that cannot be read."""

@@ -54,6 +54,10 @@ class Undecodable(ValueError):
         self.is_wrong_form = isinstance(cause, msgspec.ValidationError)
 
 
+class TooMuch(Undecodable):
+    """This reader's own limit: another one may accept the text."""
+
+
 @overload
 def decode(data: bytes | str | msgspec.Raw, form: type[T]) -> T: ...
 @overload

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import yaml
 
-from nodedevice_common.decoding import DEEPEST, Undecodable
+from nodedevice_common.decoding import DEEPEST, TooMuch, Undecodable
 from nodedevice_common.yaml_nodes import Mapping, Node, Scalar
 
 # Values, with what aliases repeat. Each takes 300 bytes while it is decoded, and 10 µs; a CDI specification has some ten for each
@@ -80,7 +80,8 @@ def _check_size(text: bytes | str, loader: type[Any]) -> None:
 
 
 def first_document(text: bytes, loader: type[Any] = yaml.SafeLoader) -> Node | None:
-    """The nodes of the first document, None where there is none, as go.yaml.in/yaml/v3 @ v3.0.5 reads them. Raises Undecodable.
+    """The nodes of the first document, None where there is none, as go.yaml.in/yaml/v3 @ v3.0.5 reads them. Raises Undecodable,
+    and TooMuch for more values than are read here.
 
     For a reader that has to decide as a program in Go does: which text is a number depends on the library. What follows the first
     document is not read. An alias is the node of its anchor itself. Another thread may run between any two nodes.
@@ -90,6 +91,8 @@ def first_document(text: bytes, loader: type[Any] = yaml.SafeLoader) -> Node | N
     try:
         shown = _decoded(text) if rb"\/" in text else ""
         return _first_document(yaml.parse(text, Loader=loader), shown)
+    except TooMuch:
+        raise
     except Exception as exc:
         # as above
         raise Undecodable(exc) from exc
@@ -134,7 +137,7 @@ def _first_document(events: Iterator[Any], text: str) -> Node | None:
                 continue
         count += 1
         if count > _MOST:
-            raise ValueError(f"it has more than {_MOST} values")
+            raise TooMuch(ValueError(f"it has more than {_MOST} values"))
         if not isinstance(event, yaml.AliasEvent) and event.anchor is not None:
             anchors[event.anchor] = node
         items.append(node)

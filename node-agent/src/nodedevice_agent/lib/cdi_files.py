@@ -1,6 +1,6 @@
 """The node's CDI specifications, read as a container runtime reads them, with bounds, and again only when they change.
 
-Blocks: it is for a thread. Nothing is written. Each reader of specifications in this program comes here.
+Blocks: it is for a thread, by `with_deadlines`. Nothing is written. Each reader of specifications in this program comes here.
 What a runtime drops is a problem with its reason: a file with any mistake, and a name that two files of one directory have, in
 whichever directory; that one drops the name in the other directory as well. What only this reader has not read (too big, too many,
 a disk that does not answer) is listed apart, in CdiFile.is_unread and Unread: a runtime may read it, and then find such a conflict.
@@ -18,14 +18,15 @@ from typing import Any, Final
 
 import yaml
 from msgspec import Struct, field, structs
-from nodedevice_common.decoding import Undecodable
+from nodedevice_common.decoding import TooMuch, Undecodable
 from nodedevice_common.text import clean
 from nodedevice_common.yaml_decoding import first_document
 
 from nodedevice_agent.lib.cdi_specification import CdiDevice, CdiEdits, Specification, specification
 from nodedevice_agent.lib.filesystem import FileIdentity, is_absent, link_target
 from nodedevice_agent.lib.host_view import sees_all
-from nodedevice_agent.lib.yaml_as_go import Decoder, TooMuch
+from nodedevice_agent.lib.patient_reads import ask
+from nodedevice_agent.lib.yaml_as_go import Decoder
 
 # in a runtime's order: a later one goes before an earlier one
 DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
@@ -152,16 +153,16 @@ def conflicts(files: CdiFiles) -> dict[tuple[str, str], tuple[Path, ...]]:
 
 def _paths(root: str, directory: str, first: tuple[str, ...]) -> tuple[list[Path], bool]:
     """Those to read, and whether these are all. Raises OSError."""
-    names: list[str] = []
-    seen = 0
-    with os.scandir(below(root, directory)) as entries:
-        for entry in islice(entries, _MAX_ENTRIES + 1):
-            seen += 1
-            if os.path.splitext(f"x{entry.name}")[1] in _ENDINGS:
-                names.append(entry.name)
+    entries = ask(_entries, below(root, directory))
+    names = [name for name in entries if os.path.splitext(f"x{name}")[1] in _ENDINGS]
     names.sort(key=lambda name: (not name.startswith(first), name))
-    is_whole = seen <= _MAX_ENTRIES and len(names) <= MAX_FILES
+    is_whole = len(entries) <= _MAX_ENTRIES and len(names) <= MAX_FILES
     return [Path(f"{root}{directory}/{name}") for name in names[:MAX_FILES]], is_whole
+
+
+def _entries(directory: str) -> list[str]:
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in islice(entries, _MAX_ENTRIES + 1)]
 
 
 def below(root: str, path: str) -> str:
@@ -201,7 +202,7 @@ def _usable(known: CdiFile | None, left_values: int) -> CdiFile | None:
 def _read(root: str, path: Path, known: CdiFile | None, most: tuple[int, int], kinds: Collection[str]) -> CdiFile:
     """most: bytes, and values."""
     try:
-        found, octets = _octets(below(root, str(path).removeprefix(root)), known, most[0])
+        found, octets = ask(_octets, below(root, str(path).removeprefix(root)), known, most[0])
     except OSError as error:
         # a link to nothing is nothing to a runtime either, unless it sees more of the host than this process
         is_unread = not (is_absent(error) and sees_all(root))

@@ -1,9 +1,13 @@
-"""What was read of a path last, while it cannot be read: no free descriptor, a defect. That nothing is there is an answer."""
+"""What was read of a path last, while it cannot be read: no free descriptor, a defect, a hang (see patient_reads).
+
+That nothing is there is an answer.
+"""
 
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from nodedevice_agent.lib.filesystem import is_absent
+from nodedevice_agent.lib.patient_reads import ask
 
 T = TypeVar("T")
 
@@ -20,14 +24,17 @@ class LastKnown(Generic[T]):
         self._known: dict[str, T] = {}
 
     def of(self, path: str) -> T:
-        known = self._known.pop(path, self._absent)
+        known = self._known.get(path, self._absent)
         try:
-            known = self._read(path)
+            known = ask(self._read, path)
         except OSError as error:
             if is_absent(error):
+                self._known.pop(path, None)
                 return self._absent
         except UnicodeDecodeError:
+            self._known.pop(path, None)
             return self._absent
+        self._known.pop(path, None)
         self._known[path] = known
         if len(self._known) > _MAX_KNOWN:
             del self._known[next(iter(self._known))]

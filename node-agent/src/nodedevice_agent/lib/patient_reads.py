@@ -28,6 +28,10 @@ _of_thread = threading.local()
 _hanging: dict[str, "_Attempt[Any]"] = {}
 
 
+class NoThread(OSError):
+    """No thread can be started now."""
+
+
 class _Abandoned(BaseException):
     """The call has returned, and somebody else does this thread's work."""
 
@@ -35,10 +39,12 @@ class _Abandoned(BaseException):
 def ask(call: Callable[..., T], path: str, *arguments: Any) -> T:
     """Make a call of the system about a path. Raises what it raises, and OSError (ETIMEDOUT) for one that hangs.
 
-    Outside of `patiently` the call has no deadline.
+    Outside of `patiently` the call has no deadline, and one that hangs already is not made again.
     """
     attempt: _Attempt[Any] | None = getattr(_of_thread, "attempt", None)
     if attempt is None:
+        if path in _hanging:
+            raise OSError(errno.ETIMEDOUT, HANGS, path)
         return call(path, *arguments)
     attempt.enter(path)
     try:
@@ -50,7 +56,7 @@ def ask(call: Callable[..., T], path: str, *arguments: Any) -> T:
 def patiently(read: Callable[[], T]) -> T:
     """Run this, whatever hangs. It may be run several times, one after the other.
 
-    Raises what it raises, and OSError (EAGAIN) where no thread can be started, or too many calls hang already.
+    Raises what it raises, NoThread (EAGAIN), and OSError (EAGAIN) where too many calls hang already.
     """
     # imported here: the process that reads GPUs asks, and has no threads
     from nodedevice_common import threads
@@ -60,11 +66,25 @@ def patiently(read: Callable[[], T]) -> T:
         if len(_hanging) >= MAX_HANGING:
             raise OSError(errno.EAGAIN, _too_many())
         attempt = _Attempt(read)
-        threads.start(attempt.run, "files")
+        try:
+            threads.start(attempt.run, "files")
+        except OSError as exc:
+            raise NoThread(exc.errno, exc.strerror) from exc
         patience = max(_LEAST_PATIENCE_SECONDS, left / 2)
         if attempt.ends_within(patience):
             return attempt.result()
         left -= patience
+
+
+def with_deadlines(read: Callable[[], T]) -> T:
+    """The same for a caller that has to go on: where no thread can be started, the calls have no deadline.
+
+    A caller in the event loop waits for less than a second, and once for each call that hangs.
+    """
+    try:
+        return patiently(read)
+    except NoThread:
+        return read()
 
 
 def _too_many() -> str:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from nodedevice_common.decoding import Undecodable
+from nodedevice_common.decoding import TooMuch
 from nodedevice_common.text import shown
 from nodedevice_common.yaml_nodes import Mapping as YamlMapping
 from nodedevice_common.yaml_nodes import Scalar
@@ -31,10 +31,6 @@ _WORDS: Final[Mapping[str, Any]] = {
 _YES: Final = ("y", "Y", "yes", "Yes", "YES", "on", "On", "ON")
 _NO: Final = ("n", "N", "no", "No", "NO", "off", "Off", "OFF")
 _INT64: Final = 1 << 63
-
-
-class TooMuch(Undecodable):
-    """This reader's own limit: the library in Go may accept the document."""
 
 
 class Invalid(ValueError):

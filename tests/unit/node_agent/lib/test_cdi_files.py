@@ -120,6 +120,15 @@ def test_all_files_together_have_a_bound(tmp_path: Path, monkeypatch: pytest.Mon
     assert not read_files(str(tmp_path), found).problems
 
 
+def test_a_file_with_more_values_than_are_read_counts_as_unread(tmp_path: Path) -> None:
+    """A runtime reads it, and another file of the directory may have a name of it."""
+    write(tmp_path, "a.json", ("one", "/dev/one"))
+    env = ",".join(["X=y"] * 100_001)
+    text = f"cdiVersion: 0.6.0\nkind: {KIND}\ncontainerEdits: {{env: [{env}]}}\n"
+    (tmp_path / "var/run/cdi/b.yaml").write_text(text)
+    assert read_files(str(tmp_path), {}).unread == "/var/run/cdi/b.yaml: it has more than 100000 values"
+
+
 def _aliased(root: Path, name: str, devices: int) -> None:
     """A file in which each of its devices repeats 300 device files."""
     nodes = ",".join(f"{{path: /{number}}}" for number in range(300))

@@ -8,6 +8,7 @@ import logging
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from nodedevice_common.threads import in_thread
@@ -24,6 +25,7 @@ from nodedevice_agent.lib.cdi_files import (
 from nodedevice_agent.lib.cdi_specification import CdiNode
 from nodedevice_agent.lib.filesystem import is_absent
 from nodedevice_agent.lib.host_view import seen
+from nodedevice_agent.lib.patient_reads import ask, with_deadlines
 from nodedevice_agent.plugins.nvml.cdi_choice import Specified, Specs
 from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES, VOID
 from nodedevice_agent.plugins.nvml.host_files import number_of
@@ -62,8 +64,8 @@ class CdiSpecs:
         return self.specs != before
 
     async def _refresh(self) -> None:
-        known = self._read
-        self.specs, self._read, problems = await in_thread(lambda: _all(self._root, self._kind, known))
+        read = partial(_all, self._root, self._kind, self._read)
+        self.specs, self._read, problems = await in_thread(lambda: with_deadlines(read))
         for problem in sorted(problems - self._problems):
             log.warning("CDI specification cannot be read", extra={"error": problem})
         self._problems = problems
@@ -145,7 +147,7 @@ class _HostPaths:
 
     def _looks_there(self, path: str) -> bool:
         try:
-            os.stat(below(self._root, path))
+            ask(os.stat, below(self._root, path))
         except OSError as error:
             return not is_absent(error)
         except ValueError:
@@ -161,7 +163,7 @@ class _HostPaths:
     def _looked_up(self, path: str) -> tuple[str, str]:
         directory, _, name = path.rpartition("/")
         try:
-            status = os.lstat(f"{below(self._root, directory or '/')}/{name}")
+            status = ask(os.lstat, f"{below(self._root, directory or '/')}/{name}")
         except OSError as error:
             return ("" if is_absent(error) else "unknown"), ""
         except ValueError:

@@ -18,7 +18,8 @@ from pathlib import Path, PurePosixPath
 
 from nodedevice_common.threads import in_thread
 
-from nodedevice_agent.lib.filesystem import is_directory
+from nodedevice_agent.lib.filesystem import link_target, names_in
+from nodedevice_agent.lib.patient_reads import ask, with_deadlines
 
 log = logging.getLogger(__name__)
 
@@ -48,41 +49,32 @@ class ContainerDirectories:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name[:160]!r} is not a pod's UID and a container's name")
         path = f"{directory.rstrip('/')}/{name}"
-        self._records.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            (self._records / name).symlink_to(path)
+        ask(_record, str(self._records / name), path)
         self.make_shared(path)
         return path
 
     def make_shared(self, path: str) -> None:
         """A directory of the host, which every user may use; a file that is there already stays. Raises OSError."""
-        seen = Path(self._host_root + path)
-        if os.path.isfile(seen):
-            return
-        seen.parent.mkdir(parents=True, exist_ok=True)
-        seen.mkdir(exist_ok=True)
-        # no symbolic link: in a directory such as /tmp anybody may have put one
-        opened = os.open(seen, _DIRECTORY)
-        try:
-            if stat.S_IMODE(os.fstat(opened).st_mode) & _FOR_EVERYBODY != _FOR_EVERYBODY:
-                os.fchmod(opened, _FOR_EVERYBODY)
-        finally:
-            os.close(opened)
+        ask(_make_shared, self._host_root + path)
 
     async def keep(self, names: Collection[str]) -> None:
         """Remove all directories but these, each <pod UID>_<container>. Raises OSError if one could not be removed."""
-        ended = {name: path for name, path in self._recorded().items() if name not in names}
-        problems = [problem for path in ended.values() if (problem := _set_aside(path))]
+        ended, problems = with_deadlines(lambda: self._set_aside_all_but(names))
         problems += await in_thread(partial(_remove, [_aside(path) for path in ended.values()]))
-        problems += self._forget(ended)
+        problems += with_deadlines(lambda: self._forget(ended))
         if problems:
             raise OSError("; ".join(problems[:3]))
+
+    def _set_aside_all_but(self, names: Collection[str]) -> tuple[dict[str, Path], list[str]]:
+        """The others, by name, and why some of them could not be renamed."""
+        ended = {name: path for name, path in self._recorded().items() if name not in names}
+        return ended, [problem for path in ended.values() if (problem := _set_aside(path))]
 
     def _forget(self, ended: Mapping[str, Path]) -> list[str]:
         """Drop the records of those that are gone. Returns which are not."""
         left = []
         for name, path in ended.items():
-            if os.path.lexists(path) or os.path.lexists(_aside(path)):
+            if ask(os.path.lexists, str(path)) or ask(os.path.lexists, str(_aside(path))):
                 # made again meanwhile, or an earlier one had to go first
                 left.append(f"{path} is not removed yet")
             else:
@@ -93,11 +85,10 @@ class ContainerDirectories:
     def _recorded(self) -> dict[str, Path]:
         """By name, as the agent sees them. A record that is not one of ours is ignored."""
         found = {}
-        for record in self._records.iterdir() if is_directory(self._records) else ():
-            if _NAME.fullmatch(record.name) and os.path.islink(record):
-                path = os.readlink(record)
-                if PurePosixPath(path).name == record.name and ".." not in path:
-                    found[record.name] = Path(self._host_root + path)
+        for name in names_in(str(self._records)):
+            path = link_target(str(self._records / name)) if _NAME.fullmatch(name) else ""
+            if PurePosixPath(path).name == name and ".." not in path:
+                found[name] = Path(self._host_root + path)
         return found
 
 
@@ -111,13 +102,36 @@ def _set_aside(path: Path) -> str:
     Returns why that was not possible, such as a mount.
     """
     try:
-        if not os.path.lexists(_aside(path)):
-            path.rename(_aside(path))
+        ask(_rename, str(path), str(_aside(path)))
     except FileNotFoundError:
         return ""
     except OSError as error:
         return f"cannot rename {path}: {error.strerror or error}"
     return ""
+
+
+def _rename(path: str, aside: str) -> None:
+    if not os.path.lexists(aside):
+        os.rename(path, aside)
+
+
+def _record(record: str, path: str) -> None:
+    os.makedirs(os.path.dirname(record), exist_ok=True)
+    with suppress(FileExistsError):
+        os.symlink(path, record)
+
+
+def _make_shared(path: str) -> None:
+    if os.path.isfile(path):
+        return
+    os.makedirs(path, exist_ok=True)
+    # no symbolic link: in a directory such as /tmp anybody may have put one
+    opened = os.open(path, _DIRECTORY)
+    try:
+        if stat.S_IMODE(os.fstat(opened).st_mode) & _FOR_EVERYBODY != _FOR_EVERYBODY:
+            os.fchmod(opened, _FOR_EVERYBODY)
+    finally:
+        os.close(opened)
 
 
 def _remove(paths: Collection[Path]) -> list[str]:

@@ -1,6 +1,7 @@
 """Files of the host that the devices of GPUs are handed over with, as they are now; below the root where the agent sees them.
 
-They are read in the agent's event loop: for /dev, /proc and these files of sysfs the kernel asks no disk and no device.
+They are read in the agent's event loop: for /dev, /proc and these files of sysfs the kernel asks no disk, but the driver, which may
+hang. So callers read them by `with_deadlines`.
 """
 
 import os
@@ -45,6 +46,14 @@ def number_of(root: str, path: str) -> str:
         return ""
     major, minor = os.major(device), os.minor(device)
     return f"path:{path}" if major == _MEMORY_MAJOR else f"c{major}:{minor}"
+
+
+def is_there(root: str, path: str) -> bool:
+    return _kinds.of(root + path) != 0
+
+
+def is_regular(root: str, path: str) -> bool:
+    return _kinds.of(root + path) == stat.S_IFREG
 
 
 def graphics_of(root: str, gpus: Iterable[Gpu]) -> dict[str, tuple[str, ...]]:
@@ -115,11 +124,16 @@ def _device(path: str) -> int:
     return status.st_rdev if stat.S_ISCHR(status.st_mode) else -1
 
 
+def _kind(path: str) -> int:
+    return stat.S_IFMT(os.stat(path).st_mode)
+
+
 def _text(path: str) -> str:
     return Path(path).read_text(encoding="ascii")
 
 
 # A file that cannot be read now is the one that it was: its GPU does not lack it, and has no other identity.
 _devices = LastKnown(_device, -1)
+_kinds = LastKnown(_kind, 0)
 _texts = LastKnown(_text, "")
 _names: LastKnown[list[str]] = LastKnown(lambda directory: sorted(os.listdir(directory)), [])

@@ -4,9 +4,9 @@ A container gets environment and mounts (vgpu.py), and a directory of its own fo
 """
 
 import logging
-import os
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -19,10 +19,12 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     HeldDevices,
     file_slug,
 )
+from nodedevice_agent.lib.patient_reads import with_deadlines
 from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.container_directories import ContainerDirectories
 from nodedevice_agent.plugins.nvml.environment import CACHE
 from nodedevice_agent.plugins.nvml.fleet import Fleet
+from nodedevice_agent.plugins.nvml.host_files import is_regular
 from nodedevice_agent.plugins.nvml.parts import HeldParts
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings
@@ -71,7 +73,7 @@ class LimitedSource(NvmlSource):
             self._kubelet_allocates()
         else:
             self._sm.take(self.resource_name, container, device_ids, percent)
-        directory = self._make_directories(container)
+        directory = with_deadlines(partial(self._make_directories, container))
         if directory:
             env[CACHE] = f"{self._limits.mount_path.rstrip('/')}/{uuid.uuid4()}.cache"
         return replace(given, env={**given.env, **env}, mounts=(*given.mounts, *mounts(self._limits, directory)))
@@ -96,7 +98,7 @@ class LimitedSource(NvmlSource):
 
     def _node_troubles(self) -> list[Trouble]:
         needed = (self._limits.library, self._limits.preload) if self._limits.library else ()
-        missing = [path for path in needed if path and not os.path.isfile(self._host_root + path)]
+        missing = [path for path in needed if path and not is_regular(self._host_root, path)]
         message = (
             f"{' and '.join(missing)} not found, to enforce limits of {self.resource_name}: install it on the node, and let "
             "the agent see it (chart: agents.extraVolumes); or change limits.library and limits.preload"

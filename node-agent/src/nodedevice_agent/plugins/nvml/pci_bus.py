@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from nodedevice_agent.lib.filesystem import names_in
+from nodedevice_agent.lib.patient_reads import ask
 
 _VENDOR = "0x10de"
 
@@ -14,7 +15,11 @@ def has_nvidia_device(devices: Path, class_prefix: str) -> bool:
 
 def _is_nvidias(device: Path, class_prefix: str) -> bool:
     try:
-        vendor, its_class = (device.joinpath(name).read_text(encoding="ascii").strip() for name in ("vendor", "class"))
+        vendor, its_class = (ask(_text, str(device / name)) for name in ("vendor", "class"))
     except (OSError, UnicodeDecodeError):
         return False
     return vendor == _VENDOR and its_class.startswith(class_prefix)
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text(encoding="ascii").strip()

@@ -1,8 +1,8 @@
 """The devices of one resource name of the nvml plugin: their list, and what a container gets for them."""
 
 import asyncio
-import os
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Self
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     ContainerIdentity,
     Delivery,
 )
+from nodedevice_agent.lib.patient_reads import with_deadlines
 from nodedevice_agent.plugins.nvml.cdi_choice import NowOnHost, fault, now_on_host
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
 from nodedevice_agent.plugins.nvml.conditions import Trouble
@@ -35,6 +36,7 @@ from nodedevice_agent.plugins.nvml.host_files import (
     control_nodes,
     graphics_of,
     have_files,
+    is_there,
     missing_files,
     on_host,
 )
@@ -43,6 +45,7 @@ from nodedevice_agent.plugins.nvml.mig import MigInstance
 from nodedevice_agent.plugins.nvml.mps import control_path, not_running, with_mps
 from nodedevice_agent.plugins.nvml.parts import (
     HeldParts,
+    Listing,
     Use,
     check_request,
     gpushare_variables,
@@ -95,6 +98,11 @@ class NvmlSource:
         """Publish the list for these GPUs, sorted by UUID."""
         self._uses = uses
         self._listed = {gpu.uuid: (gpu, use.parts) for gpu, use in uses if use.parts is not None}
+        found, trouble = with_deadlines(partial(self._found, uses))
+        self.devices.publish(found.devices, trouble, found.parents)
+
+    def _found(self, uses: Sequence[tuple[Gpu, Use]]) -> tuple[Listing, tuple[str, str]]:
+        """The list, and what is wrong."""
         faults = self._faults_of(uses)
         host = self._on_host(uses, faults)
         found = listing(uses, self._fleet.trouble_of, host, self._fleet.trouble_of_instance)
@@ -103,7 +111,7 @@ class NvmlSource:
         known = [*found.troubles, *files, *self._node_troubles(), *specs, *self._notes(), *self._notes_of_gpus(uses)]
         troubles = [overall] if overall is not None else known
         reason = troubles[0].reason if troubles else ""
-        self.devices.publish(found.devices, (reason, "; ".join(each.message for each in troubles)), found.parents)
+        return found, (reason, "; ".join(each.message for each in troubles))
 
     async def read_files(self) -> None:
         if self._settings.uses_cdi and await self._host.specs.refresh():
@@ -118,11 +126,9 @@ class NvmlSource:
                 [HeldParts(*self._listed[uuid], count) for uuid, count in held], device_ids, container
             )
         instances = self._fleet.instances()
-        return self._of_gpus(
-            container,
-            [self._fleet.gpus[device_id] for device_id in device_ids if device_id not in instances],
-            [instances[device_id] for device_id in device_ids if device_id in instances],
-        )
+        wholes = [self._fleet.gpus[device_id] for device_id in device_ids if device_id not in instances]
+        held_instances = [instances[device_id] for device_id in device_ids if device_id in instances]
+        return with_deadlines(partial(self._of_gpus, container, wholes, held_instances))
 
     def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
         if self._parts is not None:
@@ -229,9 +235,9 @@ class NvmlSource:
         self, held: Sequence[HeldParts], device_ids: Sequence[str], container: ContainerIdentity | None
     ) -> ContainerAllocation:
         """For a container with these parts of these GPUs. Raises AllocationRefused."""
-        for trouble in self._node_troubles():
+        for trouble in with_deadlines(self._node_troubles):
             raise AllocationRefused(self.resource_name, trouble.message)
-        made = self._of_gpus(container, [each.gpu for each in held])
+        made = with_deadlines(partial(self._of_gpus, container, [each.gpu for each in held]))
         if self.resource_name == GPUSHARE_NAME:
             made = replace(made, env={**made.env, **gpushare_variables(held[0])})
         return made if self._mps is None else with_mps(self.resource_name, made, self._mps, held)
@@ -282,7 +288,7 @@ class NvmlSource:
     def _node_troubles(self) -> list[Trouble]:
         """What is wrong with the node besides its GPUs: a daemon may come and go at any time."""
         mps = self._mps
-        return [not_running(mps)] if mps and not os.path.exists(self._host_root + control_path(mps)) else []
+        return [not_running(mps)] if mps and not is_there(self._host_root, control_path(mps)) else []
 
 
 def _more(uuids: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery, NodeLabels
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.patient_reads import with_deadlines
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.driver_release import DriverRelease
@@ -373,4 +374,4 @@ class GpuWatch:
 
 def has_gpu(host_root: str) -> bool:
     """Whether the PCI bus has an NVIDIA GPU, whatever the driver reports. False when sysfs cannot be read."""
-    return has_nvidia_device(Path(host_root, "sys/bus/pci/devices"), _DISPLAY_CLASS)
+    return with_deadlines(lambda: has_nvidia_device(Path(host_root, "sys/bus/pci/devices"), _DISPLAY_CLASS))

@@ -272,10 +272,10 @@ async def test_one_that_cannot_be_renamed_is_named_with_the_reason(
 ) -> None:
     directories.make(DIRECTORY, UID, "main")
 
-    def rename(path: Path, target: Path) -> Path:
+    def rename(path: str, target: str) -> None:
         raise OSError(errno.EBUSY, "it is a mount")
 
-    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(OSError, match=f"^cannot rename {host / NAME}: it is a mount; .* is not removed yet$"):
         await directories.keep(())
 

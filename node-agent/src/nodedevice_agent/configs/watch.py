@@ -36,10 +36,11 @@ _LISTS_AT_ONCE: Final = 3
 
 
 class _Stored(msgspec.Struct):
-    """What was known last."""
+    """What was known last. has_configs: whether the configurations were known; else labels alone count."""
 
     labels: dict[str, str] = {}
     configs: list[Config] = []
+    has_configs: bool = True
 
 
 class ConfigWatch:
@@ -70,21 +71,24 @@ class ConfigWatch:
         self._apply = apply
         self._publish = publish
         self._publish_labels = labels_are
-        self._stored = _Stored()
+        self._stored = _Stored(has_configs=False)
         self._labels: Mapping[str, str] | None = None
         self._configs = KeptConfigs(self._changed, self._list_again)
         self._is_to_list = asyncio.Event()
-        # labels and configurations are known, and one of them is another
+        # labels and configurations are known
+        self._are_known = asyncio.Event()
+        # one of them is another
         self._is_changed = asyncio.Event()
         self._applied: Effective | None = None
 
     async def run(self) -> None:
         stored = await in_thread(lambda: _read(self._file))
-        has_stored = stored is not None
         if stored is not None:
             self._stored = stored
             self._publish_labels(stored.labels)
-            await self._decide(stored)
+        has_stored = self._stored.has_configs
+        if has_stored:
+            await self._decide(self._stored)
         async with asyncio.TaskGroup() as tasks:
             node = {"metadata.name": self._node_name}
             tasks.create_task(self._watches.follow("node", NodeMetadataObject, node, _NodeHandler(self._labels_are)))
@@ -92,8 +96,8 @@ class ConfigWatch:
             if not has_stored:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_START_SECONDS):
-                        await self._is_changed.wait()
-                if not self._is_changed.is_set():
+                        await self._are_known.wait()
+                if not self._are_known.is_set():
                     await self._decide(self._stored, is_known=False)
             tasks.create_task(self._work())
 
@@ -138,16 +142,23 @@ class ConfigWatch:
         return self._configs.keep(found, self._labels or {})
 
     def _changed(self) -> None:
-        if self._labels is not None and self._configs.are_known:
-            self._is_changed.set()
+        self._is_changed.set()
+        if self._has_both:
+            self._are_known.set()
+
+    @property
+    def _has_both(self) -> bool:
+        return self._labels is not None and self._configs.are_known
 
     async def _work(self) -> None:
         """Decide and write in threads: a configuration may be long, and a disk slow."""
         while True:
             await self._is_changed.wait()
             self._is_changed.clear()
-            configs, labels = self._configs.selecting(), self._labels or {}
+            labels = self._labels or {}
+            configs = self._configs.selecting() if self._has_both else None
             if configs is None:
+                await self._keep_gpu_label(labels)
                 continue
             # labels that nothing reads change by themselves
             named = {GPU_CLIENT_LABEL, *(key for config in configs for key in config.node_selector)}
@@ -157,6 +168,15 @@ class ConfigWatch:
                 self._stored = found
                 await self._decide(found)
                 await self._write(found)
+
+    async def _keep_gpu_label(self, labels: Mapping[str, str]) -> None:
+        """While the configurations are not known, as where the API server lacks their kind."""
+        others = {key: value for key, value in self._stored.labels.items() if key != GPU_CLIENT_LABEL}
+        own = {key: value for key, value in labels.items() if key == GPU_CLIENT_LABEL}
+        found = msgspec.structs.replace(self._stored, labels={**others, **own})
+        if self._labels is not None and found != self._stored:
+            self._stored = found
+            await self._write(found)
 
     async def _decide(self, known: _Stored, *, is_known: bool = True) -> None:
         decide = partial(effective, self._base, known.configs, known.labels, self._allowed_host_paths)

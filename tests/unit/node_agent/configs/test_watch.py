@@ -288,7 +288,7 @@ class TestAtTheBound:
             )
             kept = [*bench.followed["configs"][2]._found.values()]
             assert [each.config for each in kept] == [None] * 9
-            assert json.loads((bench.folder / watch.FILE_NAME).read_text()) == {"labels": {}, "configs": []}
+            assert json.loads((bench.folder / watch.FILE_NAME).read_text())["configs"] == []
 
     @virtual_time
     async def test_a_label_that_is_not_known_to_matter_is_taken_to_matter(self, bench: Bench) -> None:
@@ -350,3 +350,24 @@ async def test_the_labels_count_at_each_change_and_the_gpu_operators_at_the_next
     del seen[:]
     async with bench.running():
         assert seen == [paused, {}], "it counts before plugins are applied"
+
+
+@virtual_time
+async def test_the_gpu_operators_label_is_kept_where_configurations_are_not_known(bench: Bench) -> None:
+    """The API server lacks their kind, or refuses to list them."""
+    paused = {GPU_CLIENT_LABEL: "paused-for-driver-upgrade"}
+    async with bench.running():
+        await bench.node_is(node(zone="x", **paused))
+        await asyncio.sleep(watch._START_SECONDS + 1)
+    seen: list[Mapping[str, str]] = []
+    bench.followed.clear()
+    bench.made = ConfigWatch(
+        cast(Any, None), "n1", FILE, [], bench.folder, bench.applied.append, bench._published, seen.append
+    )
+    del bench.applied[:]
+    async with bench.running():
+        assert (seen, bench.applied) == ([paused], []), "configurations are waited for, as at the first start"
+        await bench.node_is(node(zone="x"))
+        await bench.configs_are(config("a", OWN, selector={"zone": "x"}))
+        assert bench.names == [BASE, OWN]
+    assert json.loads((bench.folder / watch.FILE_NAME).read_text())["labels"] == {"zone": "x"}

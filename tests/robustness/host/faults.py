@@ -1,4 +1,4 @@
-"""Files of the made-up host that cannot be read: the system answers EIO, as of a broken device.
+"""Files of the made-up host that cannot be read, as those of a broken device, and a system that reads none at all.
 
 An unrelated file is of no stick and no card, and a scan of every configuration comes by one of them.
 """
@@ -7,11 +7,12 @@ import builtins
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+ERRORS = (errno.EIO, errno.ETIMEDOUT, errno.EACCES, errno.ENOMEM)
 # what finds files, and what reads them
 _CALLS = ("listdir", "readlink", "scandir", "stat", "lstat")
 # each is there only while it cannot be read
@@ -30,11 +31,17 @@ UNRELATED = (
 
 
 class Faults:
-    """paths: those that cannot be read, as the product asks for them."""
+    """paths: those that cannot be read, as the product asks for them. are_all: no file of the host can, for want of descriptors.
+
+    error: with which they fail; a read that hangs fails with ETIMEDOUT.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._trees = tuple(f"{root}/{name}/" for name in ("dev", "sys", "run"))
         self.paths: set[str] = set()
+        self.are_all = False
+        self.error = errno.EIO
 
     @contextmanager
     def injected(self) -> Iterator[None]:
@@ -47,7 +54,8 @@ class Faults:
 
     def add_unrelated(self, name: str) -> None:
         path = self._root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.makedirs(path.parent)
         if str(path) not in self.paths:
             path.symlink_to("/dev/null")
             self.paths.add(str(path))
@@ -62,8 +70,10 @@ class Faults:
         paths = self.paths
 
         def call(path: Any = ".", *args: Any, **options: Any) -> Any:
+            if self.are_all and isinstance(path, str | os.PathLike) and str(path).startswith(self._trees):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
             if path in paths:
-                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+                raise OSError(self.error, os.strerror(self.error), path)
             return real(path, *args, **options)
 
         return call

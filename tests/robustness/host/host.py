@@ -294,7 +294,7 @@ class _Tree:
         if node.device:
             self._sys_link(owner, node.sysfs, "device", node.device)
             above = node.device.rpartition("/input/")[0]
-            if node.subsystem == "input" and not os.path.lexists(f"{self._root}/sys{node.device}/device"):
+            if node.subsystem == "input" and f"/sys{node.device}/device" not in self._made[owner]:
                 self._sys_link(owner, node.device, "device", above)
         self._directory("", node.path.rpartition("/")[0])
         self._link(owner, node.path, "/dev/null")

@@ -293,7 +293,7 @@ class Referee:
         if not held or wanted != {each.allocation.resource_name for each in held}:
             return Wait.CHANGED_REQUEST
         files = [file for each in held for file in each.files]
-        if any(file.stick is not None and file.stick.broken for file in files):
+        if self._world.faults.are_all or any(file.stick is not None and file.stick.broken for file in files):
             return Wait.UNREAD
         if any(self._may_have(other, file.node) for other in self._others(started.pod_uid) for file in files):
             # what both were given as shared is not any more, or a card has joined what another pod has
@@ -389,6 +389,8 @@ class Referee:
 
     def _is_unread(self, node: Node) -> bool:
         """Whether a file of its stick cannot be read, or a name that it shares with another stick."""
+        if self._world.faults.are_all:
+            return True
         names = {f"{self._world.root}{path}" for path in (node.path, *node.names)}
         is_broken = node.stick is not None and bool(node.stick.broken)
         return is_broken or not names.isdisjoint(self._world.faults.paths)

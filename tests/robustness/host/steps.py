@@ -14,7 +14,7 @@ from unittest import mock
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.generic import source
 
-from tests.robustness.host.faults import UNRELATED, Faults
+from tests.robustness.host.faults import ERRORS, UNRELATED, Faults
 from tests.robustness.host.hardware import FUSE
 from tests.robustness.host.host import HUBS
 from tests.robustness.host.records import Breach
@@ -48,6 +48,8 @@ WEIGHTS = {
     "restart_container": 6,
     "unreadable": 4,
     "readable": 3,
+    "exhausted": 1,
+    "recovered": 6,
     "broken": 2,
     "mended": 2,
     "cordon": 1,
@@ -84,6 +86,7 @@ def run(seed: int, steps: list[Step]) -> Result:
         world = World(root, random.Random(seed), faults)
         # scans count a minute by the clock of the steps
         stack.enter_context(mock.patch.object(source, "time", _Clock(world)))
+        faults.error = random.Random(seed).choice(ERRORS)
         # in every run there is a file that cannot be read
         faults.add_unrelated(random.Random(seed).choice(UNRELATED))
         referee = Referee(world)
@@ -327,6 +330,23 @@ def _readable(world: World, referee: Referee, draw: random.Random) -> str:
     return f"gone: {name}"
 
 
+def _exhausted(world: World, referee: Referee, draw: random.Random) -> str:
+    """The agent has no free descriptor: it can read no file of the host."""
+    if world.faults.are_all:
+        return ""
+    world.faults.are_all = True
+    world.host.version += 1
+    return "no descriptor is free"
+
+
+def _recovered(world: World, referee: Referee, draw: random.Random) -> str:
+    if not world.faults.are_all:
+        return ""
+    world.faults.are_all = False
+    world.host.version += 1
+    return "descriptors are free"
+
+
 def _broken(world: World, referee: Referee, draw: random.Random) -> str:
     """A file of a stick cannot be read."""
     plugged = world.host.plugged()
@@ -385,6 +405,7 @@ def _wait(world: World, referee: Referee, draw: random.Random) -> str:
 
 def _idle(world: World, referee: Referee, draw: random.Random) -> str:
     """All pods end, every plugin is there, and everything can be had."""
+    world.faults.are_all = False
     if world.agent is None:
         world.start_agent(draw)
     for each in world.config.resources:

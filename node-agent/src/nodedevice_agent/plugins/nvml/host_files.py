@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
+from nodedevice_common.same_device import Sameness, same_device
 
 from nodedevice_agent.lib import own_command
 from nodedevice_agent.lib.last_known import LastKnown
@@ -24,6 +25,10 @@ _MEMORY_MAJOR = 1
 _CONTROL = NEEDED_NODES[0]
 _BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NUMBER = re.compile(r"\d+:\d+")
+# Source: NVIDIA's open kernel modules, nv-procfs.c. The UUID has question marks while nothing uses the GPU.
+_GPUS = "/proc/driver/nvidia/gpus"
+_UUID = re.compile(r"^GPU UUID:\s*(GPU-[^\s?]+)\s*$", re.MULTILINE)
+_MINOR = re.compile(r"^Device Minor:\s*(\d{1,9})\s*$", re.MULTILINE)
 
 
 def on_host(
@@ -46,6 +51,26 @@ def number_of(root: str, path: str) -> str:
         return ""
     major, minor = os.major(device), os.minor(device)
     return f"path:{path}" if major == _MEMORY_MAJOR else f"c{major}:{minor}"
+
+
+def with_known_numbers(root: str, gpus: Collection[Gpu]) -> dict[str, Gpu]:
+    """By UUID, the GPUs; without the number of a device file that the driver now has for another one.
+
+    For GPUs that NVML does not report now: the driver numbers them again when it is loaded again.
+    """
+    by_place = {gpu.pci_bus_id: gpu.uuid for gpu in gpus}
+    owners: dict[int, str] = {}
+    for place in _names.of(f"{root}{_GPUS}"):
+        text = _texts.of(f"{root}{_GPUS}/{place}/information")
+        uuid, minor = _UUID.search(text), _MINOR.search(text)
+        if minor is not None:
+            owners[int(minor[1])] = uuid[1] if uuid is not None else by_place.get(place, place)
+    return {gpu.uuid: gpu if _may_have_number(gpu, owners) else replace(gpu, minor=None) for gpu in gpus}
+
+
+def _may_have_number(gpu: Gpu, owners: Mapping[int, str]) -> bool:
+    owner = owners.get(gpu.minor) if gpu.minor is not None else None
+    return owner is None or same_device({gpu.uuid}, {owner}) is not Sameness.OTHER
 
 
 def is_there(root: str, path: str) -> bool:

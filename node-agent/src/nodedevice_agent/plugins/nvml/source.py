@@ -39,6 +39,7 @@ from nodedevice_agent.plugins.nvml.host_files import (
     is_there,
     missing_files,
     on_host,
+    with_known_numbers,
 )
 from nodedevice_agent.plugins.nvml.identity import OnHost
 from nodedevice_agent.plugins.nvml.mig import MigInstance
@@ -103,13 +104,15 @@ class NvmlSource:
 
     def _found(self, uses: Sequence[tuple[Gpu, Use]]) -> tuple[Listing, tuple[str, str]]:
         """The list, and what is wrong."""
+        known = self._gpus()
+        uses = [(known.get(gpu.uuid, gpu), use) for gpu, use in uses]
         faults = self._faults_of(uses)
         host = self._on_host(uses, faults)
         found = listing(uses, self._fleet.trouble_of, host, self._fleet.trouble_of_instance)
         overall = self._fleet.trouble
         files, specs = self._missing_files(uses, faults), self._notes_of_specs(faults)
-        known = [*found.troubles, *files, *self._node_troubles(), *specs, *self._notes(), *self._notes_of_gpus(uses)]
-        troubles = [overall] if overall is not None else known
+        notes = [*found.troubles, *files, *self._node_troubles(), *specs, *self._notes(), *self._notes_of_gpus(uses)]
+        troubles = [overall] if overall is not None else notes
         reason = troubles[0].reason if troubles else ""
         return found, (reason, "; ".join(each.message for each in troubles))
 
@@ -136,12 +139,20 @@ class NvmlSource:
         numa_nodes = {device.id: device.numa_nodes for device in self.devices.latest}
         return preferred(self._fleet.scores, numa_nodes, free, must_include, size)
 
+    def _gpus(self) -> Mapping[str, Gpu]:
+        """Those of the node by UUID, with the numbers of device files as far as they are known."""
+        gpus = self._fleet.gpus
+        return gpus if self._fleet.driver_trouble is None else with_known_numbers(self._host_root, gpus.values())
+
     def _of_gpus(
         self,
         container: ContainerIdentity | None,
         gpus: Sequence[Gpu],
         instances: Sequence[tuple[Gpu, MigInstance]] = (),
     ) -> ContainerAllocation:
+        known = self._gpus()
+        gpus = [known.get(gpu.uuid, gpu) for gpu in gpus]
+        instances = [(known.get(gpu.uuid, gpu), instance) for gpu, instance in instances]
         settings, root = self._settings, self._host_root
         # a kubelet names no container
         delivery = replace(self._host.delivery, by_kubelet=container is None)
@@ -193,7 +204,7 @@ class NvmlSource:
         return {uuid: found for uuid, gpu in held if (found := fault(uuid, gpu, specs, now))}
 
     def _now(self) -> NowOnHost:
-        gpus = [*self._fleet.gpus.values()]
+        gpus = [*self._gpus().values()]
         files = capabilities(self._host_root) if any(gpu.instances for gpu in gpus) else {}
         return now_on_host(gpus, files, graphics_of(self._host_root, gpus), self._fleet.driver_version)
 

@@ -41,6 +41,8 @@ _HEALTHY_AFTER_SECONDS = 60.0
 _MIN_RESCAN_SECONDS = 1.0
 # A node without GPUs is rarely rescanned; a driver that is installed appears in /dev at once.
 _IDLE_SECONDS = 300.0
+# While NVML is closed, how often the host's files about GPUs are read.
+_CLOSED_SECONDS = 5.0
 # Rescan rarely after a hanging call: it may hang again, and its GPU is unhealthy meanwhile.
 _PARTIAL_SECONDS = 600.0
 
@@ -130,7 +132,10 @@ class GpuWatch:
             self._end_grace()
             self._driver_failed(Trouble(Reason.DRIVER_RELEASED, f"NVML is closed: {self._release.message}"))
             self._release.closed()
-            await self._release.changed()
+            # the driver may be loaded again meanwhile, with other numbers of device files
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSED_SECONDS):
+                    await self._release.changed()
 
     async def _unless_released(self, doing: Coroutine[Any, Any, T]) -> T | None:
         """The result; None when the driver is to be released first, and then it has been cancelled."""

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.lib import filesystem
-from nodedevice_agent.lib.deviceplugin_server.values import NodeLabels
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, NodeLabels
 from nodedevice_agent.plugins.nvml import driver_release
+from nodedevice_agent.plugins.nvml.conditions import Trouble
 from nodedevice_agent.plugins.nvml.driver_release import (
     closed_file,
     is_requested,
@@ -20,6 +21,8 @@ from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL
 
 from tests.fakes.gpu_watch import BOTH, BROKEN, END, FINE, Play
 from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.plugins.nvml.test_cdi_choice import SOMEBODY, A, B, place, source
+from tests.unit.node_agent.plugins.nvml.test_cdi_choice import host as host
 
 PAUSED = "paused-for-driver-upgrade"
 
@@ -177,3 +180,25 @@ class TestTheWatch:
         labels.are({})
         await asyncio.sleep(0.1)
         assert node.trouble == ""
+
+
+INFORMATION = "Model: \t\t T4\nGPU UUID: \t {}\nBus Location: \t {}\nDevice Minor: \t {}\nGPU Excluded:\t No\n"
+
+
+@pytest.mark.parametrize("uuids", [("GPU-a", "GPU-b"), ("GPU-????????-????-????-????-????????????",) * 2])
+async def test_a_driver_that_was_loaded_again_has_other_numbers(host: Path, uuids: tuple[str, str]) -> None:
+    """NVML is not read yet: no container gets another GPU's device file."""
+    made = await source(host, A, B, handOver=["deviceNodes"])
+    files = [device.files for device in made.devices.latest]
+    made._fleet.unread(Trouble("DriverReleased", "NVML is closed"))
+    for numbers, expected in (((0, 1), files), ((1, 0), [(), ()]), ((0, 1), files)):
+        for gpu, uuid, number in zip((A, B), uuids, numbers, strict=True):
+            path = f"/proc/driver/nvidia/gpus/{gpu.pci_bus_id}/information"
+            place(host, path).write_text(INFORMATION.format(uuid, gpu.pci_bus_id, number))
+        made.publish(made._uses)
+        assert [device.files for device in made.devices.latest] == expected
+        if expected == files:
+            assert made.allocate(["GPU-a"], SOMEBODY).device_nodes[0].host_path == "/dev/nvidia0"
+        else:
+            with pytest.raises(AllocationRefused, match="does not report the device file of GPU-a"):
+                made.allocate(["GPU-a"], SOMEBODY)

@@ -29,7 +29,7 @@ _hanging: dict[str, "_Attempt[Any]"] = {}
 
 
 class NoThread(OSError):
-    """No thread can be started now."""
+    """No thread can be started now, or too many calls hang already."""
 
 
 class _Abandoned(BaseException):
@@ -56,7 +56,7 @@ def ask(call: Callable[..., T], path: str, *arguments: Any) -> T:
 def patiently(read: Callable[[], T]) -> T:
     """Run this, whatever hangs. It may be run several times, one after the other.
 
-    Raises what it raises, NoThread (EAGAIN), and OSError (EAGAIN) where too many calls hang already.
+    Raises what it raises, and NoThread (EAGAIN).
     """
     # imported here: the process that reads GPUs asks, and has no threads
     from nodedevice_common import threads
@@ -64,7 +64,7 @@ def patiently(read: Callable[[], T]) -> T:
     left = _PATIENCE_SECONDS
     while True:
         if len(_hanging) >= MAX_HANGING:
-            raise OSError(errno.EAGAIN, _too_many())
+            raise NoThread(errno.EAGAIN, _too_many())
         attempt = _Attempt(read)
         try:
             threads.start(attempt.run, "files")
@@ -77,7 +77,7 @@ def patiently(read: Callable[[], T]) -> T:
 
 
 def with_deadlines(read: Callable[[], T]) -> T:
-    """The same for a caller that has to go on: where no thread can be started, the calls have no deadline.
+    """The same for a caller that has to go on: without a thread, the calls have no deadline.
 
     A caller in the event loop waits for less than a second, and once for each call that hangs.
     """

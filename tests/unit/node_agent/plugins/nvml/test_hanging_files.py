@@ -94,14 +94,20 @@ async def test_a_file_that_hangs_is_as_it_was(host: Path, call: str, path: str) 
     assert len(hung) == 1
 
 
-async def test_where_no_thread_can_be_started(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lacks", ["threads", "patience"])
+async def test_where_no_thread_can_wait(host: Path, lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None can be started, or too many wait for files of other devices."""
+
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     made = await source(host, A, B)
     before = made.devices.latest
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
+        if lacks == "threads":
+            patch.setattr(threading.Thread, "start", refuse)
+        else:
+            patch.setattr(patient_reads, "MAX_HANGING", 0)
         made.publish(made._uses)
         assert made.devices.latest == before
         assert made.allocate(["GPU-b"], SOMEBODY).env

@@ -44,7 +44,9 @@ def confirmed(
     sure = {i: device for i, device in found.items() if not device.is_unread}
     unsure = {i: device for i, device in found.items() if device.is_unread}
     if is_doubtful:
-        known = {**known, **_displaced(known, sure)}
+        displaced = _displaced(known, sure)
+        known = {**known, **{device.listed.id: device for _, device in displaced}}
+        since = {**since, **{device.listed.id: since[i] for i, device in displaced if i in since}}
     missing = {i: device for i, device in known.items() if is_doubtful and i not in found}
     times = {i: since.get(i, now) for i in (*missing, *unsure)}
     recent = {i for i, began in times.items() if now - began < KEPT_SECONDS}
@@ -98,14 +100,13 @@ class _Others:
         return path in self._paths or number in self._tokens
 
 
-def _displaced(known: _Devices, sure: _Devices) -> _Devices:
-    """By an ID that is made for it, each device whose ID is another device's now."""
-    return {
-        new.listed.id: new
+def _displaced(known: _Devices, sure: _Devices) -> list[tuple[str, GenericDevice]]:
+    """Each device whose ID is another device's now: that ID, and the device by one that is made for it."""
+    return [
+        (i, _renamed(device))
         for i, device in known.items()
         if i in sure and same_device(device.listed.identity, sure[i].listed.identity) is Sameness.OTHER
-        for new in [_renamed(device)]
-    }
+    ]
 
 
 def _renamed(device: GenericDevice) -> GenericDevice:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hack.cluster.chart import HOOK, is_hook
-from tests.chart.rendering import WORK, manifests, named, pod_of
+from tests.chart.rendering import WORK, manifests, named, pod_of, render
 
 pytestmark = pytest.mark.cluster
 
@@ -30,6 +30,41 @@ def test_hooks() -> None:
     for annotations in (each["metadata"]["annotations"] for each in hooks if each["kind"] not in WORK):
         assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
         assert int(annotations["helm.sh/hook-weight"]) < 0
+
+
+def hook_pods(values: dict[str, Any]) -> list[dict[str, Any]]:
+    found = [pod_of(each) for each in render(values) if is_hook(each) and each["kind"] in WORK]
+    assert len(found) == 4
+    return found
+
+
+def test_hooks_run_where_the_operator_may_run() -> None:
+    """Not on a node that is down: an empty one is the scheduler's favourite, and a pod that tolerates it is never evicted."""
+    operator = pod_of(named("Deployment", "nodedevice-operator"))
+    for pod in hook_pods({}):
+        assert (pod["tolerations"], pod["nodeSelector"]) == (operator["tolerations"], operator["nodeSelector"])
+        assert "affinity" not in pod
+
+
+def test_hooks_have_what_chooses_the_operators_nodes() -> None:
+    """Without what keeps operators apart: with one on each node there would be no node for a hook."""
+    term = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["system"]}]}
+    node = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    values = {
+        "operator": {
+            "nodeSelector": {"pool": "system"},
+            "tolerations": [{"key": "system", "operator": "Exists"}],
+            "affinity": {
+                "nodeAffinity": node,
+                "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]},
+            },
+        }
+    }
+    for pod in hook_pods(values):
+        assert pod["tolerations"] == [{"key": "system", "operator": "Exists"}]
+        assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "system"}
+        assert pod["affinity"] == {"nodeAffinity": node}
 
 
 def test_hooks_can_be_left_out() -> None:

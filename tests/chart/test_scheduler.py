@@ -76,6 +76,22 @@ def containers(rendered: list[Values], name: str) -> dict[str, Values]:
             "NODEDEVICE_LOG_LEVEL is a setting of the program: set scheduler.extender.config.logLevel instead",
         ),
         (
+            scheduler(extender={"httpPort": 8888}),
+            "scheduler.extender.httpPort is 8888, where the extender answers kube-scheduler: choose another, such as 8081",
+        ),
+        (
+            {"scheduler": {"service": True, "managedResources": ["a.b/c"], "extender": {"httpPort": 8888}}},
+            "scheduler.extender.httpPort is 8888, where the extender answers kube-scheduler: choose another",
+        ),
+        (
+            scheduler(extender={"httpPort": 10259}),
+            "scheduler.extender.httpPort is 10259, the port of kube-scheduler in the same pod: choose another",
+        ),
+        (
+            scheduler(resources={"requests": {"memory": "64Gi"}}),
+            "scheduler.resources.limits.memory is 2Gi, less than scheduler.resources.requests.memory, which is 64Gi",
+        ),
+        (
             scheduler(extender={"resources": {"limits": {"memory": "64Mi"}}}),
             "scheduler.extender.resources.limits.memory is 64Mi, less than scheduler.extender.resources.requests.memory",
         ),
@@ -98,6 +114,17 @@ def test_refuses(values: Values, sentence: str) -> None:
 def test_the_second_scheduler_is_of_the_clusters_version(version: str, tag: str) -> None:
     both = containers(render(scheduler(), "--kube-version", version), "nodedevice-scheduler")
     assert both["kube-scheduler"]["image"] == f"registry.k8s.io/kube-scheduler:{tag}"
+
+
+def test_every_container_has_a_limit_of_memory() -> None:
+    """One without is ended last where its node has no memory left, after everybody else's."""
+    both = containers(manifests(SECOND), "nodedevice-scheduler")
+    assert {name: bool(each["resources"]["limits"]["memory"]) for name, each in both.items()} == dict.fromkeys(both, True)
+
+
+def test_the_extender_alone_may_have_the_port_of_a_scheduler() -> None:
+    alone = {"scheduler": {"service": True, "managedResources": ["a.b/c"], "extender": {"httpPort": 10259}}}
+    assert render(alone)
 
 
 def test_its_image_can_be_another() -> None:

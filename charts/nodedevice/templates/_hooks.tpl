@@ -10,7 +10,8 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded{{ if .always }},
 {{- end }}
 
 {{/*
-The pod of a hook: one command of the operator's image, which may run on any node. Call with (dict "root" $ "name" "nodedevice-crds"
+The pod of a hook: one command of the operator's image, on a node where the operator may run. Not with all of its affinity: what keeps
+operators apart would keep hooks from their nodes. Call with (dict "root" $ "name" "nodedevice-crds"
 "args" (list ...)); without a name it has no account. With "command" (list ...) that runs in place of the operator. Its containers come last:
 more may follow.
 */}}
@@ -30,8 +31,15 @@ restartPolicy: Never
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with $operator.affinity.nodeAffinity }}
+affinity:
+  nodeAffinity:
+    {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- with $operator.tolerations }}
 tolerations:
-  - operator: Exists
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 securityContext:
   runAsNonRoot: true
   seccompProfile:

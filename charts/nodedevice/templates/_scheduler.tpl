@@ -17,6 +17,13 @@ name of its Deployment and account, behind `nodedevice-`.
 {{- if and $scheduler.enabled (eq $scheduler.schedulerName "default-scheduler") -}}
 {{- fail "scheduler.schedulerName is default-scheduler, which is the cluster's own: two schedulers would bind the same pods; choose another, such as nodedevice-scheduler, or set scheduler.service instead of scheduler.enabled" -}}
 {{- end -}}
+{{- $port := int $scheduler.extender.httpPort -}}
+{{- if eq $port 8888 -}}
+{{- fail "scheduler.extender.httpPort is 8888, where the extender answers kube-scheduler: choose another, such as 8081" -}}
+{{- end -}}
+{{- if and $scheduler.enabled (eq $port 10259) -}}
+{{- fail "scheduler.extender.httpPort is 10259, the port of kube-scheduler in the same pod: choose another, such as 8081" -}}
+{{- end -}}
 {{- ternary "scheduler" "extender" $scheduler.enabled -}}
 {{- end -}}
 {{- end }}

@@ -119,7 +119,9 @@ def test_the_second_scheduler_is_of_the_clusters_version(version: str, tag: str)
 def test_every_container_has_a_limit_of_memory() -> None:
     """One without is ended last where its node has no memory left, after everybody else's."""
     both = containers(manifests(SECOND), "nodedevice-scheduler")
-    assert {name: bool(each["resources"]["limits"]["memory"]) for name, each in both.items()} == dict.fromkeys(both, True)
+    assert {name: bool(each["resources"]["limits"]["memory"]) for name, each in both.items()} == dict.fromkeys(
+        both, True
+    )
 
 
 def test_the_extender_alone_may_have_the_port_of_a_scheduler() -> None:

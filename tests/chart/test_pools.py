@@ -73,6 +73,7 @@ def test_affinity_of_all_agents_counts_too() -> None:
 
 _FARGATE = _LINUX | {"eks.amazonaws.com/compute-type": "fargate"}
 _VIRTUAL_KUBELET = _LINUX | {"type": "virtual-kubelet"}
+_LIQO = _LINUX | {"liqo.io/type": "virtual-node"}
 _BY_ZONE = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -92,7 +93,7 @@ def test_no_agent_for_a_node_that_runs_no_daemon(affinity: Json, pool: list[Json
     values = pools(*pool)
     values["agents"]["affinity"] = affinity
     made = daemon_sets(values)
-    for labels in (_FARGATE, _VIRTUAL_KUBELET):
+    for labels in (_FARGATE, _VIRTUAL_KUBELET, _LIQO):
         assert [name for name, spec in made.items() if selects(spec, labels | {"zone": "1", "pool": "a"})] == []
     for labels in (_LINUX, _LINUX | {"eks.amazonaws.com/compute-type": "auto", "type": "gpu"}):
         assert sum(selects(spec, labels | {"zone": "1", "pool": "a"}) for spec in made.values()) == 1

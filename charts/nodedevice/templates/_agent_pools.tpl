@@ -21,7 +21,10 @@ Fargate pod, and a virtual kubelet one of a cloud. An agent's pod would stay Pen
 */ -}}
 {{- define "nodedevice.agent.affinity" -}}
 {{- $affinity := deepCopy (.agents.affinity | default dict) -}}
-{{- $machines := list (dict "key" "eks.amazonaws.com/compute-type" "operator" "NotIn" "values" (list "fargate")) (dict "key" "type" "operator" "NotIn" "values" (list "virtual-kubelet")) -}}
+{{- $machines := list -}}
+{{- range $key, $value := dict "eks.amazonaws.com/compute-type" "fargate" "type" "virtual-kubelet" "liqo.io/type" "virtual-node" -}}
+{{- $machines = append $machines (dict "key" $key "operator" "NotIn" "values" (list $value)) -}}
+{{- end -}}
 {{- $node := $affinity.nodeAffinity | default dict -}}
 {{- $required := $node.requiredDuringSchedulingIgnoredDuringExecution | default dict -}}
 {{- $others := include "nodedevice.agent.others" .before | fromJsonArray -}}

@@ -36,10 +36,15 @@ affinity:
   nodeAffinity:
     {{- toYaml . | nindent 4 }}
 {{- end }}
-{{- with $operator.tolerations }}
 tolerations:
+  {{- with $operator.tolerations }}
   {{- toYaml . | nindent 2 }}
-{{- end }}
+  {{- end }}
+  # The API server adds tolerations of a node that is down to a pod that has none, for 5 minutes, which is longer than a hook may take. These match no
+  # taint, as its value is empty, and stand in their place: a hook neither goes to such a node nor stays there.
+  {{- range list "not-ready" "unreachable" }}
+  - {key: node.kubernetes.io/{{ . }}, operator: Equal, value: not-for-hooks, effect: NoExecute}
+  {{- end }}
 securityContext:
   runAsNonRoot: true
   seccompProfile:

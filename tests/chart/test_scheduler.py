@@ -211,6 +211,7 @@ def test_settings_beside_a_scheduler(read: Read) -> None:
     assert settings.tls is None
     assert settings.followed == (SYSTEM_NAMESPACE, configuration(SECOND)["leaderElection"]["resourceName"])
     assert (settings.policy, settings.http_address, settings.namespace) == ("binpack", ":8081", SYSTEM_NAMESPACE)
+    assert settings.instance == "nodedevice"
     assert (settings.metrics_authentication, settings.metrics_tls_key) == ("token", "/etc/nodedevice-tls/tls.key")
     other = read(VALUE_SETS["a second scheduler, otherwise"])
     assert (other.policy, other.http_address, other.metrics_tls_certificate) == ("spread", ":10002", "")

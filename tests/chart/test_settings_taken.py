@@ -276,4 +276,5 @@ def test_numbers_arrive_as_they_are(seconds: float, tmp_path: Path) -> None:
     file.write_text(
         rendered({"operator": {"config": config}}, "nodedevice-operator")["operator.yaml"], encoding="utf-8"
     )
-    assert operator_settings.load(file, {}) == msgspec.convert(config, operator_settings.OperatorSettings)
+    meant = msgspec.convert({**config, "instance": "nodedevice"}, operator_settings.OperatorSettings)
+    assert operator_settings.load(file, {}) == meant

@@ -111,7 +111,7 @@ The extender's settings: what the user gave, and over it what belongs to the res
 */}}
 {{- define "nodedevice.extender.config" -}}
 {{- $scheduler := .Values.scheduler -}}
-{{- $decided := dict "namespace" .Release.Namespace "policy" $scheduler.policy "httpAddress" (printf ":%v" $scheduler.extender.httpPort) -}}
+{{- $decided := dict "namespace" .Release.Namespace "instance" .Release.Name "policy" $scheduler.policy "httpAddress" (printf ":%v" $scheduler.extender.httpPort) -}}
 {{- if $scheduler.enabled -}}
 {{- /* active is whichever is beside the scheduler that is */ -}}
 {{- $decided = merge $decided (dict "address" "127.0.0.1:8888" "followLease" (printf "%s/nodedevice-scheduler" .Release.Namespace)) -}}

@@ -39,6 +39,10 @@ _NOT_WHERE_NODES_ARE_DOWN = [
 ]
 
 
+_ANY_POD = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {}}
+_WHERE_PODS_RUN = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": _ANY_POD}]}
+
+
 def hook_pods(values: dict[str, Any]) -> list[dict[str, Any]]:
     found = [pod_of(each) for each in render(values) if is_hook(each) and each["kind"] in WORK]
     assert len(found) == 4
@@ -51,7 +55,7 @@ def test_hooks_run_where_the_operator_may_run() -> None:
     for pod in hook_pods({}):
         assert pod["tolerations"] == [*operator["tolerations"], *_NOT_WHERE_NODES_ARE_DOWN]
         assert pod["nodeSelector"] == operator["nodeSelector"]
-        assert "affinity" not in pod
+        assert pod["affinity"] == {"podAffinity": _WHERE_PODS_RUN}
 
 
 def test_hooks_have_what_chooses_the_operators_nodes() -> None:
@@ -72,7 +76,7 @@ def test_hooks_have_what_chooses_the_operators_nodes() -> None:
     for pod in hook_pods(values):
         assert pod["tolerations"] == [{"key": "system", "operator": "Exists"}, *_NOT_WHERE_NODES_ARE_DOWN]
         assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "system"}
-        assert pod["affinity"] == {"nodeAffinity": node}
+        assert pod["affinity"] == {"nodeAffinity": node, "podAffinity": _WHERE_PODS_RUN}
 
 
 def test_hooks_can_be_left_out() -> None:

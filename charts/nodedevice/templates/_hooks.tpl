@@ -31,11 +31,16 @@ restartPolicy: Never
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $operator.affinity.nodeAffinity }}
 affinity:
+  {{- with $operator.affinity.nodeAffinity }}
   nodeAffinity:
     {{- toYaml . | nindent 4 }}
-{{- end }}
+  {{- end }}
+  # Nodes that run pods first. The scheduler would take the emptiest one, and that may be down, without a taint yet: it gets one after a minute.
+  podAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {}, namespaceSelector: {}}
 tolerations:
   {{- with $operator.tolerations }}
   {{- toYaml . | nindent 2 }}

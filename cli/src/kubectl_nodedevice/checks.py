@@ -86,6 +86,10 @@ def _allow(message: str, namespace: str) -> str:
     quota = _QUOTA.search(message)
     if quota:
         return f"raise the ResourceQuota {quota[1]} in namespace {namespace}"
+    if "insufficient quota to match these scopes" in message:
+        return (
+            f"give namespace {namespace} a ResourceQuota of that scope, or set priorityClassName in the chart's values"
+        )
     if "violates PodSecurity" in message:
         return f"set the label pod-security.kubernetes.io/enforce=privileged on namespace {namespace}"
     return f"what refuses them has to allow the pods of namespace {namespace}"

@@ -59,6 +59,7 @@ DECIDED = {
             "leasesNamespace",
             "namespace",
             "leaderElect",
+            "instance",
             "observeDra",
             "requiredPlugins",
             "requiredPluginNames",
@@ -81,6 +82,7 @@ DECIDED = {
             "metricsTlsCertificate",
             "metricsTlsKey",
             "leaderElect",
+            "instance",
             "namespace",
             "followLease",
         }

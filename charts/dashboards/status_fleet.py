@@ -6,7 +6,7 @@ from charts.dashboards import fleet_panels
 from charts.dashboards import queries as q
 from charts.dashboards import status_queries as s
 from charts.dashboards.frame import KEPT, STATUS, STATUS_FLEET_UID, STATUS_HOLDERS_UID, frame
-from charts.dashboards.panels import MOMENT, WARN, any_is_bad, listing, number, over_time, row
+from charts.dashboards.panels import BYTES, MOMENT, PERCENT, WARN, any_is_bad, listing, number, over_time, row
 
 _NODE_LINK = f"/d/{STATUS_FLEET_UID}?{KEPT}&var-node=${{__value.text}}"
 _HOLDERS_LINK = f"/d/{STATUS_HOLDERS_UID}?{KEPT}&var-node=${{__value.text}}"
@@ -20,7 +20,7 @@ def fleet() -> dashboard.Dashboard:
         "Devices of all nodes, as their NodeDevices say: how many there are, work, are held and can be had.",
         STATUS,
     )
-    for add in (_now, _devices, _ways, _trouble, _agents):
+    for add in (_now, _devices, _parts, _ways, _trouble, _agents):
         add(board)
     return board
 
@@ -43,6 +43,12 @@ def _now(board: dashboard.Dashboard) -> None:
             "Device plugins away",
             "Resources of a node whose device plugin is not connected.",
             f"sum({away}) or vector(0)",
+            thresholds=any_is_bad(WARN),
+        ),
+        number(
+            "Pending pods",
+            "Bound to a node, and waiting for devices of it.",
+            f"sum({s.number('waiting_pods')})",
             thresholds=any_is_bad(WARN),
         ),
         number(
@@ -77,6 +83,43 @@ def _devices(board: dashboard.Dashboard) -> None:
     )
 
 
+def _parts(board: dashboard.Dashboard) -> None:
+    board.with_row(row("Parts, models and memory"))
+    board.with_panel(
+        listing(
+            "Parts in use by device",
+            "Physical devices whose parts pods hold: how much of each is allocated, the fullest first.",
+            f"topk(100, {s.of_devices('parts_allocated')} / {s.of_devices('parts')})",
+            {**_OF_NODE_DEVICE, "device_id": "Device", "Value": "In use"},
+            links={"Node": _HOLDERS_LINK},
+            unit=PERCENT,
+        )
+    )
+    board.with_panel(
+        over_time(
+            "Largest free piece",
+            "The most parts of one physical device that are available, by resource: a container with more has to wait.",
+            {"{{resource_name}}": f"max by (resource_name) ({s.parts_of_one_device()})"},
+        )
+    )
+    board.with_panel(
+        over_time(
+            "Memory of parts",
+            "Of resources whose parts are units of memory: what the units are, and what pods hold of them.",
+            {"total": f"sum({s.memory_of('parts')})", "allocated": f"sum({s.memory_of('parts_allocated')})"},
+            unit=BYTES,
+        )
+    )
+    board.with_panel(
+        over_time(
+            "Memory by model",
+            "Of listed devices whose plugin says it, those of each resource: one that is offered twice counts twice.",
+            {"{{model}}": s.by_model("memory_bytes")},
+            unit=BYTES,
+        )
+    )
+
+
 def _ways(board: dashboard.Dashboard) -> None:
     board.with_row(row("How devices are given out"))
     for panel in fleet_panels.ways(s):
@@ -92,6 +135,16 @@ def _trouble(board: dashboard.Dashboard) -> None:
             s.not_ready(),
             {**_OF_NODE_DEVICE, "reason": "Reason"},
             links={"Node": _NODE_LINK},
+        )
+    )
+    board.with_panel(
+        listing(
+            "Pending pods",
+            "Pods that are bound to a node and wait for devices of it, with the reason; the latest first.",
+            f"{s.pending()} * 1000",
+            {"namespace": "Namespace", "pod": "Pod", **_OF_NODE_DEVICE, "reason": "Reason", "Value": "Since"},
+            links={"Node": _NODE_LINK},
+            unit=MOMENT,
         )
     )
     broken = s.listed("status_device_since", "device_id, reason, presence", ', health!="Healthy"')

@@ -53,6 +53,32 @@ def listed(metric: str, labels: str, more: str = "") -> str:
     return q.once(f"kube_nodedevice_{metric}", f"{NODE_DEVICE}, {labels}", f"{q.OF_BOTH}{more}")
 
 
+def of_devices(metric: str, labels: str = "device_id") -> str:
+    """A number of each listed device. labels: those to keep, besides the NodeDevice's."""
+    return q.once(f"kube_nodedevice_status_device_{metric}", f"{NODE_DEVICE}, {labels}", q.OF_BOTH)
+
+
+def by_model(metric: str) -> str:
+    """The sum of a number of each listed device, by the device's model."""
+    model = f"{of_devices('info', 'device_id, model')}"
+    return f"sum by (model) ({of_devices(metric)} * on (cluster, {NODE_DEVICE}, device_id) group_left (model) {model})"
+
+
+def memory_of(metric: str) -> str:
+    """Bytes of that many parts of each physical device."""
+    return f"{of_devices(metric)} * {of_devices('part_memory_bytes')}"
+
+
+def parts_of_one_device() -> str:
+    """The most parts that are available on one physical device, of each NodeDevice."""
+    return number("parts_largest_available")
+
+
+def pending() -> str:
+    """Since when each pending pod has waited for its reason, in seconds since 1970."""
+    return listed("status_waiting_since", "namespace, pod, reason")
+
+
 def containers() -> str:
     """When each container that holds devices got them, in seconds since 1970."""
     matchers = f'{q.OF_BOTH}, namespace=~"$namespace"'

@@ -14,7 +14,7 @@ from typing import Any, Final
 from nodedevice_api.names import GROUP
 
 from hack import yaml_text
-from hack.cluster.build.binaries import find
+from hack.cluster.build.binaries import find, missing
 from hack.cluster.chart import CHART
 from hack.cluster.control_plane.certificates import write_private
 from hack.install.commands import Completed, attempt, failure, last_words, parsed, run
@@ -41,11 +41,14 @@ _OLDEST_HELM: Final = (3, 14)
 
 
 class Cluster:
-    """folder: for a copy of the kubeconfig. say: called where a program has to be fetched, a line at a time."""
+    """folder: for a copy of the kubeconfig. say: called where a program has to be fetched, a line at a time.
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+    is_plan: Helm is used where this machine has it, and not fetched.
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None], *, is_plan: bool = False) -> None:
         self._kubectl = shutil.which("kubectl") or str(find(["kubectl"], say)["kubectl"])
-        self._helm, self._helm_major = _helm(say)
+        self._helm, self._helm_major = _helm(say, is_fetched=not is_plan)
         self._caches = folder / "caches"
         self.context, self.server = self._take_kubeconfig(folder)
 
@@ -113,10 +116,26 @@ class Cluster:
 
     # -- Helm ---------------------------------------------------------------------------------------------------------------
 
-    def releases(self) -> list[Json]:
-        """All of this cluster, as Helm lists them, whatever state they are in. Raises InstallError."""
+    @property
+    def has_helm(self) -> bool:
+        return bool(self._helm)
+
+    def releases(self, owner: Owner) -> list[Json]:
+        """All of this cluster, as Helm lists them, in any state; without Helm only that owner's. Raises InstallError."""
+        if not self.has_helm:
+            return self._release_by_secrets(owner)
         states = ("--deployed", "--failed", "--pending", "--uninstalling")
         return list(parsed(self._do("list", "--all-namespaces", *states, "--output", "json"), "helm") or [])
+
+    def _release_by_secrets(self, owner: Owner) -> list[Json]:
+        """By the Secrets in which Helm keeps a release, one for each revision; their labels lack only the chart."""
+        selector = f"owner=helm,name={owner.release}"
+        found = [each["metadata"]["labels"] for each in self.items("secrets", "-n", owner.namespace, "-l", selector)]
+        if not found:
+            return []
+        last = max(found, key=lambda labels: int(labels.get("version", 0)))
+        chart = f"nodedevice-{own_release()}"
+        return [{"namespace": owner.namespace, "name": owner.release, "status": last.get("status", ""), "chart": chart}]
 
     def labelled_workloads(self) -> list[Json]:
         """DaemonSets and Deployments of the chart, by whomever and wherever they were made. Raises InstallError."""
@@ -159,11 +178,13 @@ def _shown(program: str, arguments: Sequence[str]) -> str:
     return " ".join([program, *[word for word in arguments if not word.startswith("-")][:2]])
 
 
-def _helm(say: Callable[[str], None]) -> tuple[str, int]:
-    """The user's own where it is young enough, else the project's; with its major version."""
+def _helm(say: Callable[[str], None], *, is_fetched: bool) -> tuple[str, int]:
+    """The user's own where it is young enough, else the project's; with its major version. Empty: it is not fetched."""
     own = shutil.which("helm")
     if own and (version := _helm_version(own)) >= _OLDEST_HELM:
         return own, version[0]
+    if not is_fetched and missing(["helm"]):
+        return "", 0
     fetched = str(find(["helm"], say)["helm"])
     return fetched, _helm_version(fetched)[0]
 

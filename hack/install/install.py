@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from hack.cluster.waiting import wait_until
-from hack.install import facts, images, machine, nodes, owners, route, texts, values
+from hack.install import facts, given_values, images, machine, nodes, owners, route, texts, values
 from hack.install.arguments import Arguments
 from hack.install.cluster import KINDS, Cluster, own_release, values_file
 from hack.install.errors import InstallError
@@ -43,7 +43,7 @@ def install(arguments: Arguments, steps: Steps) -> None:
     _check(arguments)
     with tempfile.TemporaryDirectory(prefix="nodedevice-") as scratch:
         with steps.timed("plan"):
-            cluster = Cluster(Path(scratch), steps.say)
+            cluster = Cluster(Path(scratch), steps.say, is_plan=arguments.is_plan)
             plan = _plan(cluster, arguments, Path(scratch), steps)
         if arguments.is_plan:
             steps.say("nothing was changed, as PLAN=1 asks for the plan alone")
@@ -62,8 +62,8 @@ def install(arguments: Arguments, steps: Steps) -> None:
 def _check(arguments: Arguments) -> None:
     """What needs no cluster."""
     chart.check_registry(arguments.registry)
-    if arguments.values is not None and not arguments.values.is_file():
-        raise InstallError(f"VALUES={arguments.values} is no file", "name a file of values for the chart, in YAML")
+    if arguments.values is not None:
+        given_values.check(arguments.values)
 
 
 def _plan(cluster: Cluster, arguments: Arguments, scratch: Path, steps: Steps) -> Plan:
@@ -74,20 +74,21 @@ def _plan(cluster: Cluster, arguments: Arguments, scratch: Path, steps: Steps) -
     if minor < _OLDEST_MINOR:
         raise InstallError(f"Kubernetes {version} is too old", f"it takes 1.{_OLDEST_MINOR} or newer")
     cluster.check_rights()
-    listed = cluster.releases()
+    listed = cluster.releases(arguments.owner)
     owners.check_alone(owners.of_releases(listed) | owners.of_workloads(cluster.labelled_workloads()), arguments.owner)
     owners.check_idle(listed)
     owners.check_kinds(cluster.items("crds", *KINDS), own_release())
     is_new = arguments.owner not in owners.of_releases(listed)
+    files = _values_files(arguments, scratch, is_new)
+    if cluster.has_helm:
+        # a value that the chart refuses is known before anything else is in the way
+        cluster.planned(arguments.owner, files)
+    else:
+        steps.say("Helm is not on this machine: the install fetches or builds it, which checks VALUES in full")
     here = machine.facts(route.sockets(found, arguments.containerd))
     way = route.choose(found, here, arguments.registry, arguments.containerd)
     wanted = Wanted(route.architectures(found), bool(arguments.registry), arguments.builder)
     built = images.of_the_tree(wanted)
-    files = _values_files(arguments, scratch, is_new)
-    # a value that the chart refuses is known before anything is built
-    cluster.planned(
-        arguments.owner, [*files, _images_file(scratch, {name: _tagged(built[name]) for name in built}, way)]
-    )
     _say(arguments, Plan(way, wanted, built, files, is_new), steps)
     return Plan(way, wanted, built, files, is_new)
 
@@ -108,10 +109,6 @@ def _values_files(arguments: Arguments, scratch: Path, is_new: bool) -> tuple[Pa
     if arguments.values is not None:
         return (arguments.values,)
     return (values_file(values.at_first(), scratch / "first.json"),) if is_new else ()
-
-
-def _tagged(image: Image) -> values.Named:
-    return values.Named(image.program, image.tag)
 
 
 def _images_file(scratch: Path, named: dict[str, values.Named], way: Route) -> Path:

@@ -53,7 +53,7 @@ class Found:
 def uninstall(arguments: Arguments, steps: Steps) -> None:
     """Raises InstallError or ClusterError."""
     with tempfile.TemporaryDirectory(prefix="nodedevice-") as scratch:
-        cluster = Cluster(Path(scratch), steps.say)
+        cluster = Cluster(Path(scratch), steps.say, is_plan=arguments.is_plan)
         _, version = cluster.version()
         steps.say(f"context {cluster.context}, {cluster.server}, Kubernetes {version}")
         found = _found(cluster, arguments)
@@ -94,7 +94,7 @@ def lines(found: Found, arguments: Arguments) -> list[str]:
 
 
 def _found(cluster: Cluster, arguments: Arguments) -> Found:
-    listed = cluster.releases()
+    listed = cluster.releases(arguments.owner)
     installed = owners.of_releases(listed) | owners.of_workloads(cluster.labelled_workloads())
     owners.check_alone(installed, arguments.owner)
     found = facts.nodes_of({"items": cluster.items("nodes")})

@@ -71,6 +71,34 @@ def test_affinity_of_all_agents_counts_too() -> None:
         assert [name for name, spec in made.items() if selects(spec, _LINUX | labels)] == wanted
 
 
+_FARGATE = _LINUX | {"eks.amazonaws.com/compute-type": "fargate"}
+_VIRTUAL_KUBELET = _LINUX | {"type": "virtual-kubelet"}
+_LIQO = _LINUX | {"liqo.io/type": "virtual-node"}
+_BY_ZONE = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "zone", "operator": "Exists"}]},
+                {"matchExpressions": [{"key": "pool", "operator": "Exists"}]},
+            ]
+        }
+    }
+}
+
+
+@pytest.mark.parametrize("pool", [[], [{"zone": "1"}]])
+@pytest.mark.parametrize("affinity", [{}, {"podAntiAffinity": {}}, _BY_ZONE])
+def test_no_agent_for_a_node_that_runs_no_daemon(affinity: Json, pool: list[Json]) -> None:
+    """EKS makes a Node of each Fargate pod, and a virtual kubelet one of a cloud: a DaemonSet's pod stays Pending there."""
+    values = pools(*pool)
+    values["agents"]["affinity"] = affinity
+    made = daemon_sets(values)
+    for labels in (_FARGATE, _VIRTUAL_KUBELET, _LIQO):
+        assert [name for name, spec in made.items() if selects(spec, labels | {"zone": "1", "pool": "a"})] == []
+    for labels in (_LINUX, _LINUX | {"eks.amazonaws.com/compute-type": "auto", "type": "gpu"}):
+        assert sum(selects(spec, labels | {"zone": "1", "pool": "a"}) for spec in made.values()) == 1
+
+
 def test_a_pool_differs_in_what_it_says() -> None:
     pool = {"name": "gpu", "nodeSelector": {"gpu": "a"}, "runtimeClassName": "nvidia", "privileged": True}
     more = {"tolerations": [], "resources": {"limits": {"memory": "1Gi"}}}

@@ -15,7 +15,7 @@ from nodedevice_operator.extender.settings import ExtenderSettings
 
 from hack import yaml_text
 from hack.cluster.chart import SYSTEM_NAMESPACE
-from tests.chart.rendering import manifests, notes, refusal, render
+from tests.chart.rendering import WORK, manifests, notes, pod_of, refusal, render
 from tests.chart.values import DIGEST, VALUE_SETS
 
 pytestmark = pytest.mark.cluster
@@ -76,6 +76,22 @@ def containers(rendered: list[Values], name: str) -> dict[str, Values]:
             "NODEDEVICE_LOG_LEVEL is a setting of the program: set scheduler.extender.config.logLevel instead",
         ),
         (
+            scheduler(extender={"httpPort": 8888}),
+            "scheduler.extender.httpPort is 8888, where the extender answers kube-scheduler: choose another, such as 8081",
+        ),
+        (
+            {"scheduler": {"service": True, "managedResources": ["a.b/c"], "extender": {"httpPort": 8888}}},
+            "scheduler.extender.httpPort is 8888, where the extender answers kube-scheduler: choose another",
+        ),
+        (
+            scheduler(extender={"httpPort": 10259}),
+            "scheduler.extender.httpPort is 10259, the port of kube-scheduler in the same pod: choose another",
+        ),
+        (
+            scheduler(resources={"requests": {"memory": "64Gi"}}),
+            "scheduler.resources.limits.memory is 2Gi, less than scheduler.resources.requests.memory, which is 64Gi",
+        ),
+        (
             scheduler(extender={"resources": {"limits": {"memory": "64Mi"}}}),
             "scheduler.extender.resources.limits.memory is 64Mi, less than scheduler.extender.resources.requests.memory",
         ),
@@ -98,6 +114,19 @@ def test_refuses(values: Values, sentence: str) -> None:
 def test_the_second_scheduler_is_of_the_clusters_version(version: str, tag: str) -> None:
     both = containers(render(scheduler(), "--kube-version", version), "nodedevice-scheduler")
     assert both["kube-scheduler"]["image"] == f"registry.k8s.io/kube-scheduler:{tag}"
+
+
+def test_every_container_has_a_limit_of_memory() -> None:
+    """One without is ended last where its node has no memory left, after everybody else's."""
+    pods = [pod_of(each) for name in (SECOND, ALONE) for each in manifests(name) if each["kind"] in WORK]
+    assert [
+        each["name"] for pod in pods for each in pod["containers"] if "memory" not in each["resources"]["limits"]
+    ] == []
+
+
+def test_the_extender_alone_may_have_the_port_of_a_scheduler() -> None:
+    alone = {"scheduler": {"service": True, "managedResources": ["a.b/c"], "extender": {"httpPort": 10259}}}
+    assert render(alone)
 
 
 def test_its_image_can_be_another() -> None:
@@ -182,6 +211,7 @@ def test_settings_beside_a_scheduler(read: Read) -> None:
     assert settings.tls is None
     assert settings.followed == (SYSTEM_NAMESPACE, configuration(SECOND)["leaderElection"]["resourceName"])
     assert (settings.policy, settings.http_address, settings.namespace) == ("binpack", ":8081", SYSTEM_NAMESPACE)
+    assert settings.instance == "nodedevice"
     assert (settings.metrics_authentication, settings.metrics_tls_key) == ("token", "/etc/nodedevice-tls/tls.key")
     other = read(VALUE_SETS["a second scheduler, otherwise"])
     assert (other.policy, other.http_address, other.metrics_tls_certificate) == ("spread", ":10002", "")

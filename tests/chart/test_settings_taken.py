@@ -121,6 +121,9 @@ REFUSED = {
     "relative library": (nvml(libraryDir="rel"), "/agents/config/plugins/nvml/libraryDir'"),
     "no such MIG strategy": (nvml(mig="some"), "/agents/config/plugins/nvml/mig'"),
     "no replicas": (shared(shares={"replicas": 0}), "nvml/sharing/0/shares/replicas'"),
+    "a use that is null": (shared(memory=None), "sharing[0]: a GPU has one use, and none is named; name one of whole"),
+    "no use": (shared(indexes=[0]), "sharing[0]: a GPU has one use, and none is named; name one of whole, shares"),
+    "two uses": (shared(whole={}, memory={}), "sharing[0]: a GPU has one use, and whole and memory is named"),
     "a unit of GB": (shared(memory={"unit": "1G"}), "nvml/sharing/0/memory/unit'"),
     "a share's name": (shared(shares={"replicas": 2, "resourceName": "gpu"}), "nvml/sharing/0/shares"),
     "a unit's name of Kubernetes": (
@@ -273,4 +276,5 @@ def test_numbers_arrive_as_they_are(seconds: float, tmp_path: Path) -> None:
     file.write_text(
         rendered({"operator": {"config": config}}, "nodedevice-operator")["operator.yaml"], encoding="utf-8"
     )
-    assert operator_settings.load(file, {}) == msgspec.convert(config, operator_settings.OperatorSettings)
+    meant = msgspec.convert({**config, "instance": "nodedevice"}, operator_settings.OperatorSettings)
+    assert operator_settings.load(file, {}) == meant

@@ -142,16 +142,16 @@ def number(value: Any) -> float:
         raise ValueError(f"{value!r} is no number")
     if value.lower() in _WORDS:
         return _WORDS[value.lower()]
-    try:
-        return datetime.fromisoformat(value).timestamp()
-    except ValueError:
-        return float(value)
+    # of the forms that Python reads, RFC 3339 has this one alone: a number of bytes is no day
+    return datetime.fromisoformat(value).timestamp() if "T" in value else float(value)
 
 
 def _values(each: Each, obj: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], float]]:
     match each:
         case Each(type="Gauge", gauge=Gauge() as gauge):
             value = found(obj, gauge.path)
+            if value is None and gauge.nil_is_zero:
+                yield {}, 0.0
             if isinstance(value, Mapping):
                 raise ValueError(f"{gauge.path} is an object: the real one makes a series of each of its keys")
             for element in _elements(value):

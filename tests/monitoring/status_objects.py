@@ -1,6 +1,7 @@
 """NodeDevices and PodDevices of three nodes on which everything is that the dashboards of kube-state-metrics show.
 
 node-a    train holds two of four GPUs, one is broken, one cordoned, one more is releasing; the plugin of its NICs is gone
+          late is pending there
 node-b    serve holds both GPUs, one of which broke, and a part of a third; its agent is silent, and its Node in conflict
 node-c    has no GPUs
 """
@@ -18,6 +19,8 @@ from nodedevice_api.nodedevice import (
     HeldParts,
     NodeDeviceSpec,
     PartCounts,
+    PartRulesStatus,
+    Waiting,
 )
 from nodedevice_api.poddevice import PodDeviceSpec, PodDeviceStatus
 
@@ -25,6 +28,9 @@ from hack.cluster.agent_objects import SINCE, Body, node_device, status
 
 GPU, NIC, MEMORY = "example.com/gpu", "example.com/nic", "example.com/gpu-memory"
 LATER: Final = "2026-01-02T04:05:06Z"
+_GIB: Final = 2**30
+_MODEL: Final = {"model": "Tesla T4", "memoryBytes": str(16 * _GIB), "pciBusID": "0000:3b:00.0"}
+_RULES: Final = PartRulesStatus(placement="SameParent", largest_available=64)
 _READY: Final = (names.Condition.READY, "True", names.Reason.READY)
 
 
@@ -32,13 +38,18 @@ def node_devices() -> list[Body]:
     gpus = [_device("g0"), _device("g1"), _device("g2"), _broken("g3"), _device("g4")]
     ended = replace(_holds("team-a", "done", "u0", "g4"), releasing=True)
     held = [_holds("team-a", "train", "u1", "g0", "g1"), ended]
-    of_gpus = status(gpus, held, cordoned=1, reserved=1, available=0)
+    late = Waiting(
+        namespace="team-b", name="late", pod_uid="u9", container="c0", reason="NotEnoughDevices", since=LATER
+    )
+    of_gpus = status(gpus, held, cordoned=1, reserved=1, available=0, waiting=[late], waitingPods=1)
     cordoned = [CordonedDevice(id="g2", reason="fan", by="alice", at="2026-01-01T12:00:00Z")]
     of_serve = [_holds("team-b", "serve", "u2", "g0", "g1")]
     # an agent gives no moment for parts
     memory = replace(_holds("team-b", "serve", "u2"), since="", parts=[HeldParts("g2", 16, "0-15")])
-    whole = replace(_device("g2"), presence="", parts=PartCounts(80, 80, 16, 64))
-    of_memory = status([whole], [memory], runtime="nri", total=80, healthy=80, allocated=16, available=64)
+    unit = {**_MODEL, "unitBytes": str(_GIB)}
+    whole = replace(_device("g2"), presence="", parts=PartCounts(80, 80, 16, 64), attributes=unit)
+    counts: Body = {"total": 80, "healthy": 80, "allocated": 16, "available": 64}
+    of_memory = status([whole], [memory], runtime="nri", **counts, parts=_RULES)
     expired = (names.Condition.READY, "False", names.Reason.LEASE_EXPIRED)
     is_silent = (names.Condition.AGENT_READY, "False", names.Reason.LEASE_EXPIRED)
     in_conflict = (names.Condition.CONFLICT, "True", names.Reason.FOREIGN_OWNER)
@@ -83,7 +94,7 @@ def _not_ready(reason: str) -> tuple[str, str, str]:
 
 
 def _device(device_id: str) -> DeviceStatus:
-    return DeviceStatus(id=device_id, health="Healthy", presence="Present", since=SINCE)
+    return DeviceStatus(id=device_id, health="Healthy", presence="Present", since=SINCE, attributes=_MODEL)
 
 
 def _broken(device_id: str) -> DeviceStatus:

@@ -13,6 +13,7 @@ import yaml
 from nodedevice_api import names
 
 from tests.monitoring import kube_state_metrics as ksm
+from tests.monitoring import status_objects
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "charts" / "nodedevice" / "kube-state-metrics" / "nodedevice.yaml"
@@ -49,7 +50,8 @@ def test_every_path_is_in_the_crd(resource: ksm.Resource) -> None:
     for path in _paths(resource):
         at = schema
         for part in path:
-            at = at.get("items", at)["properties"].get(part)
+            at = at.get("items", at)
+            at = at.get("properties", {}).get(part, at.get("additionalProperties"))
             assert at is not None, f"{resource.group_version_kind.kind} has no {'.'.join(path)}: {part}"
 
 
@@ -86,9 +88,48 @@ def test_series_of_an_object_are_those_in_the_documentation() -> None:
     ]
 
 
+def test_what_is_not_there_is_zero_where_the_configuration_says_so() -> None:
+    """An object without a status, too."""
+    kind = ksm.GroupVersionKind("myteam.io", "v1", "Foo")
+    for nil_is_zero, expected in ((True, [0.0, 0.0, 3.0]), (False, [3.0])):
+        gauge = ksm.Gauge(["status", "n"], nil_is_zero=nil_is_zero)
+        resource = ksm.Resource(kind, [ksm.Metric("n", "", ksm.Each("Gauge", gauge=gauge))])
+        found = ksm.samples(resource, [{}, {"status": {}}, {"status": {"n": 3}}])
+        assert [one.value for one in found] == expected
+
+
+def test_parts_models_memory_and_pending_pods() -> None:
+    """Each path finds something in records of the API; the scene of test_live has none of these."""
+    [resource] = [each for each in resources() if each.group_version_kind.kind == names.NODE_DEVICE]
+    made: dict[str, dict[str, float]] = {}
+    for one in ksm.samples(resource, status_objects.node_devices()):
+        at = (one.labels["node"], one.labels["resource_name"].partition("/")[2], one.labels.get("device_id", ""))
+        made.setdefault(one.name.removeprefix("kube_nodedevice_status_"), {})["/".join(filter(None, at))] = one.value
+    of_memory = "node-b/gpu-memory/g2"
+    assert made["waiting_pods"]["node-a/gpu"] == 1
+    assert made["waiting_pods"]["node-b/gpu"] == 0
+    assert list(made["waiting_since"]) == ["node-a/gpu"]
+    assert made["device_memory_bytes"]["node-a/gpu/g0"] == 16 * 2**30
+    assert made["parts_largest_available"] == {"node-b/gpu-memory": 64}
+    assert made["device_parts"] == {of_memory: 80}
+    assert made["device_parts_allocated"] == {of_memory: 16}
+    assert made["device_parts_available"] == {of_memory: 64}
+    assert made["device_part_memory_bytes"] == {of_memory: 2**30}
+    infos = [one for one in ksm.samples(resource, status_objects.node_devices()) if one.name.endswith("_device_info")]
+    assert {one.labels["model"] for one in infos} == {"Tesla T4"}
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(True, 1), (3, 3), ("True", 1), ("Unknown", 0), ("1970-01-01T00:01:00Z", 60), ("43.21", 43.21)],
+    [
+        (True, 1),
+        (3, 3),
+        ("True", 1),
+        ("Unknown", 0),
+        ("1970-01-01T00:01:00Z", 60),
+        ("43.21", 43.21),
+        ("20260101", 20260101),
+    ],
 )
 def test_numbers(value: Any, expected: float) -> None:
     assert ksm.number(value) == expected

@@ -15,17 +15,23 @@ nodedevice-agent{{ with . }}-{{ . }}{{ end }}
 {{- append $names (include "nodedevice.agent.daemonSetName" "") | toJson -}}
 {{- end }}
 
-{{- /* Affinity, as JSON: that of agents.affinity, and not a node of the pools before. */ -}}
+{{- /*
+Affinity, as JSON: that of agents.affinity, and neither a node of the pools before nor one that runs no DaemonSet: EKS makes a Node of each
+Fargate pod, and a virtual kubelet one of a cloud. An agent's pod would stay Pending there.
+*/ -}}
 {{- define "nodedevice.agent.affinity" -}}
 {{- $affinity := deepCopy (.agents.affinity | default dict) -}}
-{{- if .before -}}
+{{- $machines := list -}}
+{{- range $key, $value := dict "eks.amazonaws.com/compute-type" "fargate" "type" "virtual-kubelet" "liqo.io/type" "virtual-node" -}}
+{{- $machines = append $machines (dict "key" $key "operator" "NotIn" "values" (list $value)) -}}
+{{- end -}}
 {{- $node := $affinity.nodeAffinity | default dict -}}
 {{- $required := $node.requiredDuringSchedulingIgnoredDuringExecution | default dict -}}
 {{- $others := include "nodedevice.agent.others" .before | fromJsonArray -}}
 {{- $terms := list -}}
 {{- range $term := $required.nodeSelectorTerms | default (list dict) -}}
 {{- range $others -}}
-{{- $expressions := concat ($term.matchExpressions | default list) . -}}
+{{- $expressions := concat ($term.matchExpressions | default list) $machines . -}}
 {{- $terms = append $terms (merge (dict "matchExpressions" $expressions) $term) -}}
 {{- end -}}
 {{- end -}}
@@ -35,7 +41,6 @@ nodedevice-agent{{ with . }}-{{ . }}{{ end }}
 {{- $_ := set $required "nodeSelectorTerms" $terms -}}
 {{- $_ := set $node "requiredDuringSchedulingIgnoredDuringExecution" $required -}}
 {{- $_ := set $affinity "nodeAffinity" $node -}}
-{{- end -}}
 {{- toJson $affinity -}}
 {{- end }}
 

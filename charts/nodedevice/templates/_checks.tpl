@@ -99,6 +99,21 @@ What makes up the devices of each group. Call with .Values.agents.config.plugins
 {{- end }}
 
 {{/*
+What GPUs are used as. Call with .Values.agents.config.plugins.nvml, if any.
+*/}}
+{{- define "nodedevice.check.sharing" -}}
+{{- range $index, $rule := (. | default dict).sharing -}}
+{{- $uses := list -}}
+{{- range $use := list "whole" "shares" "memory" -}}
+{{- if kindIs "map" (get $rule $use) }}{{ $uses = append $uses $use }}{{ end -}}
+{{- end -}}
+{{- if ne (len $uses) 1 -}}
+{{- fail (printf "agents.config.plugins.nvml.sharing[%d]: a GPU has one use, and %s is named; name one of whole, shares and memory, such as memory: {}" $index (join " and " $uses | default "none")) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/*
 Names of the built-in plugins' resources. Call with .Values.agents.config.plugins.
 */}}
 {{- define "nodedevice.check.resourceNames" -}}

@@ -121,6 +121,9 @@ order Helm renders them is its own affair.
   "requests": {
    "cpu": "100m",
    "memory": "256Mi"
+  },
+  "limits": {
+   "memory": "2Gi"
   }
  },
  "scheduler.extender.config": {},

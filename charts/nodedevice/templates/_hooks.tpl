@@ -10,7 +10,8 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded{{ if .always }},
 {{- end }}
 
 {{/*
-The pod of a hook: one command of the operator's image, which may run on any node. Call with (dict "root" $ "name" "nodedevice-crds"
+The pod of a hook: one command of the operator's image, on a node where the operator may run. Not with all of its affinity: what keeps
+operators apart would keep hooks from their nodes. Call with (dict "root" $ "name" "nodedevice-crds"
 "args" (list ...)); without a name it has no account. With "command" (list ...) that runs in place of the operator. Its containers come last:
 more may follow.
 */}}
@@ -30,8 +31,25 @@ restartPolicy: Never
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+affinity:
+  {{- with $operator.affinity.nodeAffinity }}
+  nodeAffinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  # Nodes that run pods first. The scheduler would take the emptiest one, and that may be down, without a taint yet: it gets one after a minute.
+  podAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {}, namespaceSelector: {}}
 tolerations:
-  - operator: Exists
+  {{- with $operator.tolerations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  # The API server adds tolerations of a node that is down to a pod that has none, for 5 minutes, which is longer than a hook may take. These match no
+  # taint, as its value is empty, and stand in their place: a hook neither goes to such a node nor stays there.
+  {{- range list "not-ready" "unreachable" }}
+  - {key: node.kubernetes.io/{{ . }}, operator: Equal, value: not-for-hooks, effect: NoExecute}
+  {{- end }}
 securityContext:
   runAsNonRoot: true
   seccompProfile:

@@ -34,6 +34,6 @@ Whether the operator may list pods and patch them: `true` or nothing.
 The operator's settings: what the user gave, and over it what its rights depend on too, so that the two never differ.
 */}}
 {{- define "nodedevice.operator.config" -}}
-{{- $decided := dict "observeDra" (ne (include "nodedevice.observesDra" .) "") "requiredPlugins" .Values.requiredPlugins.enabled "requiredPluginNames" .Values.requiredPlugins.names "markWaitingPods" .Values.markWaitingPods "nodeTaint" (eq .Values.nodeTaint "on") "nodeLabels" (eq .Values.nodeLabels "on") -}}
+{{- $decided := dict "instance" .Release.Name "observeDra" (ne (include "nodedevice.observesDra" .) "") "requiredPlugins" .Values.requiredPlugins.enabled "requiredPluginNames" .Values.requiredPlugins.names "markWaitingPods" .Values.markWaitingPods "nodeTaint" (eq .Values.nodeTaint "on") "nodeLabels" (eq .Values.nodeLabels "on") -}}
 {{- toPrettyJson (mergeOverwrite (deepCopy .Values.operator.config) $decided) -}}
 {{- end }}

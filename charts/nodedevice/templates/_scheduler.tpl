@@ -17,6 +17,13 @@ name of its Deployment and account, behind `nodedevice-`.
 {{- if and $scheduler.enabled (eq $scheduler.schedulerName "default-scheduler") -}}
 {{- fail "scheduler.schedulerName is default-scheduler, which is the cluster's own: two schedulers would bind the same pods; choose another, such as nodedevice-scheduler, or set scheduler.service instead of scheduler.enabled" -}}
 {{- end -}}
+{{- $port := int $scheduler.extender.httpPort -}}
+{{- if eq $port 8888 -}}
+{{- fail "scheduler.extender.httpPort is 8888, where the extender answers kube-scheduler: choose another, such as 8081" -}}
+{{- end -}}
+{{- if and $scheduler.enabled (eq $port 10259) -}}
+{{- fail "scheduler.extender.httpPort is 10259, the port of kube-scheduler in the same pod: choose another, such as 8081" -}}
+{{- end -}}
 {{- ternary "scheduler" "extender" $scheduler.enabled -}}
 {{- end -}}
 {{- end }}
@@ -104,7 +111,7 @@ The extender's settings: what the user gave, and over it what belongs to the res
 */}}
 {{- define "nodedevice.extender.config" -}}
 {{- $scheduler := .Values.scheduler -}}
-{{- $decided := dict "namespace" .Release.Namespace "policy" $scheduler.policy "httpAddress" (printf ":%v" $scheduler.extender.httpPort) -}}
+{{- $decided := dict "namespace" .Release.Namespace "instance" .Release.Name "policy" $scheduler.policy "httpAddress" (printf ":%v" $scheduler.extender.httpPort) -}}
 {{- if $scheduler.enabled -}}
 {{- /* active is whichever is beside the scheduler that is */ -}}
 {{- $decided = merge $decided (dict "address" "127.0.0.1:8888" "followLease" (printf "%s/nodedevice-scheduler" .Release.Namespace)) -}}

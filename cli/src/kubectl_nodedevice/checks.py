@@ -4,14 +4,17 @@ Leases are judged by the API server's clock and by whether they change: an agent
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
+from kubectl_nodedevice.cluster import Json, Lease, NodeDevice, Pod
+from kubectl_nodedevice.fields import number_of
 from kubectl_nodedevice.needs import Summary
-from kubectl_nodedevice.text import counted, moment
+from kubectl_nodedevice.objects import conditions_of, meta_of
+from kubectl_nodedevice.text import age, counted, moment
+from kubectl_nodedevice.why.kinds import Event
 
 # with more lines than this, only problems are listed one by one
 MOST_LISTED: Final = 40
@@ -22,7 +25,10 @@ _REMEDIES: Final = {
     "CrashLoopBackOff": ": it started and ended; kubectl logs has why",
     "Pending": ": kubectl describe pod has why",
 }
+_PODS_AND_LOGS: Final = "check the {0}s' pods and logs"
+_NO_PODS: Final = "the cluster refuses their pods"
 _RELEASE: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})")
+_QUOTA: Final = re.compile(r"exceeded quota: ([^ ,]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,60 @@ class Result:
     name: str
     is_good: bool | None
     details: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A workload whose pods the cluster refuses, in the controller's words. at: when it was last tried."""
+
+    kind: str
+    name: str
+    message: str
+    at: str
+
+
+def refused_deployments(found: Iterable[Json]) -> Iterator[Refusal]:
+    """Of these Deployments; their controller copies the condition from their ReplicaSets."""
+    for each in found:
+        failure = conditions_of(each).get("ReplicaFailure")
+        if failure is not None and failure.status == "True":
+            yield Refusal("Deployment", meta_of(each).name, failure.message, failure.since)
+
+
+def lacks_pods(daemon_set: Json) -> bool:
+    """Whether fewer nodes have a pod of it than should."""
+    desired = number_of(daemon_set, "status", "desiredNumberScheduled")
+    return number_of(daemon_set, "status", "currentNumberScheduled") < desired
+
+
+def refused_daemon_sets(lacking: Iterable[Json], events: Iterable[Event]) -> list[Refusal]:
+    """Of DaemonSets that lack pods, those of whose pods an Event says that one was refused; the last Event counts."""
+    last = {each.about_uid: each for each in sorted(events, key=lambda each: each.at) if each.reason == "FailedCreate"}
+    found = ((meta_of(each), last.get(meta_of(each).uid)) for each in lacking)
+    return [Refusal("DaemonSet", meta.name, event.message, event.at) for meta, event in found if event is not None]
+
+
+def of_refusals(refusals: Iterable[Refusal], namespace: str, now: datetime) -> list[Result]:
+    """A line for each workload: there is neither a pod nor a log to read."""
+    return [Result(each.kind, each.name, False, _refused(each, namespace, now)) for each in refusals]
+
+
+def _refused(refusal: Refusal, namespace: str, now: datetime) -> str:
+    since = age(refusal.at, now)
+    return f"FailedCreate{f' ({since} ago)' if since else ''}: {refusal.message}; {_allow(refusal.message, namespace)}"
+
+
+def _allow(message: str, namespace: str) -> str:
+    quota = _QUOTA.search(message)
+    if quota:
+        return f"raise the ResourceQuota {quota[1]} in namespace {namespace}"
+    if "insufficient quota to match these scopes" in message:
+        return (
+            f"give namespace {namespace} a ResourceQuota of that scope, or set priorityClassName in the chart's values"
+        )
+    if "violates PodSecurity" in message:
+        return f"set the label pod-security.kubernetes.io/enforce=privileged on namespace {namespace}"
+    return f"what refuses them has to allow the pods of namespace {namespace}"
 
 
 def of_kind(name: str, conditions: Mapping[str, str], release: str, own: str) -> Result:
@@ -68,19 +128,27 @@ def seconds_since(renewed: str, now: datetime) -> float | None:
     return None if then is None else (now - then).total_seconds()
 
 
-def of_operator(lease: Lease | None, first_seen: Lease | None, now: datetime) -> Result:
-    """lease: None where there is none."""
+def of_operator(lease: Lease | None, first_seen: Lease | None, now: datetime, is_refused: bool = False) -> Result:
+    """lease: None where there is none. is_refused: the cluster refuses the operators' pods, as another line says."""
     if lease is None or not lease.holder:
-        return Result("operator", "", False, "none leads; check the operators' pods and logs, and its namespace (-n)")
+        advice = _NO_PODS if is_refused else f"{_PODS_AND_LOGS.format('operator')}, and its namespace (-n)"
+        return Result("operator", "", False, f"none leads; {advice}")
     if not is_renewed(lease, first_seen, now):
         return Result("operator", lease.holder, False, f"renewed its Lease at {lease.renewed}, and not since")
     return Result("operator", lease.holder, True, "leads")
 
 
 def of_agents(
-    leases: Mapping[str, Lease], first_seen: Mapping[str, Lease], now: datetime, desired: int | None
+    leases: Mapping[str, Lease],
+    first_seen: Mapping[str, Lease],
+    now: datetime,
+    desired: int | None,
+    is_refused: bool = False,
 ) -> list[Result]:
-    """The agents as a whole, then each that does not renew its Lease. desired: how many there should be, if that is known."""
+    """The agents as a whole, then each that does not renew its Lease.
+
+    desired: how many there should be, if that is known. is_refused: the cluster refuses their pods, as another line says.
+    """
     silent = sorted(node for node, lease in leases.items() if not is_renewed(lease, first_seen.get(node), now))
     alive = len(leases) - len(silent)
     expected = desired or 1
@@ -88,7 +156,7 @@ def of_agents(
     if desired is not None:
         details += f", of {desired} that the DaemonSet wants"
     if alive < expected:
-        details += "; check the agents' pods and logs"
+        details += f"; {_NO_PODS if is_refused else _PODS_AND_LOGS.format('agent')}"
     found = [Result("agents", "", alive >= expected, details)]
     for node in silent[:MOST_LISTED]:
         seconds = seconds_since(leases[node].renewed, now)

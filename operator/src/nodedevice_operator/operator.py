@@ -99,7 +99,7 @@ class Operator:
         self._agents.on_poll = self._configs.leases_are
         annotator = PodAnnotator(UnboundPodsApi(client), is_on=settings.mark_waiting_pods)
         self._required_plugins = RequiredPluginsController(
-            RequiredPluginsApi(client),
+            RequiredPluginsApi(client, settings.instance),
             annotator,
             cache,
             queue,
@@ -110,7 +110,7 @@ class Operator:
             patterns=settings.required_plugin_names,
         )
         self._capacity = CapacityReconciler(cache, CapacityApi(client), recorder, metrics, self._required_plugins)
-        pod_devices = PodDeviceReconciler(cache, PodDevicesApi(client), recorder)
+        pod_devices = PodDeviceReconciler(cache, PodDevicesApi(client, settings.instance), recorder)
         conditions = ConditionsReconciler(cache, ConditionsApi(client), self._agents, self._required_plugins, recorder)
         cordons = CordonReconciler(cache, CordonsApi(client), recorder)
         self._evictions, self._node_labels, self._gone = self._remediation(client)
@@ -265,7 +265,8 @@ class Operator:
         client = Client(login, self._api_health, self._metrics.writes, concurrent=LEASE_REQUESTS)
         self._clients.append(client)
         namespace = self._settings.namespace or login.namespace or names.SYSTEM_NAMESPACE
-        return Election(LeaderLeases(client, namespace), self._fence, timing, identity(), self._lead)
+        leases = LeaderLeases(client, namespace, instance=self._settings.instance)
+        return Election(leases, self._fence, timing, identity(), self._lead)
 
     def _tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         """By name. What is about single objects, or for showing, does not end the others."""

@@ -22,6 +22,8 @@ from nodedevice_operator.remediation.eviction_policy import ANY_RESOURCE, Policy
 
 # What the API server accepts as the name of a namespace: anything else could change the path of a request.
 NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+# What a label may have as its value.
+_LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 # A resource name, or a part of one with * for the rest.
 NAME_PATTERN: Final = re.compile(r"[-A-Za-z0-9_./*]{1,308}")
 
@@ -40,6 +42,8 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         a kubelet keeps those of a plugin that has gone.
     leader_elect: only the operator that holds the Lease nodedevice-operator writes; off only where there is certainly no other one.
     namespace: where that Lease is; unset: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
+    instance: name of the Helm release. What the operator creates (policy, PodDevices, Lease) has the label
+        app.kubernetes.io/instance with it. Empty: no such label.
     leader_lease_seconds: how long that Lease lasts. After a crash another operator takes over when it has expired, and an eighth
         later at most; the holder renews it four times in that time, and stops writing after three quarters of it without a renewal.
         While the API server answers slowly it lasts five times its slowest answer, 20 s at most.
@@ -70,6 +74,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     agent_grace_seconds: Annotated[float, Meta(ge=0)] = 300.0
     leader_elect: bool = True
     namespace: str | None = None
+    instance: str = ""
     leader_lease_seconds: Annotated[int, Meta(ge=SHORTEST_LEASE_SECONDS, le=LONGEST_LEASE_SECONDS)] = 4
     watchdog_seconds: Annotated[float, Meta(ge=0)] = 120.0
     required_plugins: bool = True
@@ -116,6 +121,7 @@ def _check(settings: OperatorSettings) -> None:
             raise OperatorSettingsError(
                 key, f"{namespace!r} is no namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
             )
+    check_instance(settings.instance)
     if not settings.required_plugin_names:
         raise OperatorSettingsError("requiredPluginNames", "needs at least one pattern; * allows every resource name")
     for pattern in settings.required_plugin_names:
@@ -126,3 +132,9 @@ def _check(settings: OperatorSettings) -> None:
         problem = resource_name_problem(resource)
         if problem:
             raise OperatorSettingsError("heldDevicePolicy", f"{resource!r}: {problem}; * is every other resource")
+
+
+def check_instance(instance: str) -> None:
+    """Raises OperatorSettingsError for what no label can have."""
+    if not _LABEL_VALUE.fullmatch(instance):
+        raise OperatorSettingsError("instance", f"{instance!r} is no value of a label, such as nodedevice")

@@ -35,6 +35,7 @@ case "$*" in
   "get nodedevices "*) cat {folder}/nodedevices ;;
   "get pods "*) cat {folder}/pods ;;
   "get crds "*) cat {folder}/crds ;;
+  "get secrets "*) cat {folder}/secrets ;;
   "get daemonsets,deployments "*) cat {folder}/workloads ;;
   "diff "*) exit "$(cat {folder}/differs 2>/dev/null || echo 0)" ;;
   "api-resources "*) echo configmaps; echo events; echo secrets ;;
@@ -140,7 +141,7 @@ def world(folder: Path) -> World:
     made.answer("helm-version", "v4.3.1+g1")
     made.answer("releases", [])
     made.answer("planned", {"manifest": "x: 1", "config": {}, "hooks": []})
-    for name in ("nodes", "nodedevices", "pods", "crds", "workloads"):
+    for name in ("nodes", "nodedevices", "pods", "crds", "secrets", "workloads"):
         made.answer(name, {"items": []})
     return made
 

@@ -308,6 +308,66 @@ def test_arguments_are_checked_before_anybody_is_asked(world: World, arguments: 
     assert world.calls() == []
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("agents:\n\thttpPort: 1\n", "is no YAML: a tab, where YAML wants spaces in line 2"),
+        ("agents: [", "is no YAML: did not find expected node content"),
+        ("- a", "it has no keys: a file of values is a mapping"),
+        ("agents: {conifg: {}}", "agents.conifg: there is no such key; did you mean config\\?"),
+        (
+            "agents: {config: {runtime: nrii}, httpPort: x}",
+            "agents.config.runtime: .*; agents.httpPort: .*whole number",
+        ),
+        (b"\xff\xfe", "is no text in UTF-8"),
+    ],
+    ids=["tab", "YAML", "list", "typo", "two", "binary"],
+)
+def test_values_are_checked_before_anybody_is_asked(world: World, content: str | bytes, message: str) -> None:
+    """Where images cannot be brought, too: that hindrance came first, and hid this one."""
+    world.run_by([node("pi")])
+    mine = world.folder / "mine.yaml"
+    mine.write_bytes(content if isinstance(content, bytes) else content.encode())
+    done = world.run("install", "--values", str(mine), "--plan")
+    assert re.search(message, done.error)
+    assert world.calls() == []
+
+
+def test_values_that_a_template_refuses_come_before_what_else_is_in_the_way(world: World) -> None:
+    world.run_by([node("pi")])
+    world.answer("bad-values", "")
+    assert "correct VALUES" in world.run("install", "--plan").error
+
+
+def test_a_plan_needs_no_helm(world: World) -> None:
+    """It would be built first, for minutes."""
+    (world.folder / "bin/helm").unlink()
+    world.program("kind")
+    world.run_by([_KIND])
+    built(world)
+    done = world.run("install", "--plan")
+    assert not done.error
+    assert "to the nodes by `kind load image-archive" in done.output
+    assert "new: the release nodedevice in the namespace nodedevice-system" in done.output
+    assert "Helm is not on this machine" in done.output
+
+
+@pytest.mark.parametrize(("status", "error"), [("deployed", ""), ("pending-upgrade", "is pending-upgrade: ")])
+def test_a_plan_without_helm_knows_the_release(world: World, status: str, error: str) -> None:
+    (world.folder / "bin/helm").unlink()
+    world.program("kind")
+    world.run_by([_KIND])
+    built(world)
+    labels = {"owner": "helm", "name": "nodedevice"}
+    revisions = {"9": "superseded", "10": status}
+    items = [{"metadata": {"labels": {**labels, "version": each, "status": revisions[each]}}} for each in revisions]
+    world.answer("secrets", {"items": items})
+    done = world.run("install", "--plan")
+    assert error in done.error
+    assert bool(done.error) == bool(error)
+    assert "new: " not in done.output
+
+
 @pytest.mark.parametrize("program", ["kubectl", "helm"])
 def test_programs_that_are_missing_are_the_projects(world: World, program: str) -> None:
     """Here KUBEBUILDER_ASSETS has them; elsewhere they are fetched once."""

@@ -26,8 +26,11 @@ def _on_kind(world: World) -> None:
     world.answer("nodedevices", {"items": [cordoned]})
 
 
-def test_an_uninstall_names_what_it_keeps(world: World) -> None:
+@pytest.mark.parametrize("has_helm", [True, False])
+def test_an_uninstall_names_what_it_keeps(world: World, has_helm: bool) -> None:
     _on_kind(world)
+    if not has_helm:
+        (world.folder / "bin/helm").unlink()
     done = world.run("uninstall", "--plan")
     assert not done.error
     for line in (

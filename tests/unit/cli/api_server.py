@@ -25,6 +25,8 @@ NODES: Final = "/api/v1/nodes"
 LEASES: Final = "/apis/coordination.k8s.io/v1/leases"
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DAEMON_SETS: Final = "/apis/apps/v1/daemonsets"
+DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
+EVENTS: Final = "/api/v1/events"
 _NAMESPACES: Final = "/namespaces/"
 Object = dict[str, Any]
 

@@ -10,7 +10,17 @@ from kubectl_nodedevice import checks, kubeconfig
 from kubectl_nodedevice.cluster import Lease, Meta
 from kubectl_nodedevice.objects import pod_of
 
-from tests.unit.cli.api_server import CRDS, DAEMON_SETS, LEASES, OURS, PODS, FakeApiServer, status
+from tests.unit.cli.api_server import (
+    CRDS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    EVENTS,
+    LEASES,
+    OURS,
+    PODS,
+    FakeApiServer,
+    status,
+)
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.objects import condition, node_device, pod
 
@@ -158,3 +168,89 @@ def test_a_lease(renewed: str, first: str | None, expected: bool) -> None:
 def test_a_pod(phase: str, expected: str) -> None:
     written: dict[str, Any] = pod("p", "", phase)
     assert "".join(each.details for each in checks.of_pods([pod_of(written)])).startswith(expected)
+
+
+_POD_SECURITY: Final = 'pods "nodedevice-agent-" is forbidden: violates PodSecurity "baseline:latest": hostPath volumes'
+_QUOTA: Final = 'pods "nodedevice-operator-5d9c-x" is forbidden: exceeded quota: few, requested: pods=1'
+_SYSTEM: Final = "nodedevice-system"
+
+
+def _daemon_set(current: int, name: str = "nodedevice-agent", uid: str = "u1") -> dict[str, Any]:
+    numbers = {"desiredNumberScheduled": 5, "currentNumberScheduled": current}
+    return {"metadata": {"name": name, "namespace": _SYSTEM, "uid": uid}, "status": numbers}
+
+
+def _failed_create(message: str, at: str, uid: str = "u1", kind: str = "DaemonSet") -> dict[str, Any]:
+    about = {"kind": kind, "name": "nodedevice-agent", "uid": uid}
+    metadata = {"name": f"e-{uid}-{at}", "namespace": _SYSTEM}
+    return {
+        "metadata": metadata,
+        "involvedObject": about,
+        "reason": "FailedCreate",
+        "message": message,
+        "lastTimestamp": at,
+    }
+
+
+def test_the_cluster_refuses_the_agents_pods(run: Run, server: FakeApiServer) -> None:
+    """There is no pod whose log could say so: the last Event of the DaemonSet does, and none of another one."""
+    server.objects[DAEMON_SETS] = [_daemon_set(0)]
+    server.objects[EVENTS] = [
+        _failed_create("Error creating: of another DaemonSet", "2026-11-28T10:00:29Z", "u0"),
+        _failed_create(f"Error creating: {_POD_SECURITY}", "2026-11-28T10:00:10Z"),
+        _failed_create("Error creating: of before", "2026-11-28T09:00:00Z"),
+    ]
+    status, found = _check(run)
+    assert status == 1
+    assert found["agents"] == (
+        "Bad",
+        "2 renew their Leases, of 5 that the DaemonSet wants; the cluster refuses their pods",
+    )
+    verdict, message = found["DaemonSet nodedevice-agent"]
+    assert verdict == "Bad"
+    assert message.startswith("FailedCreate (")
+    assert _POD_SECURITY in message
+    remedy = "set the label pod-security.kubernetes.io/enforce=privileged on namespace nodedevice-system"
+    assert message.endswith(f"; {remedy}")
+
+
+def test_a_refusal_that_is_over_is_not_shown(run: Run, server: FakeApiServer) -> None:
+    server.objects[DAEMON_SETS] = [_daemon_set(5)]
+    server.objects[EVENTS] = [_failed_create(_POD_SECURITY, "2026-11-28T10:00:10Z")]
+    over = {"type": "ReplicaFailure", "status": "False", "reason": "FailedCreate", "message": _QUOTA}
+    server.objects[DEPLOYMENTS] = [_deployment("nodedevice-operator", over)]
+    found = _check(run)[1]
+    assert not any("FailedCreate" in message for _, message in found.values())
+    assert found["agents"][1].endswith("; check the agents' pods and logs")
+
+
+def test_events_that_may_not_be_seen_change_nothing(run: Run, server: FakeApiServer) -> None:
+    server.objects[DAEMON_SETS] = [_daemon_set(0)]
+    server.fault = lambda request: status(403, "no") if request.path.endswith(("/events", "/deployments")) else None
+    assert _check(run)[1]["agents"][1].endswith("; check the agents' pods and logs")
+
+
+def _deployment(name: str, *conditions: dict[str, Any]) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/name": "nodedevice"}
+    metadata = {"name": name, "namespace": _SYSTEM, "labels": labels}
+    return {"metadata": metadata, "status": {"conditions": list(conditions)}}
+
+
+@pytest.mark.parametrize("name", ["nodedevice-operator", "nodedevice-scheduler"])
+def test_the_cluster_refuses_pods_of_a_deployment(name: str, run: Run, server: FakeApiServer) -> None:
+    server.objects[LEASES] = [
+        each for each in server.objects[LEASES] if each["metadata"]["name"] != "nodedevice-operator"
+    ]
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": _QUOTA}
+    server.objects[DEPLOYMENTS] = [_deployment(name, failure)]
+    found = _check(run)[1]
+    assert found[f"Deployment {name}"] == (
+        "Bad",
+        f"FailedCreate: {_QUOTA}; raise the ResourceQuota few in namespace nodedevice-system",
+    )
+    is_operator = name == "nodedevice-operator"
+    assert found["operator"][1] == (
+        "none leads; the cluster refuses their pods"
+        if is_operator
+        else "none leads; check the operators' pods and logs, and its namespace (-n)"
+    )

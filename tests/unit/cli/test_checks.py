@@ -208,3 +208,26 @@ def test_how_devices_are_delivered_is_said_once_and_the_most_frequent_first() ->
         Result("delivery", "a", True, "rare"),
     ]
     assert len(checks.of_delivery(of(f"n{each}", "n", f"{each}") for each in range(50))) == checks.MOST_LISTED
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (
+            'violates PodSecurity "baseline:latest"',
+            "set the label pod-security.kubernetes.io/enforce=privileged on namespace ns",
+        ),
+        ("exceeded quota: few, requested: pods=1", "raise the ResourceQuota few in namespace ns"),
+        (
+            "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]",
+            "give namespace ns a ResourceQuota of that scope, or set priorityClassName in the chart's values",
+        ),
+        (
+            "unable to validate against any security context constraint",
+            "what refuses them has to allow the pods of namespace ns",
+        ),
+    ],
+)
+def test_what_refuses_pods_has_a_remedy(words: str, remedy: str) -> None:
+    [found] = checks.of_refusals([checks.Refusal("DaemonSet", "d", words, _FRESH)], "ns", _NOW)
+    assert found == Result("DaemonSet", "d", False, f"FailedCreate (30 s ago): {words}; {remedy}")

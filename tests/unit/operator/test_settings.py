@@ -57,6 +57,7 @@ def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
         ("httpAddress: 'a:\u0661'", "is not host:port"),
         ("leasesNamespace: ''", "leasesNamespace: '' is no namespace: 1 to 63 of a-z, 0-9 and -"),
         ('leasesNamespace: "agents\\n"', "is no namespace"),
+        ("instance: a b", "instance: 'a b' is no value of a label"),
         ("namespace: ../x", "namespace: '../x' is no namespace"),
         (f"namespace: {'a' * 64}", "is no namespace"),
         (

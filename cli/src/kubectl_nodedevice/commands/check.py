@@ -9,7 +9,7 @@ import click
 
 from kubectl_nodedevice import __version__, checks
 from kubectl_nodedevice.api import APPS, CONFIGS, DRA, NODE_DEVICES, POD_DEVICES, core_path, group_path, lease_path
-from kubectl_nodedevice.checks import Result
+from kubectl_nodedevice.checks import Refusal, Result
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, ApiError, Forbidden, NotFound
 from kubectl_nodedevice.fields import list_of, number_of, text_of
@@ -20,11 +20,13 @@ from kubectl_nodedevice.reading import AGENTS_NAMESPACE, OPERATOR_LEASE, SYSTEM_
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.styles import BAD, GOOD, WARN
 from kubectl_nodedevice.survey import summary_of
+from kubectl_nodedevice.why.kinds import event_of
 
 T = TypeVar("T")
 _KINDS: Final = tuple(f"{plural}.nodedevice.io" for plural in (CONFIGS, NODE_DEVICES, POD_DEVICES))
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _OURS: Final = "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component in (agent,operator,scheduler,extender)"
+_OPERATOR: Final = "nodedevice-operator"
 _RELEASE: Final = "nodedevice.io/release"
 _POLL_SECONDS: Final = 1.0
 # so many of the parts that are waited for are named
@@ -120,8 +122,15 @@ class _Checks:
     def all(self) -> list[Result]:
         """Raises ApiError."""
         kinds = [self._seen("kind", name, partial(self._kind, name)) for name in _KINDS]
-        programs = [*self._seen("operator", "", self._operator), *self._seen("agents", "", self._agents)]
+        sets = [found for name in self._daemon_sets if (found := self._daemon_set(name)) is not None]
+        refused = [*self._refused_deployments(), *self._refused_agents(sets)]
+        names = {each.name for each in refused}
+        programs = [
+            *self._seen("operator", "", partial(self._operator, _OPERATOR in names)),
+            *self._seen("agents", "", partial(self._agents, sets, not names.isdisjoint(self._daemon_sets))),
+        ]
         found = [*(each for one in kinds for each in one), *programs]
+        found += checks.of_refusals(refused, self._namespace, self._reader.now)
         if not all(each.is_good for each in programs):
             found += self._pods()
         if not any(each.is_good is False for one in kinds for each in one):
@@ -147,25 +156,44 @@ class _Checks:
         release = text_of(found, "metadata", "annotations", _RELEASE)
         return [checks.of_kind(name, conditions, release, __version__)]
 
-    def _operator(self) -> list[Result]:
+    def _operator(self, is_refused: bool) -> list[Result]:
         lease = self._reader.lease(self._namespace, OPERATOR_LEASE)
         self._first_leader = self._first_leader or lease
-        return [checks.of_operator(lease, self._first_leader, self._reader.now)]
+        return [checks.of_operator(lease, self._first_leader, self._reader.now, is_refused)]
 
-    def _agents(self) -> list[Result]:
+    def _agents(self, sets: Sequence[Any], is_refused: bool) -> list[Result]:
         found = [lease_of(each) for each in self._api.objects("leases", lease_path(self._leases_namespace))]
         leases = {each.meta.name: each for each in found}
         self._first_agents = leases | self._first_agents
-        counts = [count for count in map(self._desired, self._daemon_sets) if count is not None]
-        return checks.of_agents(leases, self._first_agents, self._reader.now, sum(counts) if counts else None)
+        desired = sum(number_of(each, "status", "desiredNumberScheduled") for each in sets) if sets else None
+        return checks.of_agents(leases, self._first_agents, self._reader.now, desired, is_refused)
 
-    def _desired(self, name: str) -> int | None:
-        """How many agents that DaemonSet wants; None where there is none, or it may not be seen: it decides nothing then."""
-        path = group_path(APPS, "daemonsets", name, self._namespace)
+    def _daemon_set(self, name: str) -> Any:
+        """None where there is none, or it may not be seen: it decides nothing then."""
         try:
-            return number_of(self._api.get(f"daemonsets {name}", path), "status", "desiredNumberScheduled")
+            return self._api.get(f"daemonsets {name}", group_path(APPS, "daemonsets", name, self._namespace))
         except (NotFound, Forbidden):
             return None
+
+    def _refused_deployments(self) -> list[Refusal]:
+        """By a condition that Kubernetes removes when it is over."""
+        path = group_path(APPS, "deployments", namespace=self._namespace)
+        try:
+            return [*checks.refused_deployments(self._api.objects("deployments", path, {"labelSelector": _OURS}))]
+        except (NotFound, Forbidden):
+            return []
+
+    def _refused_agents(self, sets: Sequence[Any]) -> list[Refusal]:
+        """By Events, which are read only where a DaemonSet has fewer pods than it wants: it has no such condition."""
+        lacking = [each for each in sets if checks.lacks_pods(each)]
+        if not lacking:
+            return []
+        path, query = core_path("events", namespace=self._namespace), {"fieldSelector": "reason=FailedCreate"}
+        try:
+            events = [event_of(each) for each in self._api.objects("events", path, query)]
+        except (NotFound, Forbidden):
+            return []
+        return checks.refused_daemon_sets(lacking, events)
 
     def _pods(self) -> list[Result]:
         """They explain, and decide nothing."""

@@ -53,6 +53,7 @@ _RESTART = 1
     "--leader-elect/--no-leader-elect", default=None, help="Answer only while holding a Lease (the default), or always."
 )
 @click.option("--namespace", help="Namespace of that Lease; without it the pod's own, or the kubeconfig's.")
+@click.option("--instance", help="Helm release whose label created objects get; default: none.")
 @click.option(
     "--leader-lease-seconds", type=int, help="How long that Lease lasts, and so about the take-over after a crash."
 )

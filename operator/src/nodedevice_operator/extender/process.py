@@ -140,7 +140,7 @@ class Extender:
         client = Client(self._login, self._api_health, self._metrics.writes, concurrent=LEASE_REQUESTS)
         self._clients.append(client)
         namespace = self._settings.namespace or self._login.namespace or names.SYSTEM_NAMESPACE
-        leases = LeaderLeases(client, namespace, names.EXTENDER_LEASE)
+        leases = LeaderLeases(client, namespace, names.EXTENDER_LEASE, self._settings.instance)
         followed = self._settings.followed
         self._election = election = Election(
             leases,

@@ -13,7 +13,7 @@ from nodedevice_common.logs import LogFormat, LogLevel
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.extender.server import Tls
 from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS
-from nodedevice_operator.settings import NAMESPACE
+from nodedevice_operator.settings import NAMESPACE, check_instance
 
 Policy = Literal["binpack", "spread"]
 
@@ -38,6 +38,7 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         they change. Empty: plain HTTP.
     leader_elect: only the extender that holds the Lease nodedevice-extender answers; off only where there is certainly no other.
     namespace: where that Lease is; unset: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
+    instance: name of the Helm release; the Lease has the label app.kubernetes.io/instance with it. Empty: no such label.
     leader_lease_seconds: how long that Lease lasts. After a crash another extender takes over when it has expired; the holder binds
         nothing after three quarters of it without a renewal, and a bind has the last quarter to arrive, a second at least: twice
         the operator's.
@@ -61,6 +62,7 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     metrics_tls_key: str = ""
     leader_elect: bool = True
     namespace: str | None = None
+    instance: str = ""
     leader_lease_seconds: Annotated[int, Meta(ge=SHORTEST_LEASE_SECONDS, le=LONGEST_LEASE_SECONDS)] = 8
     follow_lease: str = ""
     watchdog_seconds: Annotated[float, Meta(ge=0)] = 120.0
@@ -138,6 +140,7 @@ def _check(settings: ExtenderSettings) -> None:
     if settings.namespace is not None and not NAMESPACE.fullmatch(settings.namespace):
         problem = f"{settings.namespace!r} is no namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
         raise OperatorSettingsError("namespace", problem)
+    check_instance(settings.instance)
     _check_followed(settings)
 
 

@@ -25,6 +25,7 @@ from nodedevice_operator.kube.client import Client, now_text, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.write_fence import WriteFence, boot_seconds
 from nodedevice_operator.leases.leader_election import Candidate, LeaderLease, Pace, Timing
+from nodedevice_operator.objects.instance import labelled
 from nodedevice_operator.objects.unwatched import LeaseSchema, LeaseSpec
 
 log = logging.getLogger(__name__)
@@ -53,10 +54,12 @@ class LeaderLeases:
     requests are what opens it.
     """
 
-    def __init__(self, client: Client, namespace: str, name: str = names.OPERATOR_LEASE) -> None:
+    def __init__(self, client: Client, namespace: str, name: str = names.OPERATOR_LEASE, instance: str = "") -> None:
+        """instance: as in the settings."""
         self._client = client
         self._namespace = namespace
         self._name = name
+        self._instance = instance
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(namespace)}/leases/{path_segment(name)}"
 
     async def read(self, seconds: float | None = None) -> LeaderLease:
@@ -76,7 +79,7 @@ class LeaderLeases:
         return _from_wire("PUT", data)
 
     def _to_wire(self, lease: LeaderLease) -> dict[str, Any]:
-        metadata = {"name": self._name, "namespace": self._namespace}
+        metadata = {"name": self._name, "namespace": self._namespace, **labelled(self._instance)}
         if lease.version:
             metadata["resourceVersion"] = lease.version
         spec = LeaseSpec(lease.renewed, lease.duration_seconds, lease.holder or None, lease.acquired, lease.transitions)

@@ -14,9 +14,10 @@ from nodedevice_api.poddevice import PodDeviceSpec, PodDeviceStatus
 from nodedevice_operator.capacity.decide import is_reported
 from nodedevice_operator.errors import ApiError, Conflict, NotFound
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN, path_segment
+from nodedevice_operator.kube.client import OWN, Client, path_segment
 from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.objects.instance import owned
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.objects.poddevice import PodDeviceRecord, PodDeviceSchema, pod_device_record
 from nodedevice_operator.observability.events import NORMAL, WARNING, Event, EventReason, about_node_device, about_pod
@@ -43,7 +44,11 @@ class PodDeviceMemory:
 
 
 class PodDevicesApi(Requests):
-    """Writes PodDevices."""
+    """Writes PodDevices. instance: as in the settings."""
+
+    def __init__(self, client: Client, instance: str = "") -> None:
+        super().__init__(client)
+        self._instance = instance
 
     async def apply_pod_device(self, wanted: DesiredPodDevice, uid: str | None) -> PodDeviceRecord:
         """Create or update a PodDevice; return the object after the write.
@@ -51,7 +56,7 @@ class PodDevicesApi(Requests):
         uid: of the object to update; None creates one. Raises Conflict when the object of that uid is gone.
         """
         path = _path(wanted.namespace, wanted.name)
-        data = await self._apply(names.POD_DEVICES, path, encode(wanted, uid), force=True)
+        data = await self._apply(names.POD_DEVICES, path, encode(wanted, uid, self._instance), force=True)
         return decode_record("PATCH", names.POD_DEVICES, data, PodDeviceSchema, pod_device_record)
 
     async def delete_pod_device(self, record: PodDeviceRecord) -> None:
@@ -61,7 +66,7 @@ class PodDevicesApi(Requests):
         await self._client.request("DELETE", names.POD_DEVICES, path, body=body)
 
 
-def encode(wanted: DesiredPodDevice, uid: str | None) -> dict[str, Any]:
+def encode(wanted: DesiredPodDevice, uid: str | None, instance: str = "") -> dict[str, Any]:
     """The body of an apply. uid: the object must have it; None where there must be no object yet."""
     content = wanted.content
     return {
@@ -71,6 +76,7 @@ def encode(wanted: DesiredPodDevice, uid: str | None) -> dict[str, Any]:
             "name": wanted.name,
             "namespace": wanted.namespace,
             "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": wanted.name, "uid": wanted.pod_uid}],
+            **owned(instance),
             **({"uid": uid} if uid is not None else {}),
         },
         "spec": PodDeviceSpec(content.node, wanted.pod_uid),

@@ -19,6 +19,7 @@ from nodedevice_api.names import NRI_PLUGIN as PLUGIN
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
 from nodedevice_api.names import RUNTIME_NRI, Reason
 
+from nodedevice_operator.objects.instance import labelled
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 
@@ -135,12 +136,12 @@ def _names_us(value: str) -> bool:
     return re.fullmatch(_BLOCK, value) is not None and re.search(_OURS_IN_BLOCK, value) is not None
 
 
-def body(kind: str, spec: Spec) -> dict[str, Any]:
-    """The whole object of that kind (its plural), for server-side apply."""
+def body(kind: str, spec: Spec, instance: str = "") -> dict[str, Any]:
+    """The whole object of that kind (its plural), for server-side apply. instance: as in the settings."""
     return {
         "apiVersion": API_VERSION,
         "kind": KINDS[kind],
-        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/managed-by": "nodedevice-operator"}},
+        "metadata": {"name": NAME, **labelled(instance, {"app.kubernetes.io/managed-by": "nodedevice-operator"})},
         "spec": dict(spec),
     }
 

@@ -17,7 +17,7 @@ from nodedevice_common.pacing import Backoff
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.errors import ApiError, NotFound, Unauthorized, Unavailable, Unreachable, WatchInterrupted
-from nodedevice_operator.kube.client import APPLY
+from nodedevice_operator.kube.client import APPLY, Client
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import ListSchema, RawWatchEvent, ResourceList, Schema
@@ -45,7 +45,11 @@ class _PolicyObject(Schema):
 
 
 class RequiredPluginsApi(Requests):
-    """Requests about the two objects. `kind` is the plural everywhere."""
+    """Requests about the two objects. `kind` is the plural everywhere. instance: as in the settings."""
+
+    def __init__(self, client: Client, instance: str = "") -> None:
+        super().__init__(client)
+        self._instance = instance
 
     async def served(self) -> frozenset[str]:
         """Plurals that the API server serves in the group and version of these objects. Raises NotFound where it knows neither."""
@@ -63,7 +67,7 @@ class RequiredPluginsApi(Requests):
 
         Entries of others in its lists stay.
         """
-        return await self._patch(kind, body(kind, spec), APPLY, force="true")
+        return await self._patch(kind, body(kind, spec, self._instance), APPLY, force="true")
 
     async def replace(self, kind: str, spec: Spec) -> Spec:
         """Replace the whole spec; return it after the write. Raises NotFound."""

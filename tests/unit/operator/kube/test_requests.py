@@ -18,10 +18,15 @@ from nodedevice_operator.leases.elector import LeaderLeases
 from nodedevice_operator.leases.leader_election import LeaderLease
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import StoredCondition
+from nodedevice_operator.objects.poddevice import Content
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi
+from nodedevice_operator.reconcile.poddevice_reconciler import encode
+from nodedevice_operator.reconcile.poddevices import DesiredPodDevice
 from nodedevice_operator.remediation.eviction_controller import EvictionsApi
 from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
 from nodedevice_operator.requiredplugins.annotate_pods import UnboundPodsApi
+from nodedevice_operator.requiredplugins.policy import POLICIES
+from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.kube.api_server import Server, client_of, page
@@ -318,3 +323,18 @@ async def test_a_pod_is_read_by_its_name(server: Server, client: Client) -> None
     server.answers = [(200, {"metadata": []})]
     with pytest.raises(InvalidResponse, match="GET pods: "):
         await Requests(client).read_pod("team-1", "a.b-0")
+
+
+async def test_what_the_operator_creates_has_the_label_of_its_release(server: Server, client: Client) -> None:
+    """Argo CD may track by that label, and would delete what no manifest has; what has an owner it leaves to that."""
+    server.answers = [(200, {"spec": {}}), (200, {"metadata": {"resourceVersion": "1"}, "spec": {}})]
+    await RequiredPluginsApi(client, "of-ours").apply(POLICIES, {})
+    await LeaderLeases(client, "system", instance="of-ours").write(LeaderLease("", "r", "a", 4, 2, ""))
+    for _, _, _, sent in server.asked[-2:]:
+        assert sent["metadata"]["labels"]["app.kubernetes.io/instance"] == "of-ours"
+        assert sent["metadata"]["annotations"]["argocd.argoproj.io/sync-options"] == "Prune=false"
+    wanted = DesiredPodDevice("ns", "pod", Content("node", "uid", "uid", "a/b=1", "d0", "Healthy", ()), ())
+    metadata = encode(wanted, None, "of-ours")["metadata"]
+    assert metadata["labels"] == {"app.kubernetes.io/instance": "of-ours"}
+    assert "annotations" not in metadata
+    assert "labels" not in encode(wanted, None)["metadata"]

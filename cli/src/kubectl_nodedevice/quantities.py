@@ -1,7 +1,7 @@
 """How many devices a pod asks for, as the scheduler counts them. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Final
 
@@ -33,6 +33,12 @@ def count(quantity: str) -> int | None:
     """
     if quantity.isascii() and quantity.isdigit() and len(quantity) <= _FEW_DIGITS:
         return int(quantity)
+    found = amount(quantity)
+    return int(found) if found is not None and found == found.to_integral_value() else None
+
+
+def amount(quantity: str) -> Decimal | None:
+    """The same of what need not be whole, such as cpu: "1500m" is 1.5. None where it is no quantity."""
     match = _FORM.fullmatch(quantity.strip()) if len(quantity) <= _MOST_CHARACTERS else None
     suffix = (match[3] or "") if match else ""
     if match is None or suffix not in _SCALE:
@@ -43,9 +49,7 @@ def count(quantity: str) -> int | None:
         scaled = number.scaleb(int(exponent), _CONTEXT)
     else:
         scaled = _CONTEXT.multiply(number, _SCALE[suffix])
-    if scaled != scaled.to_integral_value():
-        return None
-    return int(min(max(scaled, Decimal(-_MOST)), Decimal(_MOST)))
+    return min(max(scaled, Decimal(-_MOST)), Decimal(_MOST))
 
 
 def is_extended(name: str) -> bool:
@@ -62,7 +66,7 @@ def requests(pod: Pod) -> Mapping[str, int]:
     Source: Kubernetes, k8s.io/component-helpers/resource, PodRequests.
     """
     names = {name for each in pod.containers for name in each.requests if is_extended(name)}
-    return {name: needed for name in sorted(names) if (needed := _needed(pod, name)) > 0}
+    return {name: needed for name in sorted(names) if (needed := int(_needed(pod, name, count))) > 0}
 
 
 def largest(pod: Pod, resource: str) -> int:
@@ -70,10 +74,17 @@ def largest(pod: Pod, resource: str) -> int:
     return max((count(each.requests.get(resource, "")) or 0 for each in pod.containers), default=0)
 
 
-def _needed(pod: Pod, resource: str) -> int:
-    at_once, peak = 0, 0
+def exceeding(pod: Pod, allocatable: Mapping[str, str]) -> list[str]:
+    """Of what is no device, such as cpu, what the pod asks for more of than that. What is not counted there does not count."""
+    names = sorted({name for each in pod.containers for name in each.requests if not is_extended(name)})
+    known = [(name, amount(allocatable[name])) for name in names if name in allocatable]
+    return [name for name, most in known if most is not None and _needed(pod, name, amount) > most]
+
+
+def _needed(pod: Pod, name: str, read: Callable[[str], Decimal | int | None]) -> Decimal:
+    at_once, peak = Decimal(0), Decimal(0)
     for each in pod.containers:
-        wanted = count(each.requests.get(resource, "")) or 0
+        wanted = read(each.requests.get(name, "")) or 0
         if each.is_init and not each.is_sidecar:
             peak = max(peak, at_once + wanted)
         else:

@@ -7,7 +7,7 @@ from kubectl_nodedevice.cluster import BY_NODEDEVICE, Allocation, Container, Nod
 from kubectl_nodedevice.quantities import requests
 from kubectl_nodedevice.text import some
 from kubectl_nodedevice.why.explanation import Obstacle
-from kubectl_nodedevice.why.facts import NODE_DEVICES, POD_DEVICES, Facts
+from kubectl_nodedevice.why.facts import NODE_DEVICES, NODES, POD_DEVICES, Facts
 from kubectl_nodedevice.why.links import devices, offers, supply
 
 # reasons of a container that waits for its image. Source: kubelet, pkg/kubelet/images/types.go
@@ -42,6 +42,8 @@ def obstacles(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
     agent = _agent(facts, pod) if not is_served(facts, pod) else ()
     containers = _containers(pod, bool(at_agent), bool(held(facts, pod)) or _has_devices(facts, pod))
     node = facts.node(pod.node)
+    if node is None and facts.has_read(NODES):
+        return (Obstacle("NodeMissing", pod.node),)
     kubelet = supply.kubelet_obstacles(node) if node else ()
     return (*kubelet, *agent, *at_agent, *_claims(facts, pod), *containers, *without)
 

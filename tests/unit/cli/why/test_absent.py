@@ -144,6 +144,8 @@ _WORKLOAD: Final = Workload(
             {"asked": "spec.replicas is 2, db-0 to db-1", "scale_options": "scale statefulset/db --replicas 5"},
         ),
         (facts(replace(_DB, wanted=2, first=3), name="db-4"), "", {}),
+        (facts(replace(_DB, wanted=1), name="db-4", pods=_PODS[1:]), "NoReplicas", {}),
+        (facts(replace(_DB, wanted=1), name="db-4", pods=(pod("db-0", ready="False"),)), "NoReplicas", {}),
         (
             facts(controller("Job", "train", wanted=0)),
             "NoReplicas",

@@ -42,7 +42,7 @@ def _no_replicas(facts: Facts) -> Obstacle | None:
     if root.kind in ("DaemonSet", "CronJob") or _ended(root):
         return None
     ordinal = _ordinal(facts.name, root)
-    if root.wanted and (ordinal is None or root.first <= ordinal < root.first + root.wanted):
+    if root.wanted and not _is_beyond(ordinal, root):
         return None
     field, options = ("replicas", f"scale {shlex.quote(root.argument)} --replicas {max(root.wanted, 0) + 1}")
     if ordinal is not None and root.wanted:
@@ -71,7 +71,7 @@ def _earlier_pod(facts: Facts) -> Obstacle | None:
     """A StatefulSet in order makes a pod when all before it are Ready."""
     root = facts.family[0]
     ordinal = _ordinal(facts.name, root)
-    if not root.is_ordered:
+    if not root.is_ordered or _is_beyond(ordinal, root):
         return None
     by_name = {each.meta.name: each for each in facts.pods}
     for number in range(root.first, root.first + min(root.wanted, len(facts.pods) + 1)):
@@ -142,6 +142,11 @@ def _ordinal(name: str, found: Controller) -> int | None:
     rest = name.removeprefix(f"{found.meta.name}-")
     is_one = found.kind == "StatefulSet" and rest != name and rest.isascii() and rest.isdecimal() and len(rest) < 10
     return int(rest) if is_one else None
+
+
+def _is_beyond(ordinal: int | None, root: Controller) -> bool:
+    """Whether the StatefulSet has no pod of that number, were all made."""
+    return ordinal is not None and not root.first <= ordinal < root.first + root.wanted
 
 
 def is_ready(pod: Pod) -> bool:

@@ -137,7 +137,8 @@ def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str])
     words, at = _scheduler(facts, pod)
     # of a pod that the scheduler refuses, or weighs by other things as well, it alone knows where it could be
     is_over = any(each.code == "JobFailed" for each in absent.obstacles(facts))
-    is_free = not (words or pod.is_constrained or is_over) and all(each.code in _BEFORE for each in own)
+    is_refused = bool(words) and not pod.gates
+    is_free = not (is_refused or pod.is_constrained or is_over) and all(each.code in _BEFORE for each in own)
     return Explanation(
         subject,
         f"waits for a node and {asked(pod)}.",
@@ -171,7 +172,9 @@ def _gates(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
         yield queues.obstacle(facts.workload, is_read=facts.has_read(WORKLOADS))
     others = [each for each in pod.gates if each not in queued]
     if others:
-        yield Obstacle("SchedulingGated", fields={"gates": ", ".join(others)})
+        # whoever set it may have said why in an Event of the pod
+        words = [f"{each.reason}: {each.message}" for each in facts.events if each.reason != "FailedScheduling"]
+        yield Obstacle("SchedulingGated", detail=words[-1] if words else "", fields={"gates": ", ".join(others)})
 
 
 def _resources(facts: Facts, pod: Pod) -> Iterator[Obstacle]:

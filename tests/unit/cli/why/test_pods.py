@@ -239,6 +239,13 @@ def test_what_a_scheduler_waits_for_itself(name: str) -> None:
     assert codes(change.do(unanswered())) == [change.code]
 
 
+def test_what_a_controller_says_of_a_pod_that_it_gates() -> None:
+    [found] = pods.explain(saying(pod_with(base(), gates=("a.example.com/b",)), ["Queued", "Parked"])).findings
+    assert found.obstacles == (
+        Obstacle("SchedulingGated", detail="Parked: words 1", fields={"gates": "a.example.com/b"}),
+    )
+
+
 # -- names of resources -------------------------------------------------------------------------------------------------------
 
 
@@ -318,7 +325,8 @@ def _with_cpu(facts: Facts, asked: str) -> Facts:
     ("facts", "could"),
     [
         (untried(), True),
-        (pod_with(untried(), gates=("example.com/queue",)), True),
+        # of a gated pod it says only that it is
+        (pod_with(base(), gates=("example.com/queue",)), True),
         (_with_cpu(untried(), "3900m"), True),
         # the scheduler has refused it, for whatever reason
         (base(), False),

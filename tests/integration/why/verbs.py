@@ -418,6 +418,6 @@ BOUND = (
     Verb("NameKeptByKubelet", "keep the name", _container("CreateContainerConfigError", _POISONED), "container"),
     Verb("ImageNotPulled", "wrong image", _container("ImagePullBackOff", "Back-off pulling image"), "container"),
     Verb("ContainerNotStarted", "crash", _container("CrashLoopBackOff", "back-off 5m0s"), "container"),
-    Verb("ClaimNotPrepared", "fail to prepare", after=_unprepared),
+    Verb("ClaimNotPrepared", "fail to prepare", slots="container", after=_unprepared),
 )
 FINISH_BOUND = _allocated

@@ -317,7 +317,7 @@ BOUND = (
         _container("CrashLoopBackOff", "back-off", last_words="open /dev/ttyUSB0: Permission denied"),
         "container agent's",
     ),
-    Change("ClaimNotPrepared", _unprepared, "prepared"),
+    Change("ClaimNotPrepared", _unprepared, "prepared container"),
     Change("StrayCapacity", _runs_by_stray, "container agent's prepared", "stray and running"),
     Change("RunsWithoutDevices", _not_injected, "agent's"),
 )

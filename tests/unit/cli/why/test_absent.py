@@ -204,6 +204,8 @@ _WORKLOAD: Final = Workload(
         (facts(WEB, NEW, events=(event(NEW),)), "CreationRefused", {"words": "no (4 min ago)", "quota": ""}),
         (facts(RUN, events=(event(RUN),)), "CreationRefused", {"owner": "job/nightly-2938"}),
         # that is over
+        (facts(WEB, replace(refused(NEW), made=1)), "", {}),
+        (facts(WEB, refused(NEW), pods=(pod("web-7d9c5f-x7k2p", NEW.key),)), "", {}),
         (facts(WEB, replace(NEW, made=1), events=(event(NEW),)), "", {}),
         (facts(WEB, NEW, events=(event(NEW), event(NEW, reason="SuccessfulCreate"))), "", {}),
         (facts(WEB, NEW, events=(event(NEW, uid="of the one before"),)), "", {}),

@@ -84,19 +84,28 @@ def _earlier_pod(facts: Facts) -> Obstacle | None:
 
 
 def _refused(facts: Facts) -> Obstacle | None:
-    """By what the controller says now; by its last Event where it says nothing, and still lacks pods."""
-    for each in reversed(facts.family):
+    """Of a controller that lacks pods: by what it says now; by its last Event where it says nothing."""
+    lacking = [
+        each
+        for each in reversed(facts.family)
+        if each.makes_pods and not _ended(each) and _made(facts, each) < each.wanted
+    ]
+    for each in lacking:
         failure = each.condition("ReplicaFailure")
-        if failure.message and each.makes_pods:
+        if failure.message:
             return _refusal(each, failure.message, failure.since, facts)
-    for each in reversed(facts.family):
-        # a controller of the same name, that is gone, may have been refused
-        about = [event for event in facts.events if event.about_uid in ("", each.meta.uid) or not each.meta.uid]
-        own = [event for event in about if (event.about_kind, event.about_name) == (each.kind, each.meta.name)]
-        lacks = each.makes_pods and each.made < each.wanted and not _ended(each)
-        if lacks and own and own[-1].reason == "FailedCreate":
+    for each in lacking:
+        own = [event for event in facts.events if (event.about_kind, event.about_name) == (each.kind, each.meta.name)]
+        # one of the same name, that is gone, may have been refused
+        own = [event for event in own if event.about_uid in ("", each.meta.uid) or not each.meta.uid]
+        if own and own[-1].reason == "FailedCreate":
             return _refusal(each, own[-1].message, own[-1].at, facts)
     return None
+
+
+def _made(facts: Facts, found: Controller) -> int:
+    """How many pods it has, by its status or by the pods themselves."""
+    return max(found.made, len([each for each in facts.pods if each.meta.owner == found.key and not each.is_over]))
 
 
 def _refusal(found: Controller, message: str, at: str, facts: Facts) -> Obstacle | None:

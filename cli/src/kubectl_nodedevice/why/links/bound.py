@@ -102,7 +102,11 @@ def _taken(facts: Facts, found: NodeDevice) -> str:
 
 def _by_event(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
     """As the pod's Events say it, for readers who may not see NodeDevices."""
-    if facts.has_read(NODE_DEVICES) or _has_devices(facts, pod):
+    if (
+        facts.has_read(NODE_DEVICES)
+        or _has_devices(facts, pod)
+        or any(each.state == "running" for each in pod.containers)
+    ):
         return
     found = [each for each in facts.events if each.reason == "DevicesWaiting"]
     if found:
@@ -142,7 +146,9 @@ def _by_stray(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
 
 def _claims(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
     found = [each for each in facts.events if each.reason == "FailedPrepareDynamicResources"]
-    if found and not any(each.state == "running" for each in pod.containers):
+    # one that is created, or ran before, has its devices
+    is_before = all(each.state in ("", "waiting") and each.reason in _STARTING for each in pod.containers)
+    if found and is_before and not any(each.last_words for each in pod.containers):
         yield Obstacle("ClaimNotPrepared", pod.node, fields={"words": found[-1].message})
 
 

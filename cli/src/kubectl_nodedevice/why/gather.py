@@ -30,9 +30,10 @@ def of_pod(session: Session, namespace: str, name: str) -> Facts:
         found = controllers.of_absent(gathering, namespace, name)
         raw = controllers.as_made(found["family"], namespace, name)
         around = _around(gathering, namespace, name, raw) if raw else {"namespace": namespace, "name": name}
-        return gathering.facts(**around | found)
+        return gathering.facts(**around | found, **_namespace(gathering, namespace))
     around = _around(gathering, namespace, name, raw)
-    return gathering.facts(**around, **controllers.of_pod(gathering, around["pod"]))
+    found = controllers.of_pod(gathering, around["pod"])
+    return gathering.facts(**around, **found, **_namespace(gathering, namespace))
 
 
 def _around(gathering: Gathering, namespace: str, name: str, raw: Json) -> dict[str, Any]:
@@ -56,7 +57,6 @@ def _around(gathering: Gathering, namespace: str, name: str, raw: Json) -> dict[
         "claims": _claims(gathering, namespace) if has_claims else (),
         "templates": _templates(gathering, namespace) if pod.claims else frozenset(),
         "events": gathering.events(namespace, f"involvedObject.uid={pod.meta.uid}") if pod.meta.uid else (),
-        **_namespace(gathering, namespace),
         "capacity_owners": owners,
     }
 

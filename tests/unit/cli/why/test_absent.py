@@ -121,6 +121,9 @@ def refused(found: Controller) -> Controller:
     return replace(found, conditions={_FAILURE.type: _FAILURE})
 
 
+_NO_SET: Final = {
+    "Progressing": Condition("Progressing", "False", "ReplicaSetCreateError", "exceeded quota: sets", OLD)
+}
 _DB: Final = controller("StatefulSet", "db", wanted=3, is_ordered=True)
 _PODS: Final = (pod("db-0"), pod("db-1", ready="False"))
 _FAILED: Final = {"Failed": Condition("Failed", "True", "BackoffLimitExceeded", "too often")}
@@ -165,7 +168,7 @@ _WORKLOAD: Final = Workload(
         (
             facts(replace(_SUSPENDED, meta=replace(_SUSPENDED.meta, owner="JobSet/lots"))),
             "JobSuspended",
-            {"of": " by JobSet lots"},
+            {"of": ", and belongs to JobSet lots"},
         ),
         (facts(replace(_SUSPENDED, conditions=_COMPLETE)), "", {}),
         (facts(_QUEUED), "JobSuspended", {}),
@@ -203,6 +206,7 @@ _WORKLOAD: Final = Workload(
         ),
         (facts(WEB, NEW, events=(event(NEW),)), "CreationRefused", {"words": "no (4 min ago)", "quota": ""}),
         (facts(RUN, events=(event(RUN),)), "CreationRefused", {"owner": "job/nightly-2938"}),
+        (facts(replace(WEB, conditions=_NO_SET)), "QuotaExceeded", {"owner": "deployment/web", "quota": "sets"}),
         # that is over
         (facts(WEB, replace(refused(NEW), made=1)), "", {}),
         (facts(WEB, refused(NEW), pods=(pod("web-7d9c5f-x7k2p", NEW.key),)), "", {}),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from kubectl_nodedevice.cluster import Pod
+from kubectl_nodedevice.cluster import NO_CONDITION, Pod
 from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.controllers import queues
 from kubectl_nodedevice.why.controllers.controller import Controller
@@ -32,7 +32,11 @@ def _suspended(facts: Facts) -> Obstacle | None:
         if each.is_suspended and not _ended(each):
             if facts.workload is not None or (facts.has_queue and queues.is_queued(each.meta)):
                 return queues.obstacle(facts.workload, is_read=facts.has_read(WORKLOADS))
-            of = f" by {each.meta.owner.replace('/', ' ')}" if each.meta.owner and each.kind == "Job" else ""
+            of = (
+                f", and belongs to {each.meta.owner.replace('/', ' ')}"
+                if each.meta.owner and each.kind == "Job"
+                else ""
+            )
             return Obstacle("JobSuspended", fields={**_named(each), "of": of, "resume_patch": _RESUME})
     return None
 
@@ -94,6 +98,9 @@ def _refused(facts: Facts) -> Obstacle | None:
         failure = each.condition("ReplicaFailure")
         if failure.message:
             return _refusal(each, failure.message, failure.since, facts)
+    progress = facts.family[0].conditions.get("Progressing", NO_CONDITION)
+    if progress.reason == "ReplicaSetCreateError" and progress.status == "False":
+        return _refusal(facts.family[0], progress.message, progress.since, facts)
     for each in lacking:
         own = [event for event in facts.events if (event.about_kind, event.about_name) == (each.kind, each.meta.name)]
         # one of the same name, that is gone, may have been refused

@@ -1,4 +1,4 @@
-"""Whole numbers as people write them and as the API server stores them, by what they mean: one table for every program that reads them.
+"""Whole numbers as people write them and as the API server stores them, by what they mean: one table for all programs.
 
 The server keeps 1e3, +3, 003 and 1Ki letter for letter, and rewrites 1000 as 1k.
 """

@@ -245,6 +245,7 @@ UNBOUND = (
     Change("NotConfigured", _stopped("NotConfigured", "Gone"), "plugin"),
     Change("PluginAway", _stopped("EndpointStopped", "Stopped"), "plugin"),
     Change("PluginAway", _stopped("DeviceListPending", "Running"), "plugin", "list pending"),
+    Change("PlaceTaken", _stopped("PlaceTaken", "Running"), "plugin"),
     Change("NotInjectable", with_condition("Injectable", "False", "NoRuntimeSocket")),
     Change("CapacityConflict", _conflict, "number"),
     Change("PolicyRefuses", _unadvertised("NameExcluded"), "number"),

@@ -169,6 +169,8 @@ def _plugin(facts: Facts, found: NodeDevice) -> tuple[Obstacle, ...]:
         return ()
     since = age(found.endpoint.since or registered.since, facts.now)
     detail = f"{registered.reason or state}{f' for {since}' if since else ''}"
+    if registered.reason == "PlaceTaken":
+        return (Obstacle("PlaceTaken", found.node, found.resource, detail, fields={"node_device": found.name}),)
     code = "NotConfigured" if registered.reason == "NotConfigured" else "PluginAway"
     return (Obstacle(code, found.node, found.resource, detail),)
 

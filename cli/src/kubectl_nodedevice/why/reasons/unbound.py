@@ -123,6 +123,15 @@ UNBOUND: Final = (
         rights.ALL_PODS,
     ),
     Row(
+        "PlaceTaken",
+        "Other resources have all places that the agent has for names on the node.",
+        "Other resources have the place of {resource} on {on}.",
+        "Stop device plugins that the node does not need; the message of Registered names one:",
+        "kubectl describe nodedevice {node_device}",
+        Role.FLEET_VIEW,
+        rights.FLEET,
+    ),
+    Row(
         "NotInjectable",
         "Devices cannot reach containers on the node.",
         "Devices of {resource} cannot reach containers on {on}.",

@@ -48,8 +48,12 @@ _OTHERS = """
 _PLACEHOLDERS = {
     "resource_options": "--resource RESOURCE",
     "device_options": "--device ID",
-    "gates_patch": "PATCH",
-    "scheduler_label": "LABEL",
+    "scheduler_options": "events --all-namespaces --field-selector source=SCHEDULER",
+    "scale_options": "scale OWNER --replicas 1",
+    "workload_options": "workloads.kueue.x-k8s.io NAME",
+    "resume_patch": "PATCH",
+    "rollout_patch": "PATCH",
+    "system": "nodedevice-system",
     "node_device": "NAME",
     "device": "ID",
 }

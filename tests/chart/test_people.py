@@ -38,6 +38,7 @@ FLEET = {
     *each_verb("resource.k8s.io", "resourceslices", *READ),
     *each_verb("resource.k8s.io", "deviceclasses", *READ),
     *each_verb("apiextensions.k8s.io", f"customresourcedefinitions {CRDS}", "get"),
+    *each_verb("rbac.authorization.k8s.io", "clusterrolebindings ['nodedevice-agent']", "get"),
 }
 FLEET_LEASES = each_verb("coordination.k8s.io", "leases", *READ)
 FLEET_PROGRAMS = {

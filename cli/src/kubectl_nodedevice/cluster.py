@@ -18,6 +18,14 @@ ALL_DEVICES: Final = frozenset({"*", "all"})
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """Where the release is, as the chart has it by default. namespace: of operator and agents. leases: of the agents' Leases."""
+
+    namespace: str = "nodedevice-system"
+    leases: str = "nodedevice-agents"
+
+
+@dataclass(frozen=True, slots=True)
 class Meta:
     """deleted: when its deletion was asked for; "" where it was not. owner: kind/name of its controller."""
 
@@ -337,7 +345,10 @@ class PodClaim:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """affinity: spec.affinity as it is. node: "" while it is not bound. conditions: by type."""
+    """affinity: spec.affinity as it is. node: "" while it is not bound. conditions: by type.
+
+    is_constrained: by other pods, ports or volumes besides, which only the scheduler weighs.
+    """
 
     meta: Meta
     node: str = ""
@@ -355,6 +366,7 @@ class Pod:
     reason: str = ""
     message: str = ""
     nominated_node: str = ""
+    is_constrained: bool = False
 
     @property
     def is_over(self) -> bool:

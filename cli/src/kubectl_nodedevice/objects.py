@@ -289,6 +289,22 @@ def pod_of(obj: Json) -> Pod:
         text_of(obj, "status", "reason"),
         text_of(obj, "status", "message"),
         text_of(obj, "status", "nominatedNodeName"),
+        _is_constrained(spec),
+    )
+
+
+def _is_constrained(spec: Json) -> bool:
+    """Whether the scheduler compares it with other pods, or with volumes."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    by_pods = any(list_of(spec, "affinity", kind, required) for kind in ("podAffinity", "podAntiAffinity"))
+    spread = list_of(spec, "topologySpreadConstraints")
+    ports = [port for each in list_of(spec, "containers") for port in list_of(each, "ports")]
+    volumes = list_of(spec, "volumes")
+    return (
+        by_pods
+        or any(text_of(each, "whenUnsatisfiable") != "ScheduleAnyway" for each in spread)
+        or any(number_of(each, "hostPort") for each in ports)
+        or any(map_of(each, "persistentVolumeClaim") or map_of(each, "ephemeral") for each in volumes)
     )
 
 

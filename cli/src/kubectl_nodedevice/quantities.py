@@ -1,21 +1,55 @@
 """How many devices a pod asks for, as the scheduler counts them. Pure."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Final
 
 from kubectl_nodedevice.cluster import Pod
 
-_SUFFIXES: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 # every class of DRA has an extended resource of its own, see extendedresourcecache.go of the scheduler
 IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+# The greatest Quantity by definition; a greater number counts as this one.
+_MOST: Final = 2**63 - 1
+_MOST_CHARACTERS: Final = 10_000
+# fewer than the greatest Quantity has
+_FEW_DIGITS: Final = 18
+_FORM: Final = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:[eE]([+-]?[0-9]+)|([A-Za-z]*))")
+_SCALE: Final = {
+    "": Decimal(1),
+    **{suffix: Decimal(1000) ** power for power, suffix in enumerate("num", start=-3)},
+    **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)},
+    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
+}
+# anybody may write any exponent: too great a number becomes infinite, and raises nothing
+_CONTEXT: Final = Context(prec=28, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
+_GREATEST_EXPONENT: Final = Decimal(10**8)
 
 
 def count(quantity: str) -> int | None:
-    """A whole number of devices; None where the text is none."""
-    digits = quantity.rstrip("kKMGi")
-    factor = _SUFFIXES.get(quantity[len(digits) :])
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= 18
-    return int(digits) * factor if factor and is_number else None
+    """A whole number of devices, between -(2^63 - 1) and 2^63 - 1; None where the text is none ("1500m", "one").
+
+    Reads every form that the API server stores: 1e3, +3, 003, 1Ki. Source: k8s.io/apimachinery pkg/api/resource, Quantity.
+    """
+    if quantity.isascii() and quantity.isdigit() and len(quantity) <= _FEW_DIGITS:
+        return int(quantity)
+    found = amount(quantity)
+    return int(found) if found is not None and found == found.to_integral_value() else None
+
+
+def amount(quantity: str) -> Decimal | None:
+    """The same of what need not be whole, such as cpu: "1500m" is 1.5. None where it is no quantity."""
+    match = _FORM.fullmatch(quantity.strip()) if len(quantity) <= _MOST_CHARACTERS else None
+    suffix = (match[3] or "") if match else ""
+    if match is None or suffix not in _SCALE:
+        return None
+    number = Decimal(match[1])
+    if match[2]:
+        exponent = min(max(Decimal(match[2]), -_GREATEST_EXPONENT), _GREATEST_EXPONENT)
+        scaled = number.scaleb(int(exponent), _CONTEXT)
+    else:
+        scaled = _CONTEXT.multiply(number, _SCALE[suffix])
+    return min(max(scaled, Decimal(-_MOST)), Decimal(_MOST))
 
 
 def is_extended(name: str) -> bool:
@@ -32,7 +66,7 @@ def requests(pod: Pod) -> Mapping[str, int]:
     Source: Kubernetes, k8s.io/component-helpers/resource, PodRequests.
     """
     names = {name for each in pod.containers for name in each.requests if is_extended(name)}
-    return {name: needed for name in sorted(names) if (needed := _needed(pod, name)) > 0}
+    return {name: needed for name in sorted(names) if (needed := int(_needed(pod, name, count))) > 0}
 
 
 def largest(pod: Pod, resource: str) -> int:
@@ -40,10 +74,17 @@ def largest(pod: Pod, resource: str) -> int:
     return max((count(each.requests.get(resource, "")) or 0 for each in pod.containers), default=0)
 
 
-def _needed(pod: Pod, resource: str) -> int:
-    at_once, peak = 0, 0
+def exceeding(pod: Pod, allocatable: Mapping[str, str]) -> list[str]:
+    """Of what is no device, such as cpu, what the pod asks for more of than that. What is not counted there does not count."""
+    names = sorted({name for each in pod.containers for name in each.requests if not is_extended(name)})
+    known = [(name, amount(allocatable[name])) for name in names if name in allocatable]
+    return [name for name, most in known if most is not None and _needed(pod, name, amount) > most]
+
+
+def _needed(pod: Pod, name: str, read: Callable[[str], Decimal | int | None]) -> Decimal:
+    at_once, peak = Decimal(0), Decimal(0)
     for each in pod.containers:
-        wanted = count(each.requests.get(resource, "")) or 0
+        wanted = read(each.requests.get(name, "")) or 0
         if each.is_init and not each.is_sidecar:
             peak = max(peak, at_once + wanted)
         else:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kubectl_nodedevice import release
 from kubectl_nodedevice.api import NODE_DEVICES, Rows
 from kubectl_nodedevice.cluster import BY_DRA, BY_KUBELET, BY_NODEDEVICE, NodeDevice, Pod, PodDevice
 from kubectl_nodedevice.errors import Forbidden, NotFound
@@ -18,7 +19,7 @@ from kubectl_nodedevice.needs import (
     of_waiting,
     ordered,
 )
-from kubectl_nodedevice.reading import OPERATOR_LEASE, SYSTEM_NAMESPACE, Reader
+from kubectl_nodedevice.reading import OPERATOR_LEASE, Reader
 
 # so many objects are read whole; of the others their rows speak
 MOST_READ = 60
@@ -75,7 +76,9 @@ def survey(reader: Reader, namespace: str) -> Survey:
         return _of_namespace(reader, namespace)
     whole = _read_whole(reader, rows)
     pending = _pending(reader, namespace)
-    lease = reader.optional("the operator's Lease", lambda: reader.lease(SYSTEM_NAMESPACE, OPERATOR_LEASE))
+    lease = reader.optional(
+        "the operator's Lease", lambda: reader.lease(release.find(reader.api).namespace, OPERATOR_LEASE)
+    )
     configs = reader.optional("nodedeviceconfigs", reader.configs) or []
     now = reader.now
     needs = [

@@ -6,7 +6,7 @@ Each situation has a resource name and two Nodes of its own, so that many are th
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,9 +32,10 @@ _DEVICES = 4
 
 @dataclass
 class Agent:
-    """What the agent of one Node publishes of the situation's resource. parts: of each device; 0: they have none."""
+    """What the agent of one Node publishes of the situation's resource. nothing: the condition with which it has no device."""
 
     broken: str = ""
+    nothing: tuple[str, str, str] | None = None
     state: str = "Running"
     registered: str = ""
     injectable: str = ""
@@ -52,15 +53,31 @@ class Agent:
             found |= {"cordoned": self.cordoned, "available": 0}
         if self.state != "Running":
             found |= {"available": 0}
-        for kind, value in (("Registered", self.registered), ("Injectable", self.injectable)):
-            if value:
-                changed = {"type": kind, "status": "False", "reason": value}
+        changes = [("Registered", "False", self.registered), ("Injectable", "False", self.injectable)]
+        if self.nothing:
+            found |= {"devices": [], "total": 0, "healthy": 0, "available": 0}
+            changes.append(self.nothing)
+        for kind, status, why in changes:
+            if why:
+                changed: dict[str, Any] = {
+                    "type": kind,
+                    "status": status,
+                    "reason": why,
+                    "message": "as the test says",
+                }
                 found["conditions"] = [each | changed if each["type"] == kind else each for each in found["conditions"]]
         return found
 
 
+# makes, of the template of a pod, the controllers that are to make it
+Controllers = Callable[[dict[str, Any]], Sequence[dict[str, Any]]]
+
+
 class Situation:
-    """spec, requests, status: of its pod, to be changed before it is made. shown: what its Nodes show at first."""
+    """spec, requests, status: of its pod, to be changed before it is made. shown: what its Nodes show at first.
+
+    controllers: in place of the pod. asked: the name that is asked about. node: that the pod is bound to. finalizers: of its pod.
+    """
 
     def __init__(self, cluster: ControlPlane, namespace: str, number: int, *, is_bound: bool) -> None:
         self.cluster, self.client, self.namespace = cluster, cluster.client, namespace
@@ -75,6 +92,11 @@ class Situation:
         self.requests = {self.resource: "2"}
         self.spec: dict[str, Any] = {"terminationGracePeriodSeconds": 0}
         self.status: dict[str, Any] = {}
+        self.controllers: Controllers | None = None
+        self.asked = self.name
+        self.node = self.nodes[0]
+        self.finalizers: list[str] = []
+        self.update: Callable[[Situation], None] | None = None
 
     def make_nodes(self, played_by: str = "") -> None:
         """played_by: who reports them Ready, and runs pods there."""
@@ -140,21 +162,54 @@ class Situation:
 
     def make_pod(self) -> None:
         """Bound, if it is to be, as by a scheduler; then with the status that its kubelet would write."""
-        container = {"name": "main", "image": "none", "resources": {"limits": self.requests}}
-        spec = {**self.spec, "containers": [container], **({"nodeName": self.nodes[0]} if self.is_bound else {})}
-        body = {"metadata": {"name": self.name, "namespace": self.namespace}, "spec": spec}
-        pod: Any = Pod.from_dict(body)
-        made: Any = self.client.create(pod)
-        self.uid = str(made.metadata.uid)
-        if self.is_bound:
+        if self.controllers is not None:
+            made = self.controllers(self.template())
+            if made:
+                self.apply(*made)
+            return
+        spec = {**self.template()["spec"], **({"nodeName": self.node} if self.is_bound else {})}
+        meta = {"name": self.name, "namespace": self.namespace, "finalizers": self.finalizers}
+        pod: Any = Pod.from_dict({"metadata": meta, "spec": spec})
+        found: Any = self.client.create(pod)
+        self.uid = str(found.metadata.uid)
+        if self.is_bound and self.node in self.nodes:
             # what plays its kubelet has done with it then
             wait_until(lambda: self._phase() == "Running", f"{self.name} runs")
             starting = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
             found = {**starting, "state": {"waiting": {"reason": "ContainerCreating"}}}
             self._patch_status({"phase": "Pending", "containerStatuses": [found], **self.status})
 
-    def _phase(self) -> str:
+    def template(self) -> dict[str, Any]:
+        """Of its pod, whoever makes it."""
+        container = {"name": "main", "image": "none", "resources": {"limits": self.requests}}
+        return {"metadata": {"labels": {"app": self.name}}, "spec": {**self.spec, "containers": [container]}}
+
+    def pods(self) -> list[Any]:
+        """Those that its controllers have made."""
+        return list(self.client.list(Pod, namespace=self.namespace, labels={"app": self.name}))
+
+    def bind(self, pod: str, node: str) -> None:
+        """As a scheduler does; it runs when this returns."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/binding"
+        self.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
+        wait_until(lambda: self._phase(pod) == "Running", f"{pod} runs")
+
+    def deleted(self) -> str:
+        """When the deletion of its pod was asked for."""
         found: Any = self.client.get(Pod, self.name, namespace=self.namespace)
+        return str(found.metadata.deletionTimestamp or "")
+
+    def release(self) -> None:
+        """Let go what a finalizer keeps."""
+        for each in self.client.list(Pod, namespace=self.namespace) if self.finalizers else ():
+            body = {"metadata": {"finalizers": None}}
+            name = str(each.metadata.name)  # type: ignore[union-attr]
+            self.client.patch(Pod, name, body, namespace=self.namespace, patch_type=PatchType.MERGE)
+
+    def _phase(self, name: str = "") -> str:
+        found: Any = self.client.get(Pod, name or self.name, namespace=self.namespace)
         return str(found.status.phase)
 
     def _patch_status(self, status: dict[str, Any]) -> None:
@@ -179,6 +234,7 @@ class Situation:
 
     def remove(self) -> None:
         """Its Nodes and Leases; its NodeDevices follow, and its pods go with their namespace."""
+        self.release()
         for node in self.nodes:
             self.client.delete(Node, node)
             delete(self.client, Lease, node, names.AGENTS_NAMESPACE)
@@ -192,6 +248,8 @@ def ask(kubeconfig: Path, *words: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
     )
+    if done.returncode == 2 and "there is no pod" in done.stderr:
+        return {"causes": [], "notes": []}
     assert done.returncode in (0, 1), done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -203,6 +261,7 @@ def codes(answer: dict[str, Any]) -> list[str]:
 
 
 def expected(done: Sequence[str]) -> list[str]:
+    """Of the codes of what was done, which may be several, or none, in one text."""
     from kubectl_nodedevice.why.reasons.table import PRECEDENCE
 
-    return sorted(set(done), key=lambda code: PRECEDENCE[code])
+    return sorted({code for each in done for code in each.split()}, key=lambda code: PRECEDENCE[code])

@@ -3,6 +3,7 @@
 What it names is there: a pod, a node with devices of which one is cordoned, a quota, a controller, and so on.
 """
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, Access, Role
+from kubectl_nodedevice.cluster import Meta
+from kubectl_nodedevice.why.controllers.controller import Controller
+from kubectl_nodedevice.why.controllers.rollouts import fields
+from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, OF_THE_RELEASE, Access, Role
 from kubectl_nodedevice.why.reasons.row import Row, line_of
 from kubectl_nodedevice.why.reasons.table import TABLE
 from lightkube.models.meta_v1 import ObjectMeta
@@ -23,7 +27,9 @@ from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDevice
+from tests.integration.why.absent import QUEUE
 from tests.integration.why.situations import PROGRAM, Situation, ask
+from tests.integration.why.verbs import workload
 
 # how each role is bound, as the chart's notes and security.md say it
 _BINDINGS: dict[Role, tuple[str, ...]] = {
@@ -53,15 +59,21 @@ class Stage:
         undo.callback(self.at.remove)
         node = self.at.nodes[0]
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota", "namespace": namespace}}
-        self.at.apply({**quota, "spec": {"hard": {"pods": "99"}}}, _replica_set(namespace))
+        self.at.apply({**quota, "spec": {"hard": {"pods": "99"}}}, *_controllers(namespace))
+        self._queue()
         self.fields = {
             "namespace": namespace,
             "pod": namespace,
             "container": "main",
             "owner": "replicaset/web",
             "quota": "quota",
-            "gates_patch": '[{"op": "remove", "path": "/spec/schedulingGates"}]',
-            "scheduler_label": "component=kube-scheduler",
+            "system": SYSTEM_NAMESPACE,
+            "earlier": namespace,
+            "scale_options": "scale deployment/shop --replicas 1",
+            "workload_options": "workloads.kueue.x-k8s.io pod-web",
+            "resume_patch": '{"spec": {"suspend": false}}',
+            "rollout_patch": fields(Controller("Deployment", Meta("shop")))["rollout_patch"],
+            "scheduler_options": "events --all-namespaces --field-selector source=volcano",
             "node": node,
             "taint": "example.com/repair:NoSchedule",
             "resource": self.at.resource,
@@ -70,6 +82,16 @@ class Stage:
             "device_options": "--device gpu-0 --take-over",
             "node_device": self.at.node_device(node),
         }
+
+    def _queue(self) -> None:
+        """Kueue's kind, and one object of it."""
+        self.cluster.apply(json.dumps(QUEUE))
+        self._undo.callback(self.cluster.kubectl, "delete", "crd", QUEUE["metadata"]["name"])
+        made = json.dumps(workload(self.at, "pod", "web", "none"))
+        wait_until(
+            lambda: "created" in self.cluster.kubectl("apply", "-f", "-", stdin=made, check=False),
+            "there is a Workload",
+        )
 
     def kubeconfig(self, role: Role) -> Path:
         """Of an account that has the role, and no other."""
@@ -102,7 +124,8 @@ class Stage:
 
     def may(self, access: Access, role: Role) -> bool:
         """What the API server says of the account."""
-        namespace = self.namespace if access.namespace == OF_THE_POD else access.namespace
+        places = {OF_THE_POD: self.namespace, OF_THE_RELEASE: SYSTEM_NAMESPACE}
+        namespace = places.get(access.namespace, access.namespace)
         resource, _, subresource = access.resource.partition("/")
         kind = f"{resource}.{access.group}" if access.group else resource
         options = ["--namespace", namespace] if namespace else ["--all-namespaces"]
@@ -114,16 +137,26 @@ class Stage:
         )
 
 
-def _replica_set(namespace: str) -> dict[str, Any]:
-    labels = {"app": "web"}
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
-    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "metadata": {"name": "web", "namespace": namespace},
-        "spec": spec,
+def _controllers(namespace: str) -> Iterator[dict[str, Any]]:
+    """None of them has a pod."""
+    pod: dict[str, Any] = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "main", "image": "none"}]},
     }
+    job = {**pod, "spec": {**pod["spec"], "restartPolicy": "Never"}}
+    bodies: dict[tuple[str, str], dict[str, Any]] = {
+        ("apps/v1 ReplicaSet", "web"): {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": pod},
+        ("apps/v1 Deployment", "shop"): {
+            "replicas": 0,
+            "paused": True,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": pod,
+        },
+        ("batch/v1 Job", "batch"): {"suspend": True, "template": job},
+    }
+    for (kind, name), spec in bodies.items():
+        version, _, kind = kind.partition(" ")
+        yield {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +168,14 @@ def stage(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
         yield Stage(installed, namespace, tmp_path_factory.mktemp("people"), undo)
 
 
+_OWNERS = {
+    "JobSuspended": "job/batch",
+    "JobFailed": "job/batch",
+    "DeploymentPaused": "deployment/shop",
+    "HeldByPredecessor": "deployment/shop",
+}
+
+
 def _prepare(stage: Stage, row: Row) -> None:
     """What the line changes is there to be changed."""
     node, client = stage.at.nodes[0], stage.cluster.client
@@ -143,10 +184,15 @@ def _prepare(stage: Stage, row: Row) -> None:
     if row.code == "DevicesCordoned":
         cordon = {"spec": {"cordonedDevices": [{"id": "gpu-0", "reason": "ecc", "by": "alice"}]}}
         client.patch(NodeDevice, stage.at.node_device(node), cordon, patch_type=PatchType.MERGE, field_manager="alice")
-    if row.code == "SchedulingGated":
-        _make_pod(stage, "gated", schedulingGates=[{"name": "example.com/queue"}])
+    if row.code == "DeploymentPaused":
+        patch = '{"spec": {"paused": true}}'
+        stage.cluster.kubectl("patch", "deployment/shop", "--namespace", stage.namespace, "--patch", patch)
     if row.line.startswith("kubectl delete pod"):
-        _make_pod(stage, f"doomed-{row.code.lower()}", terminationGracePeriodSeconds=0)
+        _make_pod(stage, _doomed(row), terminationGracePeriodSeconds=0)
+
+
+def _doomed(row: Row) -> str:
+    return f"doomed-{row.code.lower()}"
 
 
 def _make_pod(stage: Stage, name: str, **spec: Any) -> None:
@@ -156,16 +202,23 @@ def _make_pod(stage: Stage, name: str, **spec: Any) -> None:
 
 
 def _fields(stage: Stage, row: Row) -> dict[str, str]:
-    if row.code == "SchedulingGated":
-        return stage.fields | {"pod": "gated"}
+    if "{owner}" in row.line and row.code in _OWNERS:
+        return stage.fields | {"owner": _OWNERS[row.code]}
     if row.code == "NodeDeviceInvalid":
         return stage.fields | {"node_device": stage.at.node_device(stage.at.nodes[1])}
     if row.line.startswith("kubectl delete pod"):
-        return stage.fields | {"pod": f"doomed-{row.code.lower()}"}
+        return stage.fields | {"pod": _doomed(row)}
     return stage.fields
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.code)
+def _rows() -> Iterator[Any]:
+    """Each as it is for a pod, and as it is for a node or a device where that is another one."""
+    for row in TABLE:
+        words = dict.fromkeys(row.asked_of(subject) for subject in ("pod", "node", "device"))
+        yield from (pytest.param(each, id=f"{row.code}-{number}") for number, each in enumerate(words))
+
+
+@pytest.mark.parametrize("row", _rows())
 def test_the_line_can_be_run_by_whom_it_is_shown_to(stage: Stage, row: Row) -> None:
     _prepare(stage, row)
     line = line_of(row, _fields(stage, row))

@@ -1,13 +1,11 @@
-"""What the random situations do not have: pods that were never made, that failed, that run; parts; readers with few rights."""
+"""What the random situations do not have: pods that run, that may not open a device, that want memory; parts; nodes; devices."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from lightkube.resources.core_v1 import Node, Pod
-from lightkube.types import PatchType
 
 from hack.cluster.agent_objects import now_text
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -54,66 +52,6 @@ def wait_codes(at: Situation, *wanted: str, name: str = "") -> dict[str, Any]:
     except TimeoutError:
         assert codes(found[0]) == list(wanted)
     return found[0]
-
-
-def replica_set(at: Situation, **spec: Any) -> dict[str, Any]:
-    labels = {"app": "web"}
-    container = {"name": "main", "image": "none", "resources": {"limits": {at.resource: "1"}}}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container], **spec}}
-    meta = {"name": "web", "namespace": at.namespace}
-    body = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": body}
-
-
-@pytest.mark.usefixtures("operator")
-def test_a_quota_that_refuses_the_pod(make: Make) -> None:
-    at = make()
-    at.patch_nodes({"spec": {"unschedulable": True}})
-    meta = {"name": "team", "namespace": at.namespace}
-    hard = {f"requests.{at.resource}": "0"}
-    at.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}}, replica_set(at))
-    wait_until(lambda: _says(at, "web"), "the controller is refused")
-    # with what would stop it then
-    found = wait_codes(at, "QuotaExceeded", "NodeCordoned", name="web")
-    assert "exceeded quota: team" in found["causes"][0]["message"]
-
-
-def _says(at: Situation, name: str) -> bool:
-    text = at.cluster.kubectl("get", "events", "-n", at.namespace, "-o", "json")
-    return any(
-        (each["reason"], each["involvedObject"]["name"]) == ("FailedCreate", name) for each in json.loads(text)["items"]
-    )
-
-
-@pytest.mark.usefixtures("operator")
-def test_whatever_else_refuses_the_pod(make: Make) -> None:
-    at = make()
-    at.apply(replica_set(at, serviceAccountName="nobody"))
-    wait_until(lambda: _says(at, "web"), "the controller is refused")
-    wait_codes(at, "CreationRefused", name="web")
-
-
-@pytest.mark.usefixtures("operator")
-def test_a_pod_that_the_kubelet_refused(make: Make) -> None:
-    at = make(is_bound=True)
-    at.status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed"}
-    at.make_pod()
-    found = wait_codes(at, "PodFailed")
-    assert "UnexpectedAdmissionError: Allocate failed" in found["causes"][0]["message"]
-
-
-@pytest.mark.usefixtures("operator")
-def test_a_pod_that_is_being_deleted(make: Make) -> None:
-    at = make(is_bound=True)
-    at.make_pod()
-    hold = {"metadata": {"finalizers": ["example.com/hold"]}}
-    at.client.patch(Pod, at.name, hold, namespace=at.namespace, patch_type=PatchType.MERGE)
-    at.client.delete(Pod, at.name, namespace=at.namespace)
-    try:
-        wait_codes(at, "PodDeleted")
-    finally:
-        release = {"metadata": {"finalizers": None}}
-        at.client.patch(Pod, at.name, release, namespace=at.namespace, patch_type=PatchType.MERGE)
 
 
 @pytest.mark.usefixtures("operator")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import Event
+from lightkube.resources.core_v1 import Event, Namespace, Pod
 from lightkube.types import PatchType
 from nodedevice_api import names
 
@@ -20,7 +20,9 @@ _DRA = "resource.k8s.io/v1"
 
 @dataclass(frozen=True)
 class Verb:
-    """slots: words; of verbs that share one at most one is done. before: the agents have made anything. after: the pod is made."""
+    """code: by which `why` names it; several, or none for what must not be named. slots: words; of verbs that share one at most one
+    is done, and with `alone` nothing else. before: the agents have made anything. after: the pod is made.
+    """
 
     code: str
     name: str
@@ -31,7 +33,8 @@ class Verb:
 
     def goes_with(self, other: "Verb") -> bool:
         """Whether both can be done, and be seen, in one situation."""
-        return not {self.code, *self.slots.split()} & {other.code, *other.slots.split()}
+        mine, others = ({each.code or each.name, *each.slots.split()} for each in (self, other))
+        return "alone" not in mine | others and not mine & others
 
 
 def _gate(at: Situation) -> None:
@@ -227,9 +230,70 @@ def _held(at: Situation) -> None:
     at.is_lowered = True
 
 
+def _first_available(at: Situation) -> None:
+    """A prioritized list whose first class is missing; the second has a device on each node."""
+    driver = f"{at.name}.first.example.com"
+    _device_class(at, driver, driver)
+    _slices(at, driver)
+    choices = [{"name": f"c{n}", "deviceClassName": name} for n, name in enumerate((f"{driver}.lost", driver))]
+    meta = {"name": f"{at.name}-first", "namespace": at.namespace}
+    requests = [{"name": "one", "firstAvailable": choices}]
+    at.apply(
+        {"apiVersion": _DRA, "kind": "ResourceClaim", "metadata": meta, "spec": {"devices": {"requests": requests}}}
+    )
+    _claim(at, resourceClaimName=meta["name"])
+
+
+def _odd_quantity(at: Situation) -> None:
+    """The API server stores it letter for letter."""
+    at.requests[at.resource] = "9e0"
+
+
+def _spelled(at: Situation) -> None:
+    at.requests[at.resource] = "+2"
+
+
+def _no_devices(at: Situation) -> None:
+    _changed(nothing=("Healthy", "False", "NoDevices"))(at)
+
+
+def _devices_refused(at: Situation) -> None:
+    _changed(nothing=("Registered", "True", "DevicesRefused"))(at)
+
+
+def _near_another(at: Situation) -> None:
+    """To a pod that there is not: only the scheduler knows that no node will do."""
+    selector = {"labelSelector": {"matchLabels": {"app": "nobody"}}, "topologyKey": "kubernetes.io/hostname"}
+    at.spec["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [selector]}}
+
+
+def _queue_gate(at: Situation) -> None:
+    at.spec["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+
+
+def _queue_of_pod(at: Situation) -> None:
+    at.apply(workload(at, "pod", at.name, at.uid))
+
+
+def workload(at: Situation, kind: str, name: str, uid: str) -> dict[str, Any]:
+    """What Kueue has of it while there is no quota for it."""
+    owner = {"apiVersion": "v1", "kind": kind.capitalize(), "name": name, "uid": uid}
+    meta = {"name": f"{kind}-{name}", "namespace": at.namespace, "ownerReferences": [owner]}
+    condition = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota is left"}
+    status = {"conditions": [condition]}
+    return {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "metadata": meta, "spec": {}, "status": status}
+
+
 UNBOUND = (
     Verb("SchedulingGated", "gate", _gate, "gate"),
-    Verb("NoScheduler", "another scheduler", _other_scheduler, "gate lost"),
+    Verb("QueueWaits", "queue", _queue_gate, "gate made", after=_queue_of_pod),
+    Verb("NoScheduler", "another scheduler", _other_scheduler, "gate lost made"),
+    Verb("DeviceClassMissing", "list of classes", _first_available),
+    Verb("TooFewTogether", "ask for too many, oddly", _odd_quantity, "count"),
+    Verb("NoDevices", "match no file", _no_devices, "count health plugin cordon number"),
+    Verb("DevicesRefused", "refuse devices", _devices_refused, "count health plugin cordon number"),
+    Verb("", "spell the number oddly", _spelled, "count"),
+    Verb("", "affinity to no pod", _near_another, "affinity"),
     Verb("ClaimMissing", "claim without object", _lost_claim, "lost"),
     Verb("ClaimMissing", "claim without template", _lost_template, "lost"),
     Verb("DeviceClassMissing", "claim without class", _lost_class),
@@ -247,7 +311,7 @@ UNBOUND = (
     Verb("CapacityConflict", "write the number first", slots="number", before=_foreign),
     Verb("StrayCapacity", "stray number", _stray),
     Verb("TooFewTogether", "ask for too many", _too_many, "count"),
-    Verb("DevicesCordoned", "cordon devices", _cordoned),
+    Verb("DevicesCordoned", "cordon devices", _cordoned, "cordon"),
     Verb("DevicesBroken", "break", _changed(broken="Xid79"), "health"),
     Verb("DevicesInOtherUse", "use otherwise", _changed(broken="InOtherUse"), "health"),
     Verb("PoolRefused", "publish a part", _incomplete),
@@ -313,7 +377,40 @@ def _silent(at: Situation) -> None:
 
 _POISONED = "endpoint not found in cache for a registered resource: vendor.com/thing"
 _REQUIRED = 'container create failed: required plugin "nodedevice" not present'
+
+
+def _lost_node(at: Situation) -> None:
+    at.node = f"{at.name}-gone"
+
+
+def _evicted(at: Situation) -> None:
+    at.status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+
+
+def _kept(at: Situation) -> None:
+    at.finalizers = ["example.com/hold"]
+
+
+def _deleted(at: Situation) -> None:
+    at.client.delete(Pod, at.name, namespace=at.namespace)
+
+
+def _own_namespace(at: Situation) -> None:
+    _kept(at)
+    at.namespace = f"why-{at.name}"
+    at.cluster.add_namespace(at.namespace)
+
+
+def _namespace_deleted(at: Situation) -> None:
+    at.client.delete(Namespace, at.namespace)
+    wait_until(lambda: bool(at.deleted()), f"{at.namespace} is being emptied")
+
+
 BOUND = (
+    Verb("NodeMissing", "bind to no node", _lost_node, "alone hasty"),
+    Verb("PodFailed", "evict", _evicted, "alone"),
+    Verb("PodDeleted", "delete the pod", _kept, "alone", after=_deleted),
+    Verb("NamespaceTerminating PodDeleted", "delete the namespace", _own_namespace, "alone", after=_namespace_deleted),
     Verb("WaitsOnNode", "refuse to allocate", slots="agent's", after=_at_agent("AllocateFailed")),
     Verb("WaitsForGood", "refuse for good", slots="agent's", after=_at_agent("AllocateFailed", final=True)),
     Verb("RunsWithoutDevices", "start without devices", slots="agent's", after=_not_injected),
@@ -321,6 +418,6 @@ BOUND = (
     Verb("NameKeptByKubelet", "keep the name", _container("CreateContainerConfigError", _POISONED), "container"),
     Verb("ImageNotPulled", "wrong image", _container("ImagePullBackOff", "Back-off pulling image"), "container"),
     Verb("ContainerNotStarted", "crash", _container("CrashLoopBackOff", "back-off 5m0s"), "container"),
-    Verb("ClaimNotPrepared", "fail to prepare", after=_unprepared),
+    Verb("ClaimNotPrepared", "fail to prepare", slots="container", after=_unprepared),
 )
 FINISH_BOUND = _allocated

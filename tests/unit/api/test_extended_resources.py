@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_api.extended_resources import MOST, amount, count, resource_name_problem
 
+from tests.unit.quantities import CASES
+
 
 @pytest.mark.parametrize("name", ["example.com/gpu", "a/b", "vendor.example.com/A_b.c-1", "x" * 60 + ".y/" + "n" * 63])
 def test_good_names(name: str) -> None:
@@ -34,29 +36,7 @@ def test_errors_of_bad_names_name_what_is_wrong(name: str, message: str) -> None
     assert message in resource_name_problem(name)
 
 
-QUANTITIES = {
-    -MOST: ["-1e3000000"],
-    -1: ["-1"],
-    0: ["0", "0e3000000", "0e-3000000"],
-    1: ["1.", f"0.{'0' * 5000}1e5001"],
-    8: ["8", "8000m"],
-    10: ["1e00000000000001"],
-    500: [".5k"],
-    1000: ["1k"],
-    1500: ["1.5k"],
-    2000: ["2e3"],
-    2048: ["2Ki"],
-    1_000_000: ["1M"],
-    10**18: ["1E"],
-    MOST: ["9223372036854775807", "9223372036854775808", "8Ei", "1e5000", "1e3000000", f"1e{'9' * 5000}", "9" * 5000],
-    None: [
-        *("1500m", "1e-3000000", f"1e-{'9' * 5000}"),
-        *("", "k", "1x", "one", "NaN", "Infinity", "1_000", "9" * 9999 + "!", "9" * 1_000_000),
-    ],
-}
-
-
-@pytest.mark.parametrize(("quantity", "number"), [(each, n) for n, same in QUANTITIES.items() for each in same])
+@pytest.mark.parametrize(("quantity", "number"), CASES)
 def test_count(quantity: str, number: int | None) -> None:
     assert count(quantity) == number
 

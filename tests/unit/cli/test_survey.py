@@ -121,6 +121,8 @@ def test_what_is_read_for_the_first_screen() -> None:
         f"{_OURS}/nodedevices",
         f"{_OURS}/nodedevices/a-0",
         "/api/v1/pods",
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/nodedevice-agent",
+        "/apis/apps/v1/daemonsets",
         _LEASE,
         f"{_OURS}/nodedeviceconfigs",
     ]

@@ -5,17 +5,18 @@ from dataclasses import dataclass, field
 from kubectl_nodedevice.errors import ApiError
 from kubectl_nodedevice.fields import is_set
 from kubectl_nodedevice.session import Session
-from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, Access
+from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, OF_THE_RELEASE, Access
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 @dataclass
 class Reader:
-    """Who runs the command. namespace: of the pod that is explained."""
+    """Who runs the command. namespace: of the pod that is explained. system: of the release."""
 
     session: Session
     namespace: str = ""
+    system: str = ""
     _known: dict[Access, bool | None] = field(default_factory=dict)
 
     def may(self, access: Access) -> bool | None:
@@ -26,12 +27,13 @@ class Reader:
 
     def _ask(self, access: Access) -> bool | None:
         resource, _, subresource = access.resource.partition("/")
+        places = {OF_THE_POD: self.namespace, OF_THE_RELEASE: self.system}
         attributes = {
             "verb": access.verb,
             "group": access.group,
             "resource": resource,
             "subresource": subresource,
-            "namespace": self.namespace if access.namespace == OF_THE_POD else access.namespace,
+            "namespace": places.get(access.namespace, access.namespace),
         }
         body = {
             "apiVersion": "authorization.k8s.io/v1",

@@ -5,9 +5,10 @@ import click
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, CliError, UsageProblem
 from kubectl_nodedevice.session import Command, Session, current, shared_options
 from kubectl_nodedevice.text import some
-from kubectl_nodedevice.why import absent, answer, gather, nodes, pods
+from kubectl_nodedevice.why import answer, gather, nodes, pods
 from kubectl_nodedevice.why import device as devices
 from kubectl_nodedevice.why.access import Reader
+from kubectl_nodedevice.why.controllers import absent
 from kubectl_nodedevice.why.explanation import Explanation
 from kubectl_nodedevice.why.facts import Facts
 
@@ -31,10 +32,8 @@ def pod(context: click.Context, name: str) -> int:
     session = current(context)
     namespace, name = _named(session, name)
     found = gather.of_pod(session, namespace, name)
-    if found.pod is None and found.refused is None:
-        meant = absent.similar(found)
-        remedy = f"did you mean {', '.join(meant)}?" if meant else "kubectl get pods --all-namespaces has all names"
-        raise CliError(f"there is no pod {name} in namespace {namespace}, and no Event of one that was refused", remedy)
+    if found.is_absent and not absent.is_lacking(found) and not absent.obstacles(found):
+        raise CliError(f"there is no pod {name} in namespace {namespace}", absent.remedy(found))
     return _answer(session, found, pods.explain(found))
 
 
@@ -48,7 +47,7 @@ def _named(session: Session, name: str) -> tuple[str, str]:
 
 
 def _answer(session: Session, facts: Facts, found: Explanation) -> int:
-    reader = Reader(session, facts.namespace)
+    reader = Reader(session, facts.namespace, facts.release.namespace)
     answer.show(session.screen, found, reader.may, facts.now)
     return NEEDS_YOU if found.is_stopped else FINE
 
@@ -76,6 +75,8 @@ def device(context: click.Context, node_name: str, device_id: str, resource: str
     found = gather.of_node(session, node_name)
     if found.unread and not found.node_devices:
         raise CliError(f"you may not see the devices of {node_name}", "the role nodedevice-fleet-view may")
+    if not found.nodes and not found.node_devices:
+        raise CliError(f"there is no node {node_name}", "kubectl get nodes has all names")
     having = [each for each in devices.resources_of(found, device_id) if resource in ("", each.resource)]
     if not having:
         known = sorted({one.id for each in found.node_devices for one in each.devices})

@@ -1,16 +1,15 @@
 """`why device`: what keeps one device from being given out. Pure."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from kubectl_nodedevice.cluster import Meta, Node, NodeDevice
+from kubectl_nodedevice.cluster import Device, Meta, Node, NodeDevice
 from kubectl_nodedevice.devices import holders_of
 from kubectl_nodedevice.text import age, some
-from kubectl_nodedevice.why.explanation import Explanation, findings_of
+from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
 from kubectl_nodedevice.why.facts import Facts
 from kubectl_nodedevice.why.links import devices, supply
 from kubectl_nodedevice.why.links.devices import Unit, Wanted
-from kubectl_nodedevice.why.reasons.row import line_of
-from kubectl_nodedevice.why.reasons.table import BY_CODE
 
 
 def resources_of(facts: Facts, device: str) -> list[NodeDevice]:
@@ -24,10 +23,11 @@ def explain(facts: Facts, found: NodeDevice, device: str) -> Explanation:
     node = facts.node(found.node) or Node(Meta(found.node))
     units = [unit for unit in devices.units_of(found, facts.now) if unit.id == device]
     wanted = Wanted(found.resource)
-    own = devices.obstacles(found.node, wanted, units, supply.as_of(facts, found)) if units else ()
+    own = list(devices.obstacles(found.node, wanted, units, supply.as_of(facts, found))) if units else []
     # of the resource all that is not about devices: one that is free may not be given out all the same
     of_resource = [each for each in supply.obstacles(facts, node, wanted) if each.code not in _OF_DEVICES]
-    findings = findings_of([*of_resource, *own], 1)
+    own = [_with_remedy(found, device, each) for each in own]
+    findings = findings_of([*of_resource, *own], 1, {"system": facts.release.namespace}, "device")
     return Explanation(
         f"device {device} of {found.resource} on node {found.node}",
         _state(found, units, device),
@@ -35,11 +35,30 @@ def explain(facts: Facts, found: NodeDevice, device: str) -> Explanation:
         findings=findings,
         notes=tuple(_notes(facts, found, device)),
         unread=facts.unread,
-        asked=line_of(BY_CODE["DevicesBroken"], {"node": found.node, "device": device, "resource": found.resource}),
     )
 
 
-_OF_DEVICES = frozenset({*devices.TAKERS, "TooFewTogether", "TooFewOnOneDevice", "NodeShowsFewer"})
+_OF_DEVICES = frozenset(
+    {*devices.TAKERS, "TooFewTogether", "TooFewOnOneDevice", "NodeShowsFewer", "NoDevices", "DevicesRefused"}
+)
+_READ_LOG = "Read the log of its device plugin, and repair or replace the device"
+# by the reason of the device, which comes from its agent
+_REMEDIES = {
+    "NotListed": "Connect it again, or have its plugin list it",
+    "NotListedYet": "Wait until its plugin has listed its devices",
+    "NotAllocatable": "The kubelet does not offer it, and does not say why: read the log of its plugin",
+    "Flapping": "It goes and comes back: check its cable, its power and its driver",
+    "DriverReleased": "Bind it to its driver again",
+}
+
+
+def _with_remedy(found: NodeDevice, device: str, obstacle: Obstacle) -> Obstacle:
+    unit = next((each for each in found.devices if each.id == device), Device(device))
+    reason = "NotListed" if unit.presence == "Missing" and not unit.reason else unit.reason
+    remedy = _REMEDIES.get(reason, _READ_LOG)
+    if reason.startswith("Xid"):
+        remedy = "Reset the GPU or reboot its node once no pod uses it, and replace it if that comes again"
+    return replace(obstacle, fields={**obstacle.fields, "device_remedy": remedy})
 
 
 def _state(found: NodeDevice, units: list[Unit], device: str) -> str:
@@ -51,7 +70,7 @@ def _state(found: NodeDevice, units: list[Unit], device: str) -> str:
     held = [each.pod for each in holders_of(found).get(device, [])]
     if held:
         return f"is held by {some(sorted(set(held)))}."
-    return "is free." if unit.free else "is held by nobody, and not given out."
+    return "is free." if unit.free else "is held by no pod, and is not free."
 
 
 def _notes(facts: Facts, found: NodeDevice, device: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from kubectl_nodedevice.why.facts import Unread
@@ -30,6 +30,7 @@ class Finding:
     """Obstacles of one code and resource together.
 
     of_nodes: how many nodes could serve, did nothing stop them. context: fields of every sentence, such as the pod's name.
+    subject: what was asked about: a `pod`, a `node` or a `device`.
     """
 
     code: str
@@ -37,10 +38,13 @@ class Finding:
     obstacles: tuple[Obstacle, ...]
     of_nodes: int = 0
     context: Mapping[str, str] = field(default_factory=dict)
+    subject: str = "pod"
 
     @property
     def row(self) -> Row:
-        return BY_CODE[self.code]
+        """In words for the subject, with its advice filled in."""
+        row = BY_CODE[self.code].asked_of(self.subject)
+        return replace(row, advice=row.advice.format(**self.fields))
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -85,7 +89,10 @@ class Explanation:
 
 
 def findings_of(
-    obstacles: Iterable[Obstacle], of_nodes: int = 0, context: Mapping[str, str] = MappingProxyType({})
+    obstacles: Iterable[Obstacle],
+    of_nodes: int = 0,
+    context: Mapping[str, str] = MappingProxyType({}),
+    subject: str = "pod",
 ) -> tuple[Finding, ...]:
     """Them by code and resource, in the table's order; what is known twice of a node, as of its agent, once."""
     grouped: dict[tuple[str, str], dict[str, Obstacle]] = {}
@@ -93,6 +100,12 @@ def findings_of(
         of_code = grouped.setdefault((each.code, each.resource), {})
         of_code.setdefault(each.node or str(sorted(each.fields.items())), each)
     found = [
-        Finding(code, resource, tuple(each.values()), of_nodes, context) for (code, resource), each in grouped.items()
+        Finding(code, resource, tuple(each.values()), of_nodes, context, subject)
+        for (code, resource), each in grouped.items()
     ]
-    return tuple(sorted(found, key=lambda each: PRECEDENCE[each.code]))
+    return ordered(found)
+
+
+def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """By precedence."""
+    return tuple(sorted(findings, key=lambda each: PRECEDENCE[each.code]))

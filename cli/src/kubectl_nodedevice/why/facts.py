@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from kubectl_nodedevice.cluster import Lease, Node, NodeDevice, Pod, PodDevice
+from kubectl_nodedevice.cluster import Lease, Node, NodeDevice, Pod, PodDevice, Release
 from kubectl_nodedevice.devices import holders_of
-from kubectl_nodedevice.why.kinds import DeviceClass, Event, ResourceClaim, Slice, SliceDevice
+from kubectl_nodedevice.why.controllers.controller import Controller
+from kubectl_nodedevice.why.kinds import DeviceClass, Event, ResourceClaim, Slice, SliceDevice, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,11 @@ PoolName = tuple[str, str]
 class Facts:
     """pod: None where there is none of that name. extended_claim: what the scheduler made for the pod's extended resources.
 
-    capacity_owners: field managers by node and resource. pods: of the namespace, where there is no such pod. refused: the Event
-    of a controller that could not make it; `pod` is what it would have made. A kind that could not be read is empty here, and
-    in `unread`.
+    capacity_owners: field managers by node and resource. family: of a pod that does not exist, the controllers that would make it,
+    the outermost first; `pod` is then what they would make, `pods` are those that they have, and `pod_names` all of the namespace.
+    has_queue: Kueue is there; workload: what it has of the pod, or of its Job. predecessors: pods that end only when this one is
+    Ready, as namespace/name; rollout: the controller of both. namespace_deleted: when; namespace_words: what keeps it. A kind that
+    could not be read is empty here, and in `unread`.
     """
 
     now: datetime
@@ -50,9 +53,28 @@ class Facts:
     templates: frozenset[str] = frozenset()
     pods: tuple[Pod, ...] = ()
     events: tuple[Event, ...] = ()
-    refused: Event | None = None
+    pod_names: tuple[str, ...] = ()
+    family: tuple[Controller, ...] = ()
+    workload: Workload | None = None
+    has_queue: bool = False
+    predecessors: frozenset[str] = frozenset()
+    rollout: Controller | None = None
+    namespace_deleted: str = ""
+    namespace_words: str = ""
+    release: Release = field(default_factory=Release)
     capacity_owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
     unread: tuple[Unread, ...] = ()
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the pod does not exist."""
+        return self.pod is None or not self.pod.meta.uid
+
+    @property
+    def maker(self) -> Controller | None:
+        """The controller that would make the pod: of a Deployment the ReplicaSet of its newest template."""
+        makers = [each for each in self.family if each.makes_pods]
+        return max(makers, key=lambda each: (bool(each.wanted), each.revision, each.meta.created), default=None)
 
     def has_read(self, kind: str) -> bool:
         """Whether what is missing of that kind is really not there."""
@@ -162,3 +184,5 @@ CLASSES = "deviceclasses.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"
 TEMPLATES = "resourceclaimtemplates.resource.k8s.io"
 EVENTS = "events"
+WORKLOADS = "workloads.kueue.x-k8s.io"
+NAMESPACES = "namespaces"

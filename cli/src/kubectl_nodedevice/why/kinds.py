@@ -1,12 +1,13 @@
 """Kinds that only `why` reads: claims, classes, slices, Events. As in `objects`, each `…_of` never fails. Pure."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kubectl_nodedevice.cluster import Json, Meta, Taint
-from kubectl_nodedevice.fields import each_of, is_set, list_of, map_of, number_of, text_of
-from kubectl_nodedevice.objects import meta_of, taint_of
+from kubectl_nodedevice.cluster import NO_CONDITION, Condition, Json, Meta, Taint
+from kubectl_nodedevice.fields import each_of, is_set, list_of, map_of, number_of, text_of, value_at
+from kubectl_nodedevice.objects import conditions_of, meta_of, taint_of
 
 # an expression that is this comparison, or holds for nothing without it
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
@@ -85,6 +86,31 @@ class Slice:
     def whole_pool(self) -> tuple[str, str]:
         """By driver and name, as two drivers may have one of the same name."""
         return self.driver, self.pool
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Kueue's object of a pod, of a group of pods or of a Job. owners: UIDs. checks: of admission, that are not Ready, in words."""
+
+    meta: Meta
+    owners: tuple[str, ...] = ()
+    is_active: bool = True
+    queue: str = ""
+    checks: tuple[str, ...] = ()
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """Why it is not admitted, as Kueue says it."""
+        quota = self.conditions.get("QuotaReserved", NO_CONDITION)
+        admitted = self.conditions.get("Admitted", NO_CONDITION)
+        if not self.is_active:
+            return "it is not active (spec.active is false)"
+        if admitted.status == "True":
+            return "it is admitted, and Kueue has not let the pod go yet"
+        if quota.status == "True":
+            return "; ".join(self.checks) or admitted.message or "its admission checks are not Ready"
+        return quota.message or f"queue {self.queue} has not decided about it yet"
 
 
 def event_of(obj: Json) -> Event:
@@ -173,3 +199,15 @@ def slice_of(obj: Json) -> Slice:
 def _slice_device(obj: Json) -> SliceDevice:
     is_shared = is_set(obj, "allowMultipleAllocations") or bool(list_of(obj, "consumesCounters"))
     return SliceDevice(text_of(obj, "name"), each_of(taint_of, obj, "taints"), is_shared)
+
+
+def workload_of(obj: Json) -> Workload:
+    checks = [each for each in list_of(obj, "status", "admissionChecks") if text_of(each, "state") != "Ready"]
+    return Workload(
+        meta_of(obj),
+        tuple(text_of(each, "uid") for each in list_of(obj, "metadata", "ownerReferences")),
+        value_at(obj, "spec", "active") is not False,
+        text_of(obj, "spec", "queueName"),
+        tuple(f"{text_of(each, 'name')}: {text_of(each, 'message') or text_of(each, 'state')}" for each in checks),
+        conditions_of(obj),
+    )

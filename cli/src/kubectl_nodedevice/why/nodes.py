@@ -7,7 +7,7 @@ from kubectl_nodedevice.cluster import BY_DRA, Meta, Node, NodeDevice, Pod
 from kubectl_nodedevice.quantities import count, is_extended
 from kubectl_nodedevice.text import counted, some
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
-from kubectl_nodedevice.why.facts import NODE_DEVICES, Facts
+from kubectl_nodedevice.why.facts import NODE_DEVICES, NODES, Facts
 from kubectl_nodedevice.why.links import devices, placement, supply
 from kubectl_nodedevice.why.links.devices import Wanted
 
@@ -20,7 +20,7 @@ def explain(facts: Facts) -> Explanation:
     name = facts.name
     node = facts.node(name) or Node(Meta(name))
     found = [*_own(facts, node), *(each for resource in _resources(facts, node) for each in _of(facts, node, resource))]
-    findings = findings_of(found, 1, {"namespace": facts.namespace})
+    findings = findings_of(found, 1, {"system": facts.release.namespace}, "node")
     return Explanation(
         f"node {name}",
         _state(facts),
@@ -33,6 +33,9 @@ def explain(facts: Facts) -> Explanation:
 
 def _own(facts: Facts, node: Node) -> Iterator[Obstacle]:
     """For a pod that asks for nothing of the node but devices."""
+    if facts.node(node.meta.name) is None and facts.has_read(NODES):
+        yield Obstacle("NodeMissing", node.meta.name)
+        return
     yield from supply.kubelet_obstacles(node)
     yield from placement.obstacles(Pod(Meta()), node)
     yield from supply.agent_obstacles(facts, node.meta.name)
@@ -53,6 +56,8 @@ def _of(facts: Facts, node: Node, resource: str) -> tuple[Obstacle, ...]:
             return (
                 Obstacle(devices.REFUSED, node.meta.name, resource, registered.message, supply.as_of(facts, found)),
             )
+        if found.total == 0:
+            return (supply.nothing(found),)
         return devices.obstacles(node.meta.name, wanted, devices.units_of(found, facts.now), supply.as_of(facts, found))
     return supply.obstacles(facts, node, wanted)
 

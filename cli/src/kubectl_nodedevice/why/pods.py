@@ -1,20 +1,27 @@
 """`why pod`: from the request to the first broken link, and every other link that would stop the pod by itself. Pure."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from kubectl_nodedevice.cluster import BY_DRA, Meta, Node, Pod
-from kubectl_nodedevice.quantities import largest, requests
+from kubectl_nodedevice.quantities import exceeding, largest, requests
 from kubectl_nodedevice.text import age, counted, moment, some
-from kubectl_nodedevice.why import absent
-from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
-from kubectl_nodedevice.why.facts import CLASSES, NODE_DEVICES, NODES, Facts
-from kubectl_nodedevice.why.kinds import Event
+from kubectl_nodedevice.why.controllers import absent, queues, rollouts
+from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of, ordered
+from kubectl_nodedevice.why.facts import CLASSES, NODE_DEVICES, NODES, WORKLOADS, Facts
 from kubectl_nodedevice.why.links import bound, offers, placement, pod_claims, supply
 from kubectl_nodedevice.why.links.devices import Wanted
 
+# with these the pod has not come to the scheduler: a node may be free for it all the same
+_BEFORE: Final = frozenset({"SchedulingGated", "QueueWaits", "NoScheduler"})
+# where schedulers of known names are; what another one has done is in its Events
+_SCHEDULERS: Final = {
+    "default-scheduler": "pods --all-namespaces --output wide --selector component=kube-scheduler",
+    "nodedevice-scheduler": "pods --all-namespaces --output wide --selector app.kubernetes.io/component=scheduler",
+}
 # a scheduler that runs has tried a pod by then
 _PATIENCE: Final = timedelta(seconds=5)
 # beside names of resources, in words
@@ -25,9 +32,9 @@ def explain(facts: Facts) -> Explanation:
     """Why the pod of `facts` does not run with its devices."""
     pod = facts.pod or Pod(Meta())
     subject = f"pod {facts.namespace}/{facts.name}"
-    context = {"pod": facts.name, "namespace": facts.namespace}
-    if facts.refused is not None:
-        return _refused(facts, pod, facts.refused, subject, context)
+    context = {"pod": facts.name, "namespace": facts.namespace, "system": facts.release.namespace}
+    if facts.is_absent:
+        return _absent(facts, pod, subject, context)
     if pod.is_over or pod.meta.deleted:
         return _ended(facts, pod, subject, context)
     if pod.node:
@@ -35,14 +42,27 @@ def explain(facts: Facts) -> Explanation:
     return _without_node(facts, pod, subject, context)
 
 
-def _refused(facts: Facts, pod: Pod, event: Event, subject: str, context: dict[str, str]) -> Explanation:
+def _absent(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
     """It was never made; what would stop it then is examined as if it had been."""
-    found = findings_of([absent.obstacle(event, facts.now)], context=context)
-    state = f"does not exist: {event.about_kind} {event.about_name} cannot make it."
+    own = absent.obstacles(facts)
+    state, notes = absent.state(facts, own), tuple(absent.notes(facts))
+    found = findings_of([*_namespace(facts), *own], context=context)
     if facts.pod is None:
-        return Explanation(subject, state, findings=found, unread=facts.unread)
+        return Explanation(subject, state, findings=found, notes=notes, unread=facts.unread)
     made = _without_node(facts, pod, subject, context)
-    return replace(made, state=f"{state} It would ask for {_wanted(pod)}.", findings=(*found, *made.findings))
+    findings = ordered([*found, *made.findings])
+    return replace(
+        made, state=f"{state} It would ask for {_wanted(pod)}.", findings=findings, notes=(*notes, *made.notes)
+    )
+
+
+def _namespace(facts: Facts) -> Iterator[Obstacle]:
+    """In a namespace that is being deleted nothing is made, and what is there is deleted."""
+    if facts.namespace_deleted:
+        since = age(facts.namespace_deleted, facts.now)
+        words = f": {facts.namespace_words}" if facts.namespace_words else ""
+        fields = {"since": f" for {since}" if since else "", "words": words.rstrip(".")}
+        yield Obstacle("NamespaceTerminating", fields=fields)
 
 
 def _ended(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
@@ -51,12 +71,12 @@ def _ended(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Exp
     code, fields = "PodFailed", {"words": ": ".join(filter(None, [pod.reason, pod.message])) or "without a reason"}
     if pod.meta.deleted:
         code, fields = "PodDeleted", {"since": f" for {age(pod.meta.deleted, facts.now)}"}
-    found = findings_of([Obstacle(code, pod.node, fields=fields)], context=context)
+    found = findings_of([*_namespace(facts), Obstacle(code, pod.node, fields=fields)], context=context)
     return Explanation(subject, f"{asked(pod)}.", findings=found, unread=facts.unread)
 
 
 def _on_its_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Explanation:
-    found = findings_of(bound.obstacles(facts, pod), 1, context)
+    found = findings_of([*_namespace(facts), *bound.obstacles(facts, pod)], 1, context)
     has = "; ".join(_held(facts, pod))
     has = f" It has {has}." if has else ""
     state = f"is bound to {pod.node} and {asked(pod)}.{has}"
@@ -106,7 +126,7 @@ def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str])
     claims = tuple(pod_claims.obstacles(facts, pod))
     # which the scheduler does not try before its claims are there
     is_tried = not any(each.code in ("ClaimMissing", "ClaimNotMade") for each in claims)
-    own = [*_own(facts, pod, is_tried), *claims, *_resources(facts, pod)]
+    own = [*_namespace(facts), *_own(facts, pod, is_tried), *claims, *_resources(facts, pod)]
     having = _having(facts, pod)
     having_all = _candidates(_nodes(facts), having)
     nodes = _chosen(facts, pod, having_all)
@@ -115,11 +135,15 @@ def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str])
     is_everywhere = all(on_nodes.values())
     shared = [each for found in on_nodes.values() for each in found] if is_everywhere else []
     words, at = _scheduler(facts, pod)
+    # of a pod that the scheduler refuses, or weighs by other things as well, it alone knows where it could be
+    is_over = any(each.code == "JobFailed" for each in absent.obstacles(facts))
+    is_refused = bool(words) and not pod.gates
+    is_free = not (is_refused or pod.is_constrained or is_over) and all(each.code in _BEFORE for each in own)
     return Explanation(
         subject,
         f"waits for a node and {asked(pod)}.",
-        findings=findings_of([*own, *shared], len(nodes), context),
-        notes=tuple(_notes(facts, pod, len(having_all), on_nodes)),
+        findings=findings_of([*own, *shared], len(nodes), {**context, **rollouts.fields(facts.rollout)}),
+        notes=tuple(_notes(facts, pod, len(having_all), on_nodes, is_free)),
         words=words,
         words_at=at,
         unread=facts.unread,
@@ -128,17 +152,29 @@ def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str])
 
 def _own(facts: Facts, pod: Pod, is_tried: bool) -> Iterator[Obstacle]:
     if pod.gates:
-        patch = '[{"op": "remove", "path": "/spec/schedulingGates"}]'
-        yield Obstacle("SchedulingGated", fields={"gates": ", ".join(pod.gates), "gates_patch": patch})
+        yield from _gates(facts, pod)
         return
     created = moment(pod.meta.created)
     is_answered = "PodScheduled" in pod.conditions or any(e.reason == "FailedScheduling" for e in facts.events)
     if is_tried and created is not None and facts.now - created > _PATIENCE and not is_answered:
-        default = pod.scheduler in ("", "default-scheduler")
-        label = "component=kube-scheduler" if default else "app.kubernetes.io/component=scheduler"
-        since = age(pod.meta.created, facts.now)
         scheduler = pod.scheduler or "default-scheduler"
-        yield Obstacle("NoScheduler", fields={"scheduler": scheduler, "since": since, "scheduler_label": label})
+        options = (
+            _SCHEDULERS.get(scheduler) or f"events --all-namespaces --field-selector source={shlex.quote(scheduler)}"
+        )
+        fields = {"scheduler": scheduler, "since": age(pod.meta.created, facts.now), "scheduler_options": options}
+        yield Obstacle("NoScheduler", fields=fields)
+
+
+def _gates(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
+    """A queue says itself what it waits for; of other gates only their names are known."""
+    queued = queues.gates_of_queue(pod) if facts.has_queue else ()
+    if queued:
+        yield queues.obstacle(facts.workload, is_read=facts.has_read(WORKLOADS))
+    others = [each for each in pod.gates if each not in queued]
+    if others:
+        # whoever set it may have said why in an Event of the pod
+        words = [f"{each.reason}: {each.message}" for each in facts.events if each.reason != "FailedScheduling"]
+        yield Obstacle("SchedulingGated", detail=words[-1] if words else "", fields={"gates": ", ".join(others)})
 
 
 def _resources(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
@@ -217,8 +253,13 @@ def _scheduler(facts: Facts, pod: Pod) -> tuple[str, str]:
     return (scheduled.message, scheduled.since) if scheduled else ("", "")
 
 
-def _notes(facts: Facts, pod: Pod, having: int, on_nodes: Mapping[str, tuple[Obstacle, ...]]) -> Iterator[str]:
-    """having: how many nodes have what it asks for. on_nodes: what is on those of them that it could be on."""
+def _notes(
+    facts: Facts, pod: Pod, having: int, on_nodes: Mapping[str, tuple[Obstacle, ...]], is_free: bool
+) -> Iterator[str]:
+    """having: how many nodes have what it asks for. on_nodes: what is on those of them that it could be on.
+
+    is_free: nothing but nodes keeps it from one.
+    """
     others = len(_nodes(facts)) - having
     if others:
         yield f"{counted(others, 'further node')} {'lacks' if others == 1 else 'lack'} what it asks for."
@@ -227,6 +268,12 @@ def _notes(facts: Facts, pod: Pod, having: int, on_nodes: Mapping[str, tuple[Obs
         yield f"{counted(excluded, 'further node')} {'is' if excluded == 1 else 'are'} excluded by its selector or affinity."
     if pod.nominated_node:
         yield f"The scheduler has ended pods on {pod.nominated_node} to make room for it."
-    fitting = [name for name, found in on_nodes.items() if not found]
-    if fitting and (requests(pod) or pod.claims) and facts.has_read(NODE_DEVICES):
+    fitting = [name for name, found in on_nodes.items() if not found and _has_room(facts, pod, name)]
+    if is_free and fitting and (requests(pod) or pod.claims) and facts.has_read(NODE_DEVICES):
         yield f"Of what is known here, {some(fitting)} could take it."
+
+
+def _has_room(facts: Facts, pod: Pod, name: str) -> bool:
+    """Whether the node, were it empty, has as much CPU, memory and so on as the pod asks for."""
+    node = facts.node(name)
+    return node is None or not exceeding(pod, node.allocatable)

@@ -120,7 +120,7 @@ def pod_with(facts: Facts, **changes: Any) -> Facts:
     return replace(facts, pod=replace(facts.pod, **changes))
 
 
-def asking(facts: Facts, resource: str, number: int) -> Facts:
+def asking(facts: Facts, resource: str, number: int | str) -> Facts:
     assert facts.pod is not None
     (container,) = facts.pod.containers
     return pod_with(facts, containers=(replace(container, requests={**container.requests, resource: str(number)}),))

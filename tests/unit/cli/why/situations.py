@@ -17,12 +17,14 @@ from kubectl_nodedevice.cluster import (
     Meta,
     PartCounts,
     PartRules,
+    Pod,
     PodClaim,
     Taint,
     Waiting,
 )
+from kubectl_nodedevice.why.controllers.controller import Controller
 from kubectl_nodedevice.why.facts import Facts
-from kubectl_nodedevice.why.kinds import DeviceClass, Event, Request, ResourceClaim, SliceDevice
+from kubectl_nodedevice.why.kinds import DeviceClass, Event, Request, ResourceClaim, SliceDevice, Workload
 
 from tests.unit.cli.why.clusters import (
     FPGA,
@@ -175,7 +177,51 @@ def _cordoned(facts: Facts) -> Facts:
 
 
 _TAINT = Taint("gpu", "broken", "NoSchedule")
+
+
+def _no_devices(**conditions: Condition) -> Callable[[Facts], Facts]:
+    """Configured, and nothing of it is there."""
+
+    def change(facts: Facts) -> Facts:
+        facts = each_found(
+            facts,
+            lambda found: replace(
+                found,
+                total=0,
+                healthy=0,
+                available=0,
+                devices=(),
+                conditions={**found.conditions, **conditions},
+            ),
+        )
+        return _shown(facts, "0")
+
+    return change
+
+
+def _by_predecessor(facts: Facts) -> Facts:
+    old = Allocation("team", "old", "uid-8", "main", device_ids=("gpu-1", "gpu-2", "gpu-3"))
+    facts = each_found(facts, lambda found: replace(found, allocations=(old,), allocated=3, available=1))
+    root = Controller("Deployment", Meta("web", "team"), is_surging=True)
+    return replace(facts, predecessors=frozenset({"team/old"}), rollout=root)
+
+
+def _one_of_classes(facts: Facts) -> Facts:
+    """The first of a list is missing; the scheduler asks for each."""
+    return _claim(facts, requests=(Request(("prot.example.com", "port.example.com")),))
+
+
+_NO_FILE = Condition("Healthy", "False", "NoDevices", "no file of the host matches /dev/serial/by-id/*")
+_REFUSED_IDS = Condition("Registered", "True", "DevicesRefused", "device IDs have control characters")
+_QUOTA = Condition("QuotaReserved", "False", "Pending", "insufficient unused quota for gpu in flavor default")
+_WORKLOAD = Workload(Meta("pod-train-1", "team"), ("uid-1",), queue="gpus", conditions={"QuotaReserved": _QUOTA})
 UNBOUND = (
+    Change("NamespaceTerminating", lambda f: replace(f, namespace_deleted=OLD, namespace_words="pods has 1 finalizer")),
+    Change(
+        "QueueWaits",
+        lambda f: replace(pod_with(f, gates=("kueue.x-k8s.io/admission",)), workload=_WORKLOAD, has_queue=True),
+        "gate",
+    ),
     Change("SchedulingGated", lambda f: pod_with(f, gates=("example.com/queue",)), "gate"),
     Change("NoScheduler", _unscheduled, "gate lost"),
     Change("ClaimMissing", _claims(PodClaim("lost", "lost")), "lost"),
@@ -186,6 +232,7 @@ UNBOUND = (
         "lost",
     ),
     Change("DeviceClassMissing", _class_missing, "claim"),
+    Change("DeviceClassMissing", _one_of_classes, "claim", name="one of several classes"),
     Change("NothingOffered", _nothing_offered),
     Change("NothingServes", lambda f: asking(f, "example.com/gpus", 1)),
     Change("NodeSelector", lambda f: pod_with(f, node_selector={"zone": "z2"})),
@@ -198,6 +245,7 @@ UNBOUND = (
     Change("NotConfigured", _stopped("NotConfigured", "Gone"), "plugin"),
     Change("PluginAway", _stopped("EndpointStopped", "Stopped"), "plugin"),
     Change("PluginAway", _stopped("DeviceListPending", "Running"), "plugin", "list pending"),
+    Change("PlaceTaken", _stopped("PlaceTaken", "Running"), "plugin"),
     Change("NotInjectable", with_condition("Injectable", "False", "NoRuntimeSocket")),
     Change("CapacityConflict", _conflict, "number"),
     Change("PolicyRefuses", _unadvertised("NameExcluded"), "number"),
@@ -205,7 +253,12 @@ UNBOUND = (
     Change("NodeDeviceInvalid", with_condition("Advertised", "False", "WrongName"), "number"),
     Change("StrayCapacity", _stray, "nic"),
     Change("TooFewTogether", _few, "count"),
-    Change("DevicesCordoned", _cordoned),
+    Change("NoDevices", _no_devices(Healthy=_NO_FILE), "count health cordon number plugin"),
+    Change(
+        "DevicesRefused", _no_devices(Registered=_REFUSED_IDS), "count health cordon number plugin", name="all refused"
+    ),
+    Change("HeldByPredecessor", _by_predecessor, "count"),
+    Change("DevicesCordoned", _cordoned, "cordon"),
     Change("DevicesBroken", _unhealthy("Xid79"), "health"),
     Change("DevicesInOtherUse", _unhealthy("InOtherUse"), "health"),
     Change("PoolRefused", lambda f: replace(f, slices=tuple(replace(each, count=2) for each in f.slices)), "nic"),
@@ -244,6 +297,7 @@ def _unprepared(facts: Facts) -> Facts:
 _MISSING = 'required plugin "nodedevice" not present'
 _POISONED = "endpoint not found in cache for a registered resource: x"
 BOUND = (
+    Change("NodeMissing", lambda f: replace(f, nodes=()), "container agent's prepared kubelet", name="node gone"),
     Change("NodeNotReady", _not_ready, name="kubelet"),
     Change("WaitsOnNode", _waits(False), "agent's"),
     Change("WaitsForGood", _waits(True), "agent's"),
@@ -264,7 +318,7 @@ BOUND = (
         _container("CrashLoopBackOff", "back-off", last_words="open /dev/ttyUSB0: Permission denied"),
         "container agent's",
     ),
-    Change("ClaimNotPrepared", _unprepared, "prepared"),
+    Change("ClaimNotPrepared", _unprepared, "prepared container"),
     Change("StrayCapacity", _runs_by_stray, "container agent's prepared", "stray and running"),
     Change("RunsWithoutDevices", _not_injected, "agent's"),
 )
@@ -301,15 +355,42 @@ ALONE = (
 )
 
 
+def _absent(*family: Controller, **more: Any) -> Callable[[Facts], Facts]:
+    """The pod as they would make it."""
+
+    def change(facts: Facts) -> Facts:
+        assert facts.pod is not None
+        meta = replace(facts.pod.meta, uid="", created="")
+        return replace(pod_with(facts, meta=meta, conditions={}), family=family, **more)
+
+    return change
+
+
 def _refused(message: str) -> Callable[[Facts], Facts]:
-    event = Event("ReplicaSet", "train", "uid-rs", "FailedCreate", message, RECENT)
-    return lambda facts: replace(facts, refused=event)
+    failure = Condition("ReplicaFailure", "True", "FailedCreate", message, RECENT)
+    return _absent(Controller("ReplicaSet", Meta("train", uid="uid-rs"), conditions={failure.type: failure}))
 
 
+def _of_kind(kind: str, **more: Any) -> Controller:
+    return Controller(kind, Meta("train", uid="uid-c"), **more)
+
+
+_FAILED = Condition("Failed", "True", "BackoffLimitExceeded", "it has reached its backoff limit")
+_FIRST = Pod(Meta("train-0", "team", "uid-0", owner="StatefulSet/train"), node="node-z", phase="Running")
 ABSENT = (
     Change(
         "QuotaExceeded",
         _refused('pods "train-x" is forbidden: exceeded quota: team, requested: requests.example.com/gpu=2'),
     ),
     Change("CreationRefused", _refused('pods "train-x" is forbidden: error looking up service account team/nobody')),
+    Change("NoReplicas", _absent(_of_kind("Deployment", wanted=0))),
+    Change("JobSuspended", _absent(_of_kind("Job", is_suspended=True))),
+    Change(
+        "QueueWaits",
+        _absent(_of_kind("Job", is_suspended=True), workload=_WORKLOAD, has_queue=True),
+        name="Job of a queue",
+    ),
+    Change("JobFailed", _absent(_of_kind("Job", conditions={"Failed": _FAILED}))),
+    Change("DeploymentPaused", _absent(_of_kind("Deployment", is_paused=True))),
+    Change("EarlierPodNotReady", _absent(_of_kind("StatefulSet", wanted=2, is_ordered=True, made=1), pods=(_FIRST,))),
 )

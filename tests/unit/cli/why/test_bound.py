@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 from kubectl_nodedevice.cluster import Allocation, Condition, Container, Device, Meta, Pod, PodDevice, Waiting
 from kubectl_nodedevice.why.explanation import Obstacle
-from kubectl_nodedevice.why.facts import LEASES, NODE_DEVICES, POD_DEVICES, Facts, Unread
+from kubectl_nodedevice.why.facts import LEASES, NODE_DEVICES, NODES, POD_DEVICES, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass, Event
 from kubectl_nodedevice.why.links import bound as links
 
@@ -142,7 +142,8 @@ def test_a_number_that_nobody_serves() -> None:
     assert of(pod_with(facts, phase="Pending")) == []
     assert of(replace(facts, classes=())) == []
     assert of(replace(facts, nodes=(replace(first, allocatable={NIC: "0"}), *others))) == []
-    assert of(replace(facts, nodes=tuple(others))) == []
+    assert of(replace(facts, nodes=tuple(others))) == [Obstacle("NodeMissing", "node-a")]
+    assert of(replace(facts, nodes=(), unread=(Unread(NODES, "no"),))) == []
     ours = replace(gpus("node-a"), resource=NIC, agent=replace(gpus("node-a").agent, served_by="kubelet"))
     assert of(replace(facts, node_devices=(*facts.node_devices, ours))) == []
 

@@ -6,12 +6,22 @@ from typing import Any, Final
 
 from kubectl_nodedevice.errors import Forbidden, NotFound
 from kubectl_nodedevice.why import gather
-from kubectl_nodedevice.why.facts import Facts, Unread
+from kubectl_nodedevice.why.facts import Unread
 
 from tests.unit.cli.why.clusters import GPU, NOW
 
 _CORE, _DRA = "/api/v1", "/apis/resource.k8s.io/v1"
 _OURS: Final = "/apis/nodedevice.io/v1alpha1"
+_APPS, _BATCH, _KUEUE = "/apis/apps/v1", "/apis/batch/v1", "/apis/kueue.x-k8s.io/v1beta1"
+# that nothing is known of the release
+_RELEASE: Final = (
+    ("clusterrolebindings", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/nodedevice-agent"),
+    (
+        "daemonsets",
+        f"{_APPS}/daemonsets",
+        "labelSelector app.kubernetes.io/name=nodedevice,app.kubernetes.io/component=agent",
+    ),
+)
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/nodedevice-agents/leases"
 
 
@@ -40,6 +50,9 @@ class Api:
         self.asked.append((what, path, *(f"{key} {value}" for key, value in (query or {}).items())))
         if path.endswith(self._forbidden or ("//",)):
             raise Forbidden("no")
+        if path.startswith("/apis/kueue") and path not in self._objects:
+            # a version, or a group, that is not served
+            raise NotFound("none")
         yield from self._objects.get(path, ())
 
     @property
@@ -93,18 +106,20 @@ def test_of_a_pod_without_a_node() -> None:
     assert ([each.meta.name for each in found.claims], found.templates) == (["x"], frozenset({"t"}))
     assert [each.at for each in found.events] == ["1", "2"]
     assert found.capacity_owners == {("node-a", GPU): "alice"}
-    assert (found.unread, found.refused, found.pods) == ((), None, ())
+    assert (found.unread, found.family, found.pods, found.is_absent) == ((), (), (), False)
     assert api.asked == [
         ("pods p", f"{_CORE}/namespaces/team/pods/p"),
         ("nodes", f"{_CORE}/nodes"),
         ("poddevices p", f"{_OURS}/namespaces/team/poddevices/p"),
         ("nodedevices", f"{_OURS}/nodedevices", f"fieldSelector spec.resourceName={GPU}"),
+        *_RELEASE,
         ("leases", _LEASES),
         ("deviceclasses", f"{_DRA}/deviceclasses"),
         ("resourceslices", f"{_DRA}/resourceslices"),
         ("resourceclaims", f"{_DRA}/resourceclaims"),
         ("resourceclaimtemplates", f"{_DRA}/namespaces/team/resourceclaimtemplates"),
         ("events", f"{_CORE}/namespaces/team/events", "fieldSelector involvedObject.uid=u"),
+        ("namespaces team", f"{_CORE}/namespaces/team"),
     ]
     # each kind while it is read, and at last nothing
     kinds = "leases", "deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates", "events"
@@ -122,8 +137,10 @@ def test_of_a_pod_on_a_node_that_asks_for_nothing() -> None:
         ("nodes node-a", f"{_CORE}/nodes/node-a"),
         ("poddevices p", f"{_OURS}/namespaces/team/poddevices/p"),
         ("nodedevices", f"{_OURS}/nodedevices", "fieldSelector spec.nodeName=node-a"),
+        *_RELEASE,
         ("leases", _LEASES),
         ("events", f"{_CORE}/namespaces/team/events", "fieldSelector involvedObject.uid=u"),
+        ("namespaces team", f"{_CORE}/namespaces/team"),
     ]
 
 
@@ -135,7 +152,7 @@ def test_claims_of_all_namespaces_are_those_of_the_pods_own() -> None:
 
 def test_what_may_not_be_read_is_noted_with_its_role() -> None:
     kinds = "nodes", "nodedevices", "poddevices/p", "leases", "deviceclasses", "resourceslices", "resourceclaims"
-    api = Api({f"{_CORE}/namespaces/team/pods/p": _pod()}, *kinds, "events")
+    api = Api({f"{_CORE}/namespaces/team/pods/p": _pod()}, *kinds, "events", "namespaces/team")
     found = gather.of_pod(api.session, "team", "p")
     fleet = ("nodes", "nodedevices.nodedevice.io", "leases.coordination.k8s.io")
     dra = ("deviceclasses.resource.k8s.io", "resourceslices.resource.k8s.io")
@@ -145,55 +162,149 @@ def test_what_may_not_be_read_is_noted_with_its_role() -> None:
             *(Unread(each, why, "nodedevice-fleet-view") for each in (*fleet, *dra)),
             Unread("poddevices.nodedevice.io", why, "nodedevice-view"),
             *(Unread(each, why, "view") for each in ("resourceclaims.resource.k8s.io", "resourceclaims", "events")),
+            Unread("namespaces", why, "view"),
         ],
         key=lambda each: each.kind,
     )
     assert ("resourceclaims", f"{_DRA}/namespaces/team/resourceclaims") in api.asked
 
 
-def _absent(kind: str, **objects: Any) -> tuple[Facts, Api]:
-    about = {"kind": kind, "name": "web"}
-    event = _named("e", involvedObject=about, reason="FailedCreate", message="no")
-    api = Api({f"{_CORE}/namespaces/team/events": [event], f"{_CORE}/namespaces/team/pods": [_named("q")], **objects})
-    return gather.of_pod(api.session, "team", "web-1"), api
+def _controller(name: str, *owners: str, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    references = [
+        {"kind": kind, "name": owner, "controller": True} for kind, owner in (each.split("/") for each in owners)
+    ]
+    meta = {"name": name, "namespace": "team", "uid": f"uid-{name}", "ownerReferences": references}
+    return {"metadata": meta, "spec": spec or {}}
 
 
-def test_of_a_pod_that_is_refused() -> None:
-    template = {"template": {"spec": {"containers": _CONTAINERS}}}
-    places = {"ReplicaSet": "/apis/apps/v1", "Job": "/apis/batch/v1", "ReplicationController": _CORE}
-    for kind, group in places.items():
-        path = f"{group}/namespaces/team/{kind.lower()}s/web"
-        found, api = _absent(kind, **{path: _named("web", spec=template)})
-        assert (f"{kind.lower()}s web", path) in api.asked
-        assert (found.namespace, found.name, found.events, found.pod_device) == ("team", "web-1", (), None)
-        assert found.pod is not None
-        assert (found.pod.meta.name, found.pod.meta.namespace, len(found.pod.containers)) == ("web-1", "team", 1)
-        assert found.refused is not None
-        # nothing of the pod itself, which does not exist
-        assert [each[0] for each in api.asked] == [
-            "pods web-1",
-            "events",
-            f"{kind.lower()}s web",
-            "nodes",
-            "nodedevices",
-            "nodedevices",
-            "leases",
-            "deviceclasses",
-            "resourceslices",
-            "resourceclaims",
-        ]
-    for kind in ("ReplicaSet", "Odd"):
-        found, api = _absent(kind)
-        assert (found.pod, found.namespace, found.name) == (None, "team", "web-1")
-        assert found.refused is not None
-    assert ("events", f"{_CORE}/namespaces/team/events", "fieldSelector reason=FailedCreate") in api.asked
+_TEMPLATE: Final = {"template": {"spec": {"containers": _CONTAINERS}}}
+_IN_TEAM: Final = f"{_CORE}/namespaces/team"
 
 
-def test_of_a_pod_that_is_none() -> None:
-    found, api = _absent("Pod")
-    assert (found.refused, found.namespace, found.name) == (None, "team", "web-1")
-    assert [each.meta.name for each in found.pods] == ["q"]
-    assert api.asked[-1] == ("pods", f"{_CORE}/namespaces/team/pods")
+def _event(kind: str, name: str, at: str = "1", reason: str = "FailedCreate") -> dict[str, Any]:
+    return _named("e", involvedObject={"kind": kind, "name": name}, reason=reason, message="no", eventTime=at)
+
+
+def _of_apps(plural: str, *found: Any) -> dict[str, Any]:
+    return {f"{_APPS}/namespaces/team/{plural}": found}
+
+
+def test_of_a_pod_that_does_not_exist() -> None:
+    own = {"ownerReferences": [{"kind": "ReplicaSet", "name": "web-7d9c5f", "controller": True}]}
+    api = Api(
+        {
+            **_of_apps(
+                "deployments",
+                _controller("web", spec={"replicas": 2, **_TEMPLATE}),
+                _controller("web-frontend", spec=_TEMPLATE),
+            ),
+            **_of_apps("replicasets", _controller("web-7d9c5f", "Deployment/web", spec=_TEMPLATE)),
+            f"{_IN_TEAM}/events": [_event("Pod", "web"), _event("ReplicaSet", "web-7d9c5f")],
+            f"{_IN_TEAM}/pods": [_named("q"), {"metadata": {"name": "web-7d9c5f-x", "namespace": "team", **own}}],
+        }
+    )
+    found = gather.of_pod(api.session, "team", "web")
+    assert [each.key for each in found.family] == ["Deployment/web", "ReplicaSet/web-7d9c5f"]
+    assert ([each.meta.name for each in found.pods], found.pod_names) == (["web-7d9c5f-x"], ("q", "web-7d9c5f-x"))
+    # of each selector the same two, which this server does not compare
+    assert {each.about_kind for each in found.events} == {"ReplicaSet"}
+    assert found.pod is not None
+    assert (found.is_absent, found.pod.meta.name, len(found.pod.containers)) == (True, "web", 1)
+    events = f"{_IN_TEAM}/events"
+    assert api.asked[:12] == [
+        ("pods web", f"{_IN_TEAM}/pods/web"),
+        ("pods", f"{_IN_TEAM}/pods"),
+        ("events", events, "fieldSelector reason=FailedCreate"),
+        ("events", events, "fieldSelector reason=SuccessfulCreate"),
+        ("deployments", f"{_APPS}/namespaces/team/deployments"),
+        ("statefulsets", f"{_APPS}/namespaces/team/statefulsets"),
+        ("daemonsets", f"{_APPS}/namespaces/team/daemonsets"),
+        ("cronjobs", f"{_BATCH}/namespaces/team/cronjobs"),
+        ("jobs", f"{_BATCH}/namespaces/team/jobs"),
+        ("replicasets", f"{_APPS}/namespaces/team/replicasets"),
+        ("replicationcontrollers", f"{_IN_TEAM}/replicationcontrollers"),
+        ("nodes", f"{_CORE}/nodes"),
+    ]
+
+
+def test_of_a_pod_whose_controllers_only_events_name() -> None:
+    for forbidden in (("replicasets",), ()):
+        kind = "ReplicaSet" if forbidden else "Rollout"
+        api = Api({f"{_IN_TEAM}/events": [_event(kind, "web")]}, *forbidden)
+        found = gather.of_pod(api.session, "team", "web")
+        assert ([each.key for each in found.family], found.pod) == ([f"{kind}/web"], None)
+    # of one that could be read, and is not there, an Event is left over
+    assert gather.of_pod(Api({f"{_IN_TEAM}/events": [_event("ReplicaSet", "web")]}).session, "team", "web").family == ()
+
+
+def test_of_a_suspended_job_and_its_queue() -> None:
+    workload = {"metadata": {"name": "job-train", "ownerReferences": [{"uid": "uid-train"}]}}
+    jobs = {f"{_BATCH}/namespaces/team/jobs": [_controller("train", spec={"suspend": True, **_TEMPLATE})]}
+    found = gather.of_pod(Api(jobs | {f"{_KUEUE}/namespaces/team/workloads": [workload]}).session, "team", "train")
+    assert (found.has_queue, found.workload and found.workload.meta.name) == (True, "job-train")
+    found = gather.of_pod(Api(jobs, "workloads").session, "team", "train")
+    assert (found.has_queue, found.workload, found.has_read("workloads.kueue.x-k8s.io")) == (True, None, False)
+
+
+def _owned(name: str, owner: str, **spec: Any) -> dict[str, Any]:
+    kind, _, owner_name = owner.partition("/")
+    made = _pod(**spec)
+    made["metadata"] |= {"name": name, "uid": f"uid-{name}"}
+    made["metadata"]["ownerReferences"] = [{"kind": kind, "name": owner_name, "controller": True}]
+    return made
+
+
+def test_of_a_pod_that_waits_for_its_predecessor() -> None:
+    sets = [_controller(name, "Deployment/web") for name in ("web-1", "web-2")]
+    labels = {"selector": {"matchLabels": {"app": "web"}}}
+    old, new = _owned("old", "ReplicaSet/web-1", nodeName="node-a"), _owned("p", "ReplicaSet/web-2")
+    api = Api(
+        {
+            f"{_IN_TEAM}/pods/p": new,
+            f"{_IN_TEAM}/pods": [old, new],
+            f"{_APPS}/namespaces/team/replicasets/web-2": sets[1],
+            f"{_APPS}/namespaces/team/deployments/web": _controller("web", spec=labels),
+            **_of_apps("replicasets", *sets),
+        }
+    )
+    found = gather.of_pod(api.session, "team", "p")
+    assert found.predecessors == {"team/old"}
+    assert found.rollout is not None
+    assert found.rollout.key == "Deployment/web"
+    assert ("pods", f"{_IN_TEAM}/pods", "labelSelector app=web") in api.asked
+
+
+def test_of_a_pod_that_a_queue_gates() -> None:
+    gates = [{"name": "kueue.x-k8s.io/admission"}]
+    workload = {"metadata": {"name": "pod-p", "ownerReferences": [{"uid": "uid-p"}]}}
+    pod = _owned("p", "Job/train", schedulingGates=gates)
+    found = gather.of_pod(
+        Api({f"{_IN_TEAM}/pods/p": pod, f"{_KUEUE}/namespaces/team/workloads": [workload]}).session, "team", "p"
+    )
+    assert (found.has_queue, found.workload and found.workload.meta.name) == (True, "pod-p")
+    # where there is no queue, its gate is one as any other
+    assert not gather.of_pod(Api({f"{_IN_TEAM}/pods/p": pod}).session, "team", "p").has_queue
+
+
+def test_of_a_namespace_that_is_being_deleted() -> None:
+    conditions = [
+        {"type": "A", "status": "True", "message": "pods has 1 finalizer"},
+        {"type": "B", "status": "False", "message": "x"},
+    ]
+    ending = {"metadata": {"name": "team", "deletionTimestamp": "t"}, "status": {"conditions": conditions}}
+    found = gather.of_pod(Api({f"{_IN_TEAM}/pods/p": _pod(), _IN_TEAM: ending}).session, "team", "p")
+    assert (found.namespace_deleted, found.namespace_words) == ("t", "pods has 1 finalizer")
+
+
+def test_the_leases_are_where_the_release_has_them() -> None:
+    binding = {
+        "metadata": {"annotations": {"nodedevice.io/leases-namespace": "gpu-agents"}},
+        "subjects": [{"name": "nodedevice-agent", "namespace": "gpus"}],
+    }
+    api = Api({f"{_CORE}/nodes/node-a": _NODE, _RELEASE[0][1]: binding})
+    found = gather.of_node(api.session, "node-a")
+    assert (found.release.namespace, found.release.leases) == ("gpus", "gpu-agents")
+    assert api.asked[-1] == ("leases node-a", "/apis/coordination.k8s.io/v1/namespaces/gpu-agents/leases/node-a")
 
 
 def test_of_a_node() -> None:
@@ -205,6 +316,7 @@ def test_of_a_node() -> None:
     assert api.asked == [
         ("nodes node-a", f"{_CORE}/nodes/node-a"),
         ("nodedevices", f"{_OURS}/nodedevices", "fieldSelector spec.nodeName=node-a"),
+        *_RELEASE,
         ("leases node-a", f"{_LEASES}/node-a"),
     ]
     assert gather.of_node(Api({}).session, "x").leases == ()

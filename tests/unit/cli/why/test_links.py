@@ -118,24 +118,6 @@ def test_a_cordon_of_a_longer_name_is_not_of_a_part() -> None:
     assert unit.taken[devices.CORDONED] == 2
 
 
-@pytest.mark.parametrize(
-    ("quantity", "number"),
-    [
-        ("2", 2),
-        ("1k", 1000),
-        ("1Ki", 1024),
-        ("0", 0),
-        ("1.5", None),
-        ("", None),
-        ("-1", None),
-        ("kk", None),
-        ("\uff19", None),
-    ],
-)
-def test_quantities(quantity: str, number: int | None) -> None:
-    assert quantities.count(quantity) == number
-
-
 def test_init_containers_do_not_add_up() -> None:
     containers = (
         Container("first", requests={GPU: "3"}, is_init=True),

@@ -66,33 +66,36 @@ def test_a_claim_that_is_not_made() -> None:
     said = replace(there, events=(*events, Event(reason="Other", message="no")))
     assert of_pod(said) == [Obstacle("ClaimNotMade", fields={"claim": "port", "words": ": late"})]
     # of a pod that does not exist none is made
-    assert of_pod(replace(said, refused=Event())) == []
+    assert said.pod is not None
+    assert of_pod(pod_with(said, meta=replace(said.pod.meta, uid=""))) == []
 
 
-@pytest.mark.parametrize(("asked", "hint"), [("prot.example.com", f"; did you mean {_PORT}"), ("x", "")])
+@pytest.mark.parametrize(("asked", "hint"), [("prot.example.com", f"; did you mean {_PORT}?"), ("x", ".")])
 def test_a_class_that_is_missing(asked: str, hint: str) -> None:
-    facts = claiming(base(), Request((_PORT,)), Request((asked, "y")), Request((asked, _PORT)))
+    # of a list each class has to be there
+    facts = claiming(base(), Request((_PORT,)), Request((_PORT, asked)))
     fields = {"device_class": asked, "hint": hint, "claim": "The claim train-port"}
     expected = Obstacle("DeviceClassMissing", fields=fields)
     assert of_pod(facts) == [expected]
+    assert of_pod(claiming(base(), Request((asked, asked)))) == [expected, expected]
     assert of_node(facts) == []
     assert of_node(claiming(facts, Request((asked,)))) == []
     assert of_pod(unread(facts, CLASSES)) == []
     assert of_pod(claiming(facts, Request((asked,)), is_allocated=True)) == []
-    nothing = {"device_class": "", "hint": "", "claim": "The claim train-port"}
+    nothing = {"device_class": "", "hint": ".", "claim": "The claim train-port"}
     assert of_pod(claiming(facts, Request(()))) == [Obstacle("DeviceClassMissing", fields=nothing)]
 
 
 def test_did_you_mean_one_of_many() -> None:
     assert pod_claims.did_you_mean("gpu.example.con", ["zzz", "gpu.example.net", "gpu.example.com"]) == (
-        "; did you mean gpu.example.com"
+        "; did you mean gpu.example.com?"
     )
-    assert pod_claims.did_you_mean("gpu", []) == ""
+    assert pod_claims.did_you_mean("gpu", []) == "."
 
 
 def test_a_class_of_which_nothing_is_offered() -> None:
     facts = replace(claiming(base(), Request((_OTHER.name,))), classes=(_CLASS, _OTHER))
-    fields = {"device_class": _OTHER.name, "hint": f", whose driver is {_OTHER.driver}", "claim": ""}
+    fields = {"device_class": _OTHER.name, "hint": f", whose driver is {_OTHER.driver}.", "claim": ""}
     assert of_pod(facts) == [Obstacle("NothingOffered", fields=fields)]
     # on no node in particular
     assert of_node(facts) == []
@@ -101,7 +104,7 @@ def test_a_class_of_which_nothing_is_offered() -> None:
     anybodys = replace(facts, classes=(replace(_OTHER, driver=""),))
     assert of_pod(anybodys) == []
     without = replace(anybodys, slices=(Slice(DRIVER, "p", 1, "node-a"),))
-    assert of_pod(without) == [Obstacle("NothingOffered", fields={**fields, "hint": ""})]
+    assert of_pod(without) == [Obstacle("NothingOffered", fields={**fields, "hint": "."})]
 
 
 # -- on a node ----------------------------------------------------------------------------------------------------------------

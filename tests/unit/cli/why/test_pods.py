@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubectl_nodedevice.cluster import Allocation, Condition, Container, Cordon, HeldParts, Meta, PodDevice
 from kubectl_nodedevice.why import pods
+from kubectl_nodedevice.why.controllers.controller import Controller
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle
 from kubectl_nodedevice.why.facts import CLASSES, NODE_DEVICES, NODES, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, Slice, SliceDevice
@@ -81,7 +82,9 @@ def test_all_that_was_done_is_named_and_nothing_else(drawn: tuple[object, list[C
 
 
 def test_a_pod_that_has_ended_as_it_should() -> None:
-    facts = replace(pod_with(bound(), phase="Succeeded", meta=Meta("train", "team", deleted=OLD)), unread=_UNREAD)
+    facts = replace(
+        pod_with(bound(), phase="Succeeded", meta=Meta("train", "team", "uid-1", deleted=OLD)), unread=_UNREAD
+    )
     assert pods.explain(facts) == Explanation("pod team/train", "has ended as it should.", is_stopped=False)
 
 
@@ -91,7 +94,7 @@ def test_a_pod_that_has_ended_as_it_should() -> None:
         ({"reason": "Evicted", "message": "no disk"}, Obstacle("PodFailed", fields={"words": "Evicted: no disk"})),
         ({"message": "no disk"}, Obstacle("PodFailed", fields={"words": "no disk"})),
         ({}, Obstacle("PodFailed", fields={"words": "without a reason"})),
-        ({"meta": Meta("train", "team", deleted=OLD)}, Obstacle("PodDeleted", fields={"since": " for 4 min"})),
+        ({"meta": Meta("train", "team", "uid-1", deleted=OLD)}, Obstacle("PodDeleted", fields={"since": " for 4 min"})),
     ],
 )
 def test_a_pod_that_comes_to_nothing(changes: dict[str, Any], obstacle: Obstacle) -> None:
@@ -104,7 +107,8 @@ def test_a_pod_that_comes_to_nothing(changes: dict[str, Any], obstacle: Obstacle
 
 def test_a_pod_that_was_never_made_and_whose_template_is_not_known() -> None:
     refused = Event("ReplicaSet", "train", "", "FailedCreate", "a webhook refused it")
-    found = pods.explain(Facts(clusters.NOW, "team", "train", refused=refused, unread=_UNREAD))
+    family = (Controller("ReplicaSet", Meta("train")),)
+    found = pods.explain(Facts(clusters.NOW, "team", "train", family=family, events=(refused,), unread=_UNREAD))
     assert (found.subject, found.state) == ("pod team/train", "does not exist: ReplicaSet train cannot make it.")
     assert ([each.code for each in found.findings], found.unread) == (["CreationRefused"], _UNREAD)
 
@@ -195,17 +199,22 @@ def unanswered(created: str = OLD, scheduler: str = "mine") -> Facts:
     return pod_with(base(), conditions={}, scheduler=scheduler, meta=Meta("train", "team", "uid-1", created=created))
 
 
+_PODS: Final = "pods --all-namespaces --output wide --selector"
+
+
 @pytest.mark.parametrize(
-    ("scheduler", "name", "label"),
+    ("scheduler", "name", "options"),
     [
-        ("", "default-scheduler", "component=kube-scheduler"),
-        ("default-scheduler", "default-scheduler", "component=kube-scheduler"),
-        ("mine", "mine", "app.kubernetes.io/component=scheduler"),
+        ("", "default-scheduler", f"{_PODS} component=kube-scheduler"),
+        ("default-scheduler", "default-scheduler", f"{_PODS} component=kube-scheduler"),
+        ("nodedevice-scheduler", "nodedevice-scheduler", f"{_PODS} app.kubernetes.io/component=scheduler"),
+        # of another one only its Events are known
+        ("volcano", "volcano", "events --all-namespaces --field-selector source=volcano"),
     ],
 )
-def test_a_scheduler_that_does_not_answer(scheduler: str, name: str, label: str) -> None:
+def test_a_scheduler_that_does_not_answer(scheduler: str, name: str, options: str) -> None:
     [found] = pods.explain(unanswered(scheduler=scheduler)).findings
-    fields = {"scheduler": name, "since": "4 min", "scheduler_label": label}
+    fields = {"scheduler": name, "since": "4 min", "scheduler_options": options}
     assert found.obstacles == (Obstacle("NoScheduler", fields=fields),)
 
 
@@ -230,6 +239,13 @@ def test_what_a_scheduler_waits_for_itself(name: str) -> None:
     assert codes(change.do(unanswered())) == [change.code]
 
 
+def test_what_a_controller_says_of_a_pod_that_it_gates() -> None:
+    [found] = pods.explain(saying(pod_with(base(), gates=("a.example.com/b",)), ["Queued", "Parked"])).findings
+    assert found.obstacles == (
+        Obstacle("SchedulingGated", detail="Parked: words 1", fields={"gates": "a.example.com/b"}),
+    )
+
+
 # -- names of resources -------------------------------------------------------------------------------------------------------
 
 
@@ -239,7 +255,7 @@ def test_a_resource_of_whose_classes_no_driver_offers_a_device() -> None:
     facts = asking(base(), "example.com/disk", 1)
     facts = replace(facts, classes=(*facts.classes, first, second))
     [found] = pods.explain(facts).findings
-    fields = {"device_class": first.name, "hint": f", whose driver is {first.driver}", "claim": ""}
+    fields = {"device_class": first.name, "hint": f", whose driver is {first.driver}.", "claim": ""}
     assert found.obstacles == (Obstacle("NothingOffered", fields=fields),)
     # of one class that has devices somewhere it is for the scheduler to say
     elsewhere = Slice(second.driver, "p", 1, "node-z", (SliceDevice("d"),))
@@ -256,14 +272,14 @@ def test_what_may_not_be_read_may_have_the_name(kind: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "hint"),
     [
-        ("example.com/gpus", f"; did you mean {GPU}"),
+        ("example.com/gpus", f"; did you mean {GPU}?"),
         # that of a class
-        ("nics.example.com/nics", "; did you mean nics.example.com/nic"),
+        ("nics.example.com/nics", "; did you mean nics.example.com/nic?"),
         # what an agent shows, though no Node does
-        ("tpus.example.com/tpus", "; did you mean tpus.example.com/tpu"),
+        ("tpus.example.com/tpus", "; did you mean tpus.example.com/tpu?"),
         # neither what is no device, nor what a driver's pools are called
-        ("c/pu", ""),
-        ("zzz/device", ""),
+        ("c/pu", "."),
+        ("zzz/device", "."),
     ],
 )
 def test_which_names_may_be_meant(asked: str, hint: str) -> None:
@@ -292,7 +308,39 @@ _COULD: Final = "Of what is known here, node-a, node-b could take it."
     ],
 )
 def test_which_nodes_could_take_a_pod_that_asks_for_devices(changes: dict[str, Any], notes: tuple[str, ...]) -> None:
-    assert pods.explain(pod_with(base(), **changes)).notes == notes
+    assert pods.explain(pod_with(untried(), **changes)).notes == notes
+
+
+def untried() -> Facts:
+    """No scheduler has refused the pod."""
+    return pod_with(base(), conditions={})
+
+
+def _with_cpu(facts: Facts, asked: str) -> Facts:
+    facts = each_node(facts, lambda node: replace(node, allocatable={**node.allocatable, "cpu": "3900m"}))
+    return asking(facts, "cpu", asked)
+
+
+@pytest.mark.parametrize(
+    ("facts", "could"),
+    [
+        (untried(), True),
+        # of a gated pod it says only that it is
+        (pod_with(base(), gates=("example.com/queue",)), True),
+        (_with_cpu(untried(), "3900m"), True),
+        # the scheduler has refused it, for whatever reason
+        (base(), False),
+        (saying(untried(), ["FailedScheduling"]), False),
+        # what only a scheduler weighs
+        (pod_with(untried(), is_constrained=True), False),
+        (_with_cpu(untried(), "4"), False),
+        # no node would do
+        (replace(untried(), namespace_deleted=OLD), False),
+        (asking(untried(), "example.com/gpus", 1), False),
+    ],
+)
+def test_a_node_is_named_only_where_it_could_take_the_pod(facts: Facts, could: bool) -> None:
+    assert (_COULD in pods.explain(facts).notes) == could
 
 
 def test_without_the_devices_of_nodes_none_is_said_to_take_it() -> None:
@@ -305,7 +353,7 @@ def test_labels_of_nodes_that_may_not_be_read_are_not_guessed() -> None:
     by_label = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z1"]}]}
     by_name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-a"]}]}
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [by_label, by_name]}}
-    facts = pod_with(base(), affinity={"nodeAffinity": terms})
+    facts = pod_with(untried(), affinity={"nodeAffinity": terms})
     facts = replace(facts, nodes=(), unread=(Unread(NODES, "no"),))
     cordoned = of_node_a(facts, lambda found: replace(found, cordons=(Cordon("*"),), available=0))
     assert codes(cordoned) == []

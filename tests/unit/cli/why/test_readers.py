@@ -78,12 +78,12 @@ def test_a_name_is_unknown_only_to_who_has_seen_all_nodes(run: Run, server: Fake
     server.objects[PODS].append(pod("typo", node="", phase="Pending", resource="example.com/gpus"))
     found = asked(run, "pod", "typo")
     assert codes(found) == ["NothingServes"]
-    assert found["causes"][0]["message"] == f"No node has example.com/gpus; did you mean {GPU}."
+    assert found["causes"][0]["message"] == f"No node has example.com/gpus; did you mean {GPU}?"
     # a name that only NodeDevices have yet
     for each in server.objects[NODES]:
         each["status"]["allocatable"] = {}
     found = asked(run, "pod", "typo")
-    assert found["causes"][0]["message"] == f"No node has example.com/gpus; did you mean {GPU}."
+    assert found["causes"][0]["message"] == f"No node has example.com/gpus; did you mean {GPU}?"
     forbid(server, "nodes")
     assert codes(asked(run, "pod", "typo")) == []
 
@@ -175,8 +175,8 @@ def test_each_right_is_asked_for_once(run: Run, server: FakeApiServer) -> None:
     ("words", "line"),
     [
         (("gpu-0",), "device gpu-0 of example.com/gpu on node node-a is held by default/try."),
-        (("gpu-1",), "device gpu-1 of example.com/gpu on node node-a is held by nobody, and not given out."),
-        (("gpu-2",), "device gpu-2 of example.com/gpu on node node-a is held by nobody, and not given out."),
+        (("gpu-1",), "device gpu-1 of example.com/gpu on node node-a is held by no pod, and is not free."),
+        (("gpu-2",), "device gpu-2 of example.com/gpu on node node-a is held by no pod, and is not free."),
     ],
 )
 def test_a_device(run: Run, words: tuple[str, ...], line: str) -> None:
@@ -263,7 +263,7 @@ def test_a_namespace_is_no_part_of_a_name(run: Run) -> None:
 )
 def test_in_which_namespace_a_pod_is(run: Run, arguments: tuple[str, ...], namespace: str) -> None:
     ran = run("why", "pod", "zzz", *arguments)
-    problem = f"error: there is no pod zzz in namespace {namespace}, and no Event of one that was refused; "
+    problem = f"error: there is no pod zzz in namespace {namespace}; "
     assert ran.err == f"{problem}kubectl get pods --all-namespaces has all names\n"
 
 
@@ -288,7 +288,10 @@ def test_a_node_without_devices(run: Run, server: FakeApiServer) -> None:
 
 def test_devices_of_a_node_that_is_gone(run: Run, server: FakeApiServer) -> None:
     server.objects[NODES] = []
-    assert run("why", "node", "node-b").out.startswith("node node-b has 1 resource, of which 1 is Ready.\n")
+    gone = run("why", "node", "node-b").out
+    assert gone.startswith(
+        "node node-b has 1 resource, of which 1 is Ready.\n\n1. Node node-b does not exist.  [NodeMissing]\n"
+    )
     assert run("why", "device", "node-b", "gpu-0").out.startswith(f"device gpu-0 of {GPU} on node node-b is free.\n")
 
 

@@ -11,7 +11,7 @@ from kubectl_nodedevice.cluster import Condition
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.why import answer, pods
 from kubectl_nodedevice.why.explanation import Explanation
-from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, Role
+from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, OF_THE_RELEASE, Role
 from kubectl_nodedevice.why.reasons.row import Row, line_of
 from kubectl_nodedevice.why.reasons.table import TABLE
 
@@ -50,14 +50,14 @@ def test_a_row_says_something_in_each_of_its_fields(row: Row) -> None:
     assert row.advice.endswith(":")
     assert row.line.startswith("kubectl ")
     assert isinstance(row.role, Role)
-    assert row.needs.namespace in ("", OF_THE_POD, "nodedevice-system")
+    assert row.needs.namespace in ("", OF_THE_POD, OF_THE_RELEASE)
 
 
 @pytest.mark.parametrize(("change", "found"), [pytest.param(*each, id=each[0].id) for each in explained()])
 def test_an_answer_is_whole_and_fits_a_screen(change: Change, found: Explanation) -> None:
     text = shown(found)
     assert f"[{change.code}]" in text
-    assert "{" not in re.sub(r"'\[\{.*\}\]'", "", text)
+    assert "{" not in re.sub(r"--patch '\{.*\}'", "", text)
     assert "  :" not in text
     assert " ." not in text.replace(" ...", "")
     assert len(text.splitlines()) <= _LINES

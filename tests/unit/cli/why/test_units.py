@@ -216,8 +216,9 @@ def test_one_device_that_is_broken() -> None:
     facts = with_device(base(), health="", since="", message="it is odd", attributes={"b": "2", "a": "1"})
     found = explained(facts)
     assert found.notes == ("it is odd", "Its health is not known.", "a 1, b 2")
-    assert state(facts) == ("is held by nobody, and not given out.", True, ("DevicesBroken",))
-    fields = {"device": "gpu-1", "device_options": "--device all"}
+    assert state(facts) == ("is held by no pod, and is not free.", True, ("DevicesBroken",))
+    remedy = "Read the log of its device plugin, and repair or replace the device"
+    fields = {"device": "gpu-1", "device_options": "--device all", "device_remedy": remedy}
     assert found.findings[0].obstacles == (Obstacle("DevicesBroken", "node-a", GPU, "gpu-1 (unhealthy)", "", fields),)
     assert (
         explained(with_condition("WatchesCurrent", "False", "x")(facts)).findings[0].obstacles[0].as_of == "4 min ago"
@@ -296,7 +297,7 @@ def test_what_stops_one_node() -> None:
     def causes(facts: Facts) -> list[Obstacle]:
         found = of_node.explain(facts)
         assert found.is_stopped == bool(found.findings)
-        assert all(each.context == {"namespace": "team"} for each in found.findings)
+        assert all(each.context == {"system": "nodedevice-system"} for each in found.findings)
         assert all(each.of_nodes == 1 for each in found.findings)
         return [one for each in found.findings for one in each.obstacles]
 

@@ -192,12 +192,6 @@ def test_a_claim_that_may_not_be_read_is_not_missing() -> None:
     assert codes(replace(facts, claims=(), unread=unread)) == []
 
 
-def test_a_claim_with_a_choice_needs_one_of_its_classes() -> None:
-    facts = clusters.base()
-    request = replace(facts.claims[0].requests[0], classes=("lost.example.com", "port.example.com"))
-    assert codes(replace(facts, claims=(replace(facts.claims[0], requests=(request,)),))) == []
-
-
 def test_a_claim_that_tolerates_taints_is_the_schedulers_to_compare() -> None:
     facts = change("DevicesTainted").do(clusters.base())
     request = replace(facts.claims[0].requests[0], is_tolerant=True)

@@ -7,7 +7,7 @@ from kubectl_nodedevice.cluster import BY_NODEDEVICE, Allocation, Container, Nod
 from kubectl_nodedevice.quantities import requests
 from kubectl_nodedevice.text import some
 from kubectl_nodedevice.why.explanation import Obstacle
-from kubectl_nodedevice.why.facts import NODE_DEVICES, POD_DEVICES, Facts
+from kubectl_nodedevice.why.facts import NODE_DEVICES, NODES, POD_DEVICES, Facts
 from kubectl_nodedevice.why.links import devices, offers, supply
 
 # reasons of a container that waits for its image. Source: kubelet, pkg/kubelet/images/types.go
@@ -42,6 +42,8 @@ def obstacles(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
     agent = _agent(facts, pod) if not is_served(facts, pod) else ()
     containers = _containers(pod, bool(at_agent), bool(held(facts, pod)) or _has_devices(facts, pod))
     node = facts.node(pod.node)
+    if node is None and facts.has_read(NODES):
+        return (Obstacle("NodeMissing", pod.node),)
     kubelet = supply.kubelet_obstacles(node) if node else ()
     return (*kubelet, *agent, *at_agent, *_claims(facts, pod), *containers, *without)
 
@@ -100,7 +102,11 @@ def _taken(facts: Facts, found: NodeDevice) -> str:
 
 def _by_event(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
     """As the pod's Events say it, for readers who may not see NodeDevices."""
-    if facts.has_read(NODE_DEVICES) or _has_devices(facts, pod):
+    if (
+        facts.has_read(NODE_DEVICES)
+        or _has_devices(facts, pod)
+        or any(each.state == "running" for each in pod.containers)
+    ):
         return
     found = [each for each in facts.events if each.reason == "DevicesWaiting"]
     if found:
@@ -140,7 +146,9 @@ def _by_stray(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
 
 def _claims(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
     found = [each for each in facts.events if each.reason == "FailedPrepareDynamicResources"]
-    if found and not any(each.state == "running" for each in pod.containers):
+    # one that is created, or ran before, has its devices
+    is_before = all(each.state in ("", "waiting") and each.reason in _STARTING for each in pod.containers)
+    if found and is_before and not any(each.last_words for each in pod.containers):
         yield Obstacle("ClaimNotPrepared", pod.node, fields={"words": found[-1].message})
 
 

@@ -7,7 +7,7 @@ take some.
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -23,8 +23,10 @@ OTHER_USE: Final = "DevicesInOtherUse"
 REFUSED: Final = "PoolRefused"
 TAINTED: Final = "DevicesTainted"
 HELD: Final = "DevicesHeld"
+# by a pod that ends only when the one that is explained is Ready
+PREDECESSOR: Final = "HeldByPredecessor"
 # what takes devices, by code, in the order in which it is named
-TAKERS: Final = (CORDONED, BROKEN, OTHER_USE, REFUSED, TAINTED, HELD)
+TAKERS: Final = (CORDONED, BROKEN, OTHER_USE, REFUSED, TAINTED, PREDECESSOR, HELD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def obstacles(node: str, wanted: Wanted, units: Sequence[Unit], as_of: str = "")
         return (few, *(_obstacle(code, node, wanted, units, as_of) for code in each_taken))
     takers = _takers(wanted, units)
     is_split = sum(unit.free for unit in units) >= wanted.count
-    codes = ["TooFewOnOneDevice" if is_split and each == HELD else each for each in takers]
+    codes = list(dict.fromkeys("TooFewOnOneDevice" if is_split and each == HELD else each for each in takers))
     if is_split and not codes:
         codes = ["TooFewOnOneDevice"]
     return tuple(_obstacle(code, node, wanted, units, as_of) for code in codes)
@@ -129,16 +131,33 @@ def _described(code: str, taken: Sequence[Unit], total: int) -> str:
     return some([f"{names} {why}".strip() for why, names in named.items()])
 
 
-def units_of(found: NodeDevice, now: datetime, *, is_away: bool = False) -> tuple[Unit, ...]:
+def units_of(
+    found: NodeDevice, now: datetime, *, is_away: bool = False, predecessors: frozenset[str] = frozenset()
+) -> tuple[Unit, ...]:
     """The devices of a NodeDevice; by its numbers where its list is cut, or lacks what a plugin that is away had listed.
 
     is_away: the plugin is, for which each device counts as unhealthy: that is no fault of the devices.
+    predecessors: pods that end only when the one that is explained is Ready.
     """
     if found.devices_omitted or (len(found.devices) < (found.total or 0) and not _has_parts(found)):
         return (_counted(found, is_away),)
     cordons = cordons_of(found)
     holders = holders_of(found)
-    return tuple(_unit(each, cordons, holders.get(each.id, []), now, is_away) for each in found.devices)
+    units = (_unit(each, cordons, holders.get(each.id, []), now, is_away) for each in found.devices)
+    return tuple(_apart(unit, holders.get(unit.id, []), predecessors) for unit in units)
+
+
+def _apart(unit: Unit, holders: Sequence[Holder], predecessors: frozenset[str]) -> Unit:
+    """With what predecessors hold counted by itself."""
+    old = [each for each in holders if each.pod in predecessors]
+    if not old:
+        return unit
+    others = [each for each in holders if each.pod not in predecessors]
+    number = min(sum(each.parts or 1 for each in old), unit.taken[HELD])
+    taken = {**unit.taken, PREDECESSOR: number, HELD: unit.taken[HELD] - number}
+    return replace(
+        unit, taken=taken, why={**unit.why, PREDECESSOR: described_holders(old), HELD: described_holders(others)}
+    )
 
 
 def _has_parts(found: NodeDevice) -> bool:

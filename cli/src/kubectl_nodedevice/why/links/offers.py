@@ -13,7 +13,7 @@ from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import SLICES, Facts
 from kubectl_nodedevice.why.kinds import DeviceClass, ResourceClaim, Slice, SliceDevice
 from kubectl_nodedevice.why.links import devices
-from kubectl_nodedevice.why.links.devices import HELD, REFUSED, TAINTED, Unit, Wanted
+from kubectl_nodedevice.why.links.devices import HELD, PREDECESSOR, REFUSED, TAINTED, Unit, Wanted
 
 
 def classes_for(facts: Facts, resource: str) -> tuple[DeviceClass, ...]:
@@ -65,8 +65,9 @@ def _unit(facts: Facts, found: Slice, device: SliceDevice, *, is_tolerant: bool)
     holder = facts.device_holders.get((*found.whole_pool, device.name), "")
     refused = facts.refused_pools.get(found.whole_pool, "")
     taints = [] if is_tolerant else [each for each in device.taints if each.repels]
-    taken = {HELD: int(bool(holder)), TAINTED: int(bool(taints)), REFUSED: int(bool(refused))}
-    why = {HELD: holder, REFUSED: refused, TAINTED: f"({some([f'{each.key}:{each.effect}' for each in taints])})"}
+    held = PREDECESSOR if holder.removeprefix("by ") in facts.predecessors else HELD
+    taken = {held: int(bool(holder)), TAINTED: int(bool(taints)), REFUSED: int(bool(refused))}
+    why = {held: holder, REFUSED: refused, TAINTED: f"({some([f'{each.key}:{each.effect}' for each in taints])})"}
     return Unit(device.name, 1, int(not any(taken.values())), taken, why)
 
 

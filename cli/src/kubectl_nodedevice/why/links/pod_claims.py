@@ -35,7 +35,7 @@ def _unmade(facts: Facts, wanted: PodClaim) -> Iterator[Obstacle]:
     if wanted.template and wanted.template not in facts.templates and facts.has_read(TEMPLATES):
         yield Obstacle("ClaimMissing", fields={"claim": f"The ResourceClaimTemplate {wanted.template}"})
         return
-    if facts.refused is not None:
+    if facts.is_absent:
         # claims are made for a pod that exists
         return
     words = [each.message for each in facts.events if each.reason == "FailedResourceClaimCreation"]
@@ -46,12 +46,13 @@ def _unmade(facts: Facts, wanted: PodClaim) -> Iterator[Obstacle]:
 def _classes(facts: Facts, claim: ResourceClaim) -> Iterator[Obstacle]:
     known = {each.name: each for each in facts.classes}
     for request in claim.requests:
-        if any(each in known for each in request.classes) or not facts.has_read(CLASSES):
+        # of a list of classes, too, the scheduler takes none where one of them is missing
+        missing = [each for each in request.classes or ("",) if each not in known] if facts.has_read(CLASSES) else []
+        for name in missing:
+            hint = did_you_mean(name, known)
+            yield Obstacle("DeviceClassMissing", fields=_fields(name, hint, f"The claim {claim.meta.name}"))
+        if not missing:
             yield from _offers(facts, [known[each] for each in request.classes if each in known])
-            continue
-        name = request.classes[0] if request.classes else ""
-        hint = did_you_mean(name, known)
-        yield Obstacle("DeviceClassMissing", fields=_fields(name, hint, f"The claim {claim.meta.name}"))
 
 
 def _offers(facts: Facts, classes: list[DeviceClass]) -> Iterator[Obstacle]:
@@ -62,7 +63,7 @@ def _offers(facts: Facts, classes: list[DeviceClass]) -> Iterator[Obstacle]:
 
 def nothing_offered(found: DeviceClass) -> Obstacle:
     return Obstacle(
-        "NothingOffered", fields=_fields(found.name, f", whose driver is {found.driver}" if found.driver else "")
+        "NothingOffered", fields=_fields(found.name, f", whose driver is {found.driver}." if found.driver else ".")
     )
 
 
@@ -71,9 +72,9 @@ def _fields(device_class: str, hint: str, claim: str = "") -> dict[str, str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Such as: ; did you mean vendor.com/gpu"""
+    """The end of a sentence, such as: ; did you mean vendor.com/gpu?"""
     close = get_close_matches(name, known)
-    return f"; did you mean {close[0]}" if close else ""
+    return f"; did you mean {close[0]}?" if close else "."
 
 
 def on_node(facts: Facts, pod: Pod, node: Node) -> Iterator[Obstacle]:

@@ -22,6 +22,7 @@ from kubectl_nodedevice.why.links.devices import Wanted
 _SKEW: Final = timedelta(minutes=5)
 _POLICY: Final = frozenset({"PolicyPending", "TooManyNames", "NameExcluded"})
 _REFUSED: Final = frozenset({"UpdateRefused", "WriteRefused"})
+_DEVICES_REFUSED: Final = "DevicesRefused"
 _NOT_AN_AGENTS: Final = frozenset({"NodeMissing", "WrongName", "NotAdvertised"})
 
 
@@ -82,11 +83,31 @@ def stray_number(facts: Facts, node: Node, resource: str) -> str:
 def _of_kubelet(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
     away = _plugin(facts, found)
     yield from away
-    units = devices.units_of(found, facts.now, is_away=bool(away))
-    short = devices.obstacles(node.meta.name, _placed(wanted, found), units, as_of(facts, found))
+    short = _short(facts, found, _placed(wanted, found), is_away=bool(away))
     yield from short
     if not away and not short:
         yield from _only_a_number(node, wanted)
+
+
+def _short(facts: Facts, found: NodeDevice, wanted: Wanted, *, is_away: bool) -> tuple[Obstacle, ...]:
+    """What takes too many of its devices; of none, why there is none, unless its plugin is away and may have some."""
+    if found.total == 0:
+        return () if is_away else (nothing(found),)
+    units = devices.units_of(found, facts.now, is_away=is_away, predecessors=facts.predecessors)
+    short = devices.obstacles(found.node, wanted, units, as_of(facts, found))
+    is_refused = found.condition("Registered").reason == _DEVICES_REFUSED
+    # those that were refused may be the ones that are missing
+    return (nothing(found), *short) if is_refused and any(each.code == "TooFewTogether" for each in short) else short
+
+
+def nothing(found: NodeDevice) -> Obstacle:
+    """Why no device is there, in the words of its agent."""
+    registered, healthy = found.condition("Registered"), found.condition("Healthy")
+    fields = {"node_device": found.name}
+    if registered.reason == _DEVICES_REFUSED:
+        return Obstacle("DevicesRefused", found.node, found.resource, registered.message, fields=fields)
+    detail = healthy.message or registered.message
+    return Obstacle("NoDevices", found.node, found.resource, detail.rstrip("."), fields=fields)
 
 
 def _ours(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
@@ -94,9 +115,8 @@ def _ours(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterat
     away = _plugin(facts, found)
     chain = [*agent_obstacles(facts, found.node, found), *away, *_injection(found), *_validity(found)]
     chain += _on_node(facts, node, found, wanted)
-    units = devices.units_of(found, facts.now, is_away=bool(away))
     yield from chain
-    short = devices.obstacles(node.meta.name, wanted, units, as_of(facts, found))
+    short = _short(facts, found, wanted, is_away=bool(away))
     yield from short
     if not chain and not short:
         yield from _behind(facts, node, found, wanted)
@@ -149,6 +169,8 @@ def _plugin(facts: Facts, found: NodeDevice) -> tuple[Obstacle, ...]:
         return ()
     since = age(found.endpoint.since or registered.since, facts.now)
     detail = f"{registered.reason or state}{f' for {since}' if since else ''}"
+    if registered.reason == "PlaceTaken":
+        return (Obstacle("PlaceTaken", found.node, found.resource, detail, fields={"node_device": found.name}),)
     code = "NotConfigured" if registered.reason == "NotConfigured" else "PluginAway"
     return (Obstacle(code, found.node, found.resource, detail),)
 

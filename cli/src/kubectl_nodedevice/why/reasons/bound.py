@@ -66,9 +66,9 @@ BOUND: Final = (
         "A container that is not root may not open the file of its device, which belongs to a group of the host.",
         "Container {container} has its devices, and its user may not open them: {words}",
         "Give the pod the file's group, such as securityContext.supplementalGroups: [20]; the agent's log has the number:",
-        f"kubectl logs --namespace {rights.SYSTEM} --selector app.kubernetes.io/component=agent --tail 1000",
+        "kubectl logs --namespace {system} --selector app.kubernetes.io/component=agent --tail 1000",
         Role.ADMIN,
-        Access("get", "pods/log", namespace=rights.SYSTEM),
+        Access("get", "pods/log", namespace=rights.OF_THE_RELEASE),
     ),
     Row(
         "ContainerNotStarted",

@@ -2,13 +2,10 @@
 
 from typing import Final
 
-from kubectl_nodedevice.why.reasons.rights import SYSTEM
-
 DESCRIBE: Final = "kubectl describe pod {pod} --namespace {namespace}"
 DELETE: Final = "kubectl delete pod {pod} --namespace {namespace}"
-UNGATE: Final = "kubectl patch pod {pod} --namespace {namespace} --type json --patch {gates_patch}"
 NODES_PODS: Final = "kubectl get pods --all-namespaces --output wide --field-selector spec.nodeName={node}"
-AGENT_PODS: Final = f"kubectl get pods --namespace {SYSTEM} --output wide --field-selector spec.nodeName={{node}}"
+AGENT_PODS: Final = "kubectl get pods --namespace {system} --output wide --field-selector spec.nodeName={node}"
 DEVICES: Final = "kubectl nodedevice devices {resource_options}"
 OWNERS: Final = "kubectl get node {node} --output yaml --show-managed-fields"
 QUOTA: Final = "kubectl describe resourcequota {quota} --namespace {namespace}"

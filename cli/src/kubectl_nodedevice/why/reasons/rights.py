@@ -17,13 +17,13 @@ class Role(StrEnum):
 
 # the namespace of the pod that is explained
 OF_THE_POD: Final = "{namespace}"
-# where the chart puts the agents and the operator
-SYSTEM: Final = "nodedevice-system"
+# where the agents and the operator are
+OF_THE_RELEASE: Final = "{system}"
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the API server is asked about the reader. namespace: OF_THE_POD, another one, or "" for all, and for what has none."""
+    """What the API server is asked about the reader. namespace: OF_THE_POD, OF_THE_RELEASE; "" for all, and for what has none."""
 
     verb: str
     resource: str
@@ -32,7 +32,7 @@ class Access:
 
 
 ALL_PODS: Final = Access("list", "pods")
-SYSTEM_PODS: Final = Access("list", "pods", namespace=SYSTEM)
+SYSTEM_PODS: Final = Access("list", "pods", namespace=OF_THE_RELEASE)
 OWN_POD: Final = Access("get", "pods", namespace=OF_THE_POD)
 PATCH_POD: Final = Access("patch", "pods", namespace=OF_THE_POD)
 DELETE_POD: Final = Access("delete", "pods", namespace=OF_THE_POD)

@@ -1,18 +1,32 @@
 """A row of the table. Pure.
 
-Placeholders of a sentence and of a line are fields of the finding; in a line each is quoted for a shell.
+Placeholders of a sentence, an advice and a line are fields of the finding; in a line each is quoted for a shell.
 """
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kubectl_nodedevice.why.reasons.rights import Access, Role
 
 
 @dataclass(frozen=True, slots=True)
+class Help:
+    """What is printed of a cause, where the answer is about a node or a device. needs: what the line does."""
+
+    sentence: str
+    advice: str
+    line: str
+    role: Role
+    needs: Access
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
-    """code: stable, for scripts. meaning: for the docs. sentence: for people. line: that would help. needs: what the line does."""
+    """code: stable, for scripts. meaning: for the docs. sentence: for people. line: that would help. needs: what the line does.
+
+    of_node, of_device: where the question is about one; None where a pod's words do for it as well.
+    """
 
     code: str
     meaning: str
@@ -21,6 +35,16 @@ class Row:
     line: str
     role: Role
     needs: Access
+    of_node: Help | None = None
+    of_device: Help | None = None
+
+    def asked_of(self, subject: str) -> "Row":
+        """As it is told of a `node`, or of a `device`."""
+        found = {"node": self.of_node, "device": self.of_device or self.of_node}.get(subject)
+        if found is None:
+            return self
+        words = {"sentence": found.sentence, "advice": found.advice, "line": found.line}
+        return replace(self, **words, role=found.role, needs=found.needs)  # type: ignore[arg-type]
 
 
 def line_of(row: Row, fields: Mapping[str, str]) -> str:

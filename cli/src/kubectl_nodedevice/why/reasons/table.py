@@ -6,8 +6,9 @@ The order of the rows is the order of precedence: from the request to the contai
 from typing import Final
 
 from kubectl_nodedevice.why.reasons.bound import BOUND
+from kubectl_nodedevice.why.reasons.early import EARLY
 from kubectl_nodedevice.why.reasons.unbound import UNBOUND
 
-TABLE: Final = (*UNBOUND, *BOUND)
+TABLE: Final = (*EARLY, *UNBOUND, *BOUND)
 BY_CODE: Final = {row.code: row for row in TABLE}
 PRECEDENCE: Final = {row.code: index for index, row in enumerate(TABLE)}

@@ -4,110 +4,26 @@ from typing import Final
 
 from kubectl_nodedevice.why.reasons import lines, rights
 from kubectl_nodedevice.why.reasons.rights import Access, Role
-from kubectl_nodedevice.why.reasons.row import Row
+from kubectl_nodedevice.why.reasons.row import Help, Row
 
 UNBOUND: Final = (
-    # before the scheduler sees the pod
+    # which nodes it may be on
     Row(
-        "QuotaExceeded",
-        "A ResourceQuota of the namespace refuses the pod, so that it is never made.",
-        "{words}",
-        "End a pod of the namespace that holds some, or have the quota raised:",
-        lines.QUOTA,
-        Role.VIEW,
-        Access("get", "resourcequotas", namespace=rights.OF_THE_POD),
-    ),
-    Row(
-        "CreationRefused",
-        "The API server refuses to make the pod, for a reason other than a quota.",
-        "{words}",
-        "Its controller has the words of whoever refused it:",
-        "kubectl describe {owner} --namespace {namespace}",
-        Role.VIEW,
-        Access("list", "events", namespace=rights.OF_THE_POD),
-    ),
-    Row(
-        "PodFailed",
-        "The pod has failed and is not started again, as when the kubelet refuses it.",
-        "It has failed for good: {words}",
-        "Delete it, and have it made again:",
+        "NodeMissing",
+        "The node does not exist: the pod names a wrong one, or the Node was deleted.",
+        "Node {node} does not exist.",
+        "Delete the pod, and have it made again without nodeName, or with one of the cluster's nodes:",
         lines.DELETE,
         Role.EDIT,
         rights.DELETE_POD,
+        of_node=Help(
+            "Node {node} does not exist.",
+            "Correct the name, or register the node again; all nodes:",
+            "kubectl get nodes",
+            Role.FLEET_VIEW,
+            rights.NODES,
+        ),
     ),
-    Row(
-        "PodDeleted",
-        "The pod is being deleted.",
-        "It is being deleted{since}.",
-        "Its containers and finalizers are in:",
-        lines.DESCRIBE,
-        Role.VIEW,
-        rights.OWN_POD,
-    ),
-    Row(
-        "SchedulingGated",
-        "A scheduling gate holds the pod back from the scheduler.",
-        "Scheduling gates hold it back: {gates}.",
-        "Whoever set a gate removes it, as a queue does when it is the pod's turn; by hand:",
-        lines.UNGATE,
-        Role.EDIT,
-        rights.PATCH_POD,
-    ),
-    Row(
-        "ClaimMissing",
-        "The pod names a ResourceClaim, or a template of one, that does not exist in its namespace.",
-        "{claim} does not exist in namespace {namespace}.",
-        "Create it, or correct the pod; these exist:",
-        "kubectl get resourceclaims,resourceclaimtemplates --namespace {namespace}",
-        Role.VIEW,
-        rights.CLAIMS,
-    ),
-    Row(
-        "ClaimNotMade",
-        "The ResourceClaim is not made of its template yet.",
-        "The claim {claim} is not made of its template yet{words}.",
-        "Why, is among the pod's Events:",
-        lines.DESCRIBE,
-        Role.VIEW,
-        rights.OWN_POD,
-    ),
-    Row(
-        "DeviceClassMissing",
-        "A claim asks for a DeviceClass that does not exist.",
-        "{claim} asks for the DeviceClass {device_class}, which does not exist{hint}.",
-        "Install its driver's classes, or correct the claim; these exist:",
-        "kubectl get deviceclasses",
-        Role.FLEET_VIEW,
-        rights.CLASSES,
-    ),
-    Row(
-        "NothingServes",
-        "No node has the resource, and no DeviceClass stands for it.",
-        "No node has {resource}{hint}.",
-        "Correct the name in the pod, or run its device plugin; the resources that there are:",
-        "kubectl nodedevice devices",
-        Role.FLEET_VIEW,
-        rights.FLEET,
-    ),
-    Row(
-        "NothingOffered",
-        "No DRA driver has published a device of the class.",
-        "No driver has published a device of the DeviceClass {device_class}{hint}.",
-        "See whether its driver runs; what drivers have published:",
-        "kubectl get resourceslices",
-        Role.FLEET_VIEW,
-        rights.SLICES,
-    ),
-    Row(
-        "NoScheduler",
-        "No scheduler has seen the pod: none serves its schedulerName, or it is not running.",
-        "No scheduler has answered for {since}; its schedulerName is {scheduler}.",
-        "See whether that scheduler runs, or delete the pod and correct schedulerName:",
-        "kubectl get pods --all-namespaces --output wide --selector {scheduler_label}",
-        Role.ADMIN,
-        rights.ALL_PODS,
-    ),
-    # which nodes it may be on
     Row(
         "NodeSelector",
         "The pod's nodeSelector or required node affinity excludes the node.",
@@ -152,6 +68,13 @@ UNBOUND: Final = (
         "kubectl taint node {node} {taint}-",
         Role.ADMIN,
         rights.PATCH_NODE,
+        of_node=Help(
+            "A taint of {on} keeps pods off that do not tolerate it.",
+            "Remove the taint when it has served its purpose:",
+            "kubectl taint node {node} {taint}-",
+            Role.ADMIN,
+            rights.PATCH_NODE,
+        ),
     ),
     # who serves the resource there
     Row(
@@ -198,6 +121,15 @@ UNBOUND: Final = (
         lines.NODES_PODS,
         Role.ADMIN,
         rights.ALL_PODS,
+    ),
+    Row(
+        "PlaceTaken",
+        "Other resources have all places that the agent has for names on the node.",
+        "Other resources have the place of {resource} on {on}.",
+        "Stop device plugins that the node does not need; the message of Registered names one:",
+        "kubectl describe nodedevice {node_device}",
+        Role.FLEET_VIEW,
+        rights.FLEET,
     ),
     Row(
         "NotInjectable",
@@ -255,6 +187,24 @@ UNBOUND: Final = (
     ),
     # which devices it has
     Row(
+        "NoDevices",
+        "The resource is configured on the node, and has no device there, as where no file matches its pattern.",
+        "Without any device of {resource}: {on}.",
+        "Connect one, or correct the pattern in the configuration; the words of its agent:",
+        "kubectl describe nodedevice {node_device}",
+        Role.FLEET_VIEW,
+        rights.FLEET,
+    ),
+    Row(
+        "DevicesRefused",
+        "The device plugin lists devices that the agent refuses.",
+        "Devices of {resource} are refused on {on}.",
+        "Correct the device plugin, or its configuration; the message of Registered has each mistake:",
+        "kubectl describe nodedevice {node_device}",
+        Role.FLEET_VIEW,
+        rights.FLEET,
+    ),
+    Row(
         "TooFewTogether",
         "The node has fewer devices of the resource than the pod asks for, however many are free.",
         "It asks for {count} of {resource}, which is more than {on} {has}.",
@@ -262,6 +212,13 @@ UNBOUND: Final = (
         lines.DEVICES,
         Role.FLEET_VIEW,
         rights.FLEET,
+        of_node=Help(
+            "There is no device of {resource} on {on}.",
+            "What there is of it elsewhere:",
+            lines.DEVICES,
+            Role.FLEET_VIEW,
+            rights.FLEET,
+        ),
     ),
     Row(
         "TooFewOnOneDevice",
@@ -280,6 +237,13 @@ UNBOUND: Final = (
         "kubectl nodedevice uncordon {node} --resource {resource} {device_options}",
         Role.CORDON,
         rights.CORDON,
+        of_device=Help(
+            "It is cordoned.",
+            "When it works again:",
+            "kubectl nodedevice uncordon {node} --resource {resource} {device_options}",
+            Role.CORDON,
+            rights.CORDON,
+        ),
     ),
     Row(
         "DevicesBroken",
@@ -289,6 +253,13 @@ UNBOUND: Final = (
         "kubectl nodedevice why device {node} {device} --resource {resource}",
         Role.FLEET_VIEW,
         rights.FLEET,
+        of_device=Help(
+            "It is not healthy.",
+            "{device_remedy}; the pods of its node, that of its plugin among them:",
+            lines.NODES_PODS,
+            Role.ADMIN,
+            rights.ALL_PODS,
+        ),
     ),
     Row(
         "DevicesInOtherUse",
@@ -298,6 +269,13 @@ UNBOUND: Final = (
         "kubectl nodedevice devices --node {node}",
         Role.FLEET_VIEW,
         rights.FLEET,
+        of_device=Help(
+            "It is in use in another way.",
+            "It is free when the pods that have it so have ended:",
+            "kubectl nodedevice devices --node {node}",
+            Role.FLEET_VIEW,
+            rights.FLEET,
+        ),
     ),
     Row(
         "PoolRefused",
@@ -318,6 +296,15 @@ UNBOUND: Final = (
         rights.SLICES,
     ),
     Row(
+        "HeldByPredecessor",
+        "The pod that this one replaces in a rolling update holds the device, and ends only when this one is Ready.",
+        "A pod that it replaces holds {resource} on {on}, and ends only when this one is Ready.",
+        "Have {controller} end the old pod first ({way}):",
+        "kubectl patch {owner} --namespace {namespace} --patch {rollout_patch}",
+        Role.EDIT,
+        Access("patch", "deployments", "apps", namespace=rights.OF_THE_POD),
+    ),
+    Row(
         "DevicesHeld",
         "Other pods hold the devices.",
         "Other pods hold {resource} on {on}.",
@@ -325,6 +312,20 @@ UNBOUND: Final = (
         lines.DEVICES,
         Role.FLEET_VIEW,
         rights.FLEET,
+        of_node=Help(
+            "Pods hold all of {resource} on {on}.",
+            "They are free when these pods have ended; all devices, with their holders:",
+            lines.DEVICES,
+            Role.FLEET_VIEW,
+            rights.FLEET,
+        ),
+        of_device=Help(
+            "A pod holds it.",
+            "It is free when that pod has ended; all devices, with their holders:",
+            lines.DEVICES,
+            Role.FLEET_VIEW,
+            rights.FLEET,
+        ),
     ),
     Row(
         "CapacityBehind",
@@ -343,5 +344,12 @@ UNBOUND: Final = (
         "kubectl describe node {node}",
         Role.FLEET_VIEW,
         rights.NODES,
+        of_node=Help(
+            "None of {resource} is shown by {on}.",
+            "Whoever serves the resource there knows why; the numbers of the Node:",
+            "kubectl describe node {node}",
+            Role.FLEET_VIEW,
+            rights.NODES,
+        ),
     ),
 )

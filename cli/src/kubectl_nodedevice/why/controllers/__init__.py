@@ -1,0 +1,1 @@
+"""Who makes a pod, and what keeps them from it: controllers, queues, rolling updates."""

@@ -1,0 +1,137 @@
+"""Reads the controllers of a pod, and the queue that may hold it: of one that exists, and of one that was never made."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from kubectl_nodedevice import objects
+from kubectl_nodedevice.api import APPS, core_path, group_path
+from kubectl_nodedevice.cluster import Json, Meta, Pod
+from kubectl_nodedevice.errors import NotFound
+from kubectl_nodedevice.fields import map_of
+from kubectl_nodedevice.quantities import requests
+from kubectl_nodedevice.why import facts as kinds_of
+from kubectl_nodedevice.why import kinds
+from kubectl_nodedevice.why.controllers import queues, rollouts
+from kubectl_nodedevice.why.controllers.controller import KINDS, Controller, controller_of, family_of
+from kubectl_nodedevice.why.gathering import Gathering
+from kubectl_nodedevice.why.kinds import Event
+
+_BATCH: Final = "/apis/batch/v1"
+_PLACES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(KINDS, APPS),
+    "Job": _BATCH,
+    "CronJob": _BATCH,
+    "ReplicationController": "/api/v1",
+}
+
+
+def of_pod(gathering: Gathering, pod: Pod) -> dict[str, Any]:
+    """Of a pod that exists and has no node: the pods that its rollout ends when it is Ready, and what its queue has of it."""
+    if pod.node or pod.is_over:
+        return {}
+    found: dict[str, Any] = {}
+    if queues.gates_of_queue(pod):
+        kind, _, name = pod.meta.owner.partition("/")
+        owner = _one(gathering, kind, pod.meta.namespace, name) if kind in KINDS else None
+        metas = [pod.meta, *([owner.meta] if owner else [])]
+        found |= _queue(gathering, pod.meta.namespace, *metas)
+    if requests(pod) or pod.claims:
+        found |= _rollout(gathering, pod)
+    return found
+
+
+def _rollout(gathering: Gathering, pod: Pod) -> dict[str, Any]:
+    namespace = pod.meta.namespace
+    kind, _, name = pod.meta.owner.partition("/")
+    if kind not in ("ReplicaSet", "DaemonSet"):
+        return {}
+    root = own = _one(gathering, kind, namespace, name)
+    if own is not None and kind == "ReplicaSet":
+        kind, _, name = own.meta.owner.partition("/")
+        root = _one(gathering, kind, namespace, name) if kind == "Deployment" else None
+    if root is None or not root.is_surging:
+        return {}
+    query = (
+        {"labelSelector": ",".join(f"{key}={value}" for key, value in root.selector.items())} if root.selector else {}
+    )
+    sets = _all(gathering, "ReplicaSet", namespace, query) if root.kind == "Deployment" else None
+    pods = gathering.all_of("pods", core_path("pods", namespace=namespace), objects.pod_of, query)
+    return {"predecessors": rollouts.predecessors(pod, root, sets or (), pods), "rollout": root}
+
+
+def of_absent(gathering: Gathering, namespace: str, name: str) -> dict[str, Any]:
+    """Of a pod that does not exist: the controllers that may be meant, their pods and Events."""
+    pods = gathering.all_of("pods", core_path("pods", namespace=namespace), objects.pod_of)
+    reasons = ("FailedCreate", "SuccessfulCreate")
+    events = [each for reason in reasons for each in gathering.events(namespace, f"reason={reason}")]
+    events = sorted((each for each in events if each.about_kind != "Pod"), key=lambda each: each.at)
+    by_kind = {kind: _all(gathering, kind, namespace) for kind in KINDS}
+    known = [each for found in by_kind.values() for each in found or ()]
+    read = {kind for kind, found in by_kind.items() if found is not None}
+    family = family_of(name, known) or family_of(name, _named(events, read))
+    keys = {each.key for each in family}
+    found: dict[str, Any] = {
+        "family": family,
+        "events": tuple(events),
+        "pods": tuple(each for each in pods if each.meta.owner in keys),
+        "pod_names": tuple(each.meta.name for each in pods),
+    }
+    if any(each.is_suspended for each in family):
+        found |= _queue(gathering, namespace, *(each.meta for each in family))
+    return found
+
+
+def as_made(family: Sequence[Controller], namespace: str, name: str) -> Json:
+    """The pod as they would make it; {} where that is not known."""
+    makers = [each for each in family if each.template]
+    if not makers:
+        return {}
+    # the template of the outermost is the newest
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": map_of(makers[0].template, "spec")}
+
+
+def _named(events: Sequence[Event], read: Collection[str]) -> list[Controller]:
+    """Controllers that only Events name: of kinds that could not be read, or that are not Kubernetes' own."""
+    refused = {each.about_name: each for each in events if each.reason == "FailedCreate"}
+    unknown = [each for each in refused.values() if each.about_kind not in read]
+    return [Controller(each.about_kind, Meta(each.about_name, uid=each.about_uid)) for each in unknown]
+
+
+def _all(
+    gathering: Gathering, kind: str, namespace: str, query: Mapping[str, str] | None = None
+) -> list[Controller] | None:
+    """None where they could not be read."""
+    path = group_path(_PLACES[kind], _plural(kind), namespace=namespace)
+
+    def read() -> list[Controller] | None:
+        found = gathering.reader.api.objects(_plural(kind), path, query)
+        return [controller_of(kind, each) for each in found]
+
+    return gathering.guarded(_plural(kind), read, None)
+
+
+def _one(gathering: Gathering, kind: str, namespace: str, name: str) -> Controller | None:
+    path = group_path(_PLACES[kind], _plural(kind), name, namespace)
+    found = gathering.one_of(_plural(kind), path, name)
+    return controller_of(kind, found) if found else None
+
+
+def _plural(kind: str) -> str:
+    return f"{kind.lower()}s"
+
+
+def _queue(gathering: Gathering, namespace: str, *owners: Meta) -> dict[str, Any]:
+    """Whether Kueue is there, and what it has of them: in the newest version that the cluster serves."""
+
+    def read() -> list[kinds.Workload] | None:
+        for version in queues.VERSIONS:
+            path = group_path(version, "workloads", namespace=namespace)
+            try:
+                return [kinds.workload_of(each) for each in gathering.reader.api.objects("workloads", path)]
+            except NotFound:
+                continue
+        return None
+
+    nothing: list[kinds.Workload] | None = []
+    found = gathering.guarded(kinds_of.WORKLOADS, read, nothing)
+    return {"has_queue": found is not None, "workload": queues.workload_for(found or [], *owners)}

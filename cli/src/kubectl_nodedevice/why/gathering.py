@@ -1,0 +1,78 @@
+"""One reading of the cluster for one answer: what may not be read is noted, and the rest is read all the same."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+from kubectl_nodedevice import release
+from kubectl_nodedevice.api import core_path
+from kubectl_nodedevice.cluster import Json, Release
+from kubectl_nodedevice.errors import Forbidden, NotFound
+from kubectl_nodedevice.reading import Reader
+from kubectl_nodedevice.why import facts as kinds_of
+from kubectl_nodedevice.why import kinds
+from kubectl_nodedevice.why.facts import Facts, Unread
+
+T = TypeVar("T")
+_FLEET_VIEW: Final = "nodedevice-fleet-view"
+# with which role each kind can be read; the others by whoever may read pods
+_ROLES: Final[Mapping[str, str]] = {
+    kinds_of.NODES: _FLEET_VIEW,
+    kinds_of.NODE_DEVICES: _FLEET_VIEW,
+    kinds_of.LEASES: _FLEET_VIEW,
+    kinds_of.CLASSES: _FLEET_VIEW,
+    kinds_of.SLICES: _FLEET_VIEW,
+    kinds_of.POD_DEVICES: "nodedevice-view",
+    kinds_of.WORKLOADS: "",
+}
+
+
+@dataclass
+class Gathering:
+    """What is read for one answer."""
+
+    reader: Reader
+    unread: list[Unread] = field(default_factory=list)
+
+    @cached_property
+    def release(self) -> Release:
+        """Where the release is. Raises ApiError."""
+        return release.find(self.reader.api)
+
+    def guarded(self, kind: str, read: Callable[[], T], otherwise: T) -> T:
+        """What `read` gives. A kind that may not be read is noted; one that the cluster lacks has none.
+
+        Raises ApiError for all else.
+        """
+        try:
+            return read()
+        except Forbidden:
+            self.unread.append(Unread(kind, "you may not read them", _ROLES.get(kind, "view")))
+        except NotFound:
+            # an older release of Kubernetes, or no CRD
+            pass
+        return otherwise
+
+    def all_of(
+        self, kind: str, path: str, make: Callable[[Json], T], query: Mapping[str, str] | None = None
+    ) -> list[T]:
+        """Each object of a kind. Raises ApiError."""
+        plural = kind.partition(".")[0]
+        self.reader.screen.progress(f"reading {plural}")
+        return self.guarded(kind, lambda: [make(each) for each in self.reader.api.objects(plural, path, query)], [])
+
+    def one_of(self, kind: str, path: str, name: str) -> Any:
+        """The object; None where it is missing, or may not be read. Raises ApiError."""
+        return self.guarded(kind, lambda: self.reader.api.get(f"{kind.partition('.')[0]} {name}", path), None)
+
+    def facts(self, **found: Any) -> Facts:
+        """By the clock of the API server, now that it has answered."""
+        self.reader.screen.end_progress()
+        return Facts(self.reader.now, unread=tuple(self.unread), release=self.release, **found)
+
+    def events(self, namespace: str, selector: str) -> tuple[kinds.Event, ...]:
+        """The oldest first. Raises ApiError."""
+        path = core_path("events", namespace=namespace)
+        found = self.all_of(kinds_of.EVENTS, path, kinds.event_of, {"fieldSelector": selector})
+        return tuple(sorted(found, key=lambda each: each.at))

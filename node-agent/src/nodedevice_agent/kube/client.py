@@ -25,6 +25,7 @@ from nodedevice_api import extended_resources, names
 from nodedevice_api.nodedevice import NodeDeviceSpec
 from nodedevice_common import rejected
 from nodedevice_common.decoding import decode
+from nodedevice_common.masking import masked
 from nodedevice_common.streams import lines
 from nodedevice_common.threads import in_thread_if
 from nodedevice_common.token_file import TokenFile
@@ -112,7 +113,7 @@ class KubeClient:
         if config.user.token_file:
             inner: Any = client._client
             inner._client.auth = _TokenFileAuth(Path(config.abs_file(config.user.token_file)))
-        return cls(client, config.cluster.server)
+        return cls(client, masked(config.cluster.server))
 
     async def close(self) -> None:
         await self._client.close()

@@ -15,6 +15,7 @@ import yaml
 from kubernetes import config
 from kubernetes.client.configuration import Configuration
 from nodedevice_common.kubeconfig import KubeconfigProblem, read
+from nodedevice_common.masking import masked, remember
 from nodedevice_common.token_file import NoToken, TokenFile
 
 from nodedevice_operator.errors import CredentialsError
@@ -41,7 +42,7 @@ class Credentials:
         self.configuration = configuration
         self.server = str(configuration.host)
         self.namespace = namespace
-        self.cluster = f"{self.server} ({origin})"
+        self.cluster = masked(f"{self.server} ({origin})")
         self._token_file = TokenFile(token_file) if token_file is not None else None
         self._token: str
         self._read_at = float("-inf")
@@ -58,7 +59,7 @@ class Credentials:
             value = self.configuration.get_api_key_with_prefix("BearerToken")
         except (OSError, ValueError, RecursionError, config.ConfigException) as exc:
             raise CredentialsError(f"the token cannot be read ({exc})") from exc
-        return str(value) if value else None
+        return _header(str(value)) if value else None
 
     def refused(self) -> None:
         """The API server did not accept the token: read it again for the next request."""
@@ -109,6 +110,15 @@ class Credentials:
                 raise CredentialsError(str(exc)) from exc
             self._read_at = now
         return f"Bearer {self._token}"
+
+
+def _header(value: str) -> str:
+    """As it is sent, without the line break that an editor adds. Raises CredentialsError for what is no header."""
+    found = value.strip()
+    remember(found, found.partition(" ")[2])
+    if not found.isprintable() or not found.isascii():
+        raise CredentialsError("the token has characters that no header takes: log in again, or correct the kubeconfig")
+    return found
 
 
 def load(kubeconfig: str | None) -> Credentials:

@@ -1,6 +1,7 @@
 """The one entrance for what others have written: answers of the API server, kubeconfigs, lines of processes, files of people.
 
-Raises one error, whatever a decoder raises, and takes nothing that is nested deeper than any object of Kubernetes is.
+Raises one error, whatever a decoder raises. Of JSON nothing is kept that is nested deeper than any object of Kubernetes is; YAML of
+people has nothing so deep.
 """
 
 import json
@@ -8,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-# as the API server has it; ours has nothing of more than a dozen levels
-DEEPEST: Final = 64
+from kubectl_nodedevice.depth import DEEPEST, shallow
+
 # of a text; each of a few aliases may repeat it once
 _MOST_VALUES: Final = 200_000
 
@@ -19,9 +20,12 @@ class Undecodable(Exception):
 
 
 def decode_json(text: bytes | str) -> Any:
-    """The value. Raises Undecodable."""
+    """The value, with null for what is nested too deep, as any tenant may have it in an object. Raises Undecodable."""
     try:
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except RecursionError:
+            return json.loads(shallow(text.encode() if isinstance(text, str) else text))
     except (ValueError, RecursionError, MemoryError) as exc:
         raise Undecodable(_why(exc)) from exc
 

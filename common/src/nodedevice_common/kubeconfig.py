@@ -14,7 +14,6 @@ from nodedevice_common.decoding import Undecodable, convert
 from nodedevice_common.masking import remember, remember_address, remember_login
 from nodedevice_common.yaml_decoding import decode_yaml
 
-
 _HEADER = re.compile(r"[!-~]*")
 
 
@@ -87,13 +86,15 @@ def read(file: Path) -> tuple[dict[str, Any], Kubeconfig]:
 
 
 def _remember_secrets(raw: Any) -> None:
-    """Whatever form the file has. Raises KubeconfigProblem for a token that is no header, such as one with an editor's line break."""
+    """Whatever form the file has. Raises KubeconfigProblem for a token that is no header, as with a line break."""
     for user in _entries(raw, "users", "user"):
         token, name, password = (_text(user, key) for key in ("token", "username", "password"))
         remember(token, _text(user, "client-key-data"))
         remember_login(name, password)
         if not _HEADER.fullmatch(token):
-            raise KubeconfigProblem("a token in it has a line break or another character that no header takes: remove it")
+            raise KubeconfigProblem(
+                "a token in it has a line break or another character that no header takes: remove it"
+            )
     for cluster in _entries(raw, "clusters", "cluster"):
         for key in ("server", "proxy-url"):
             remember_address(_text(cluster, key))

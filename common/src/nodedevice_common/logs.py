@@ -42,8 +42,8 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """On standard error, without secrets. A line that cannot be written, as on a full disk, is said when lines can be written again; logging would
-    print tracebacks.
+    """On standard error, without secrets. A line that cannot be written, as on a full disk, is reported when lines can be written
+    again; logging would print tracebacks.
     """
 
     def __init__(self) -> None:

@@ -7,6 +7,7 @@ import pytest
 from kubectl_nodedevice import output
 from kubectl_nodedevice.errors import CliError
 from kubectl_nodedevice.output import Cell, Screen, Table
+from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.styles import BAD, BOLD
 
 from tests.unit.cli.conftest import Terminal
@@ -57,7 +58,7 @@ def test_a_line_for_a_person_is_wrapped_between_words(person: Screen) -> None:
     person.line("exactly forty " + "x" * 26)
     person.line("one more than forty " + "x" * 21)
     assert shown(person) == (
-        f"short [b] :smile: 'text' 12\nexactly forty {'x' * 26}\none more than forty \n{'x' * 21}\n"
+        f"short [b] :smile: 'text' 12\nexactly forty {'x' * 26}\none more than forty\n{'x' * 21}\n"
     )
 
 
@@ -70,18 +71,31 @@ def test_a_style_is_for_a_person(person: Screen, monkeypatch: pytest.MonkeyPatch
     assert "\x1b[31m" not in shown(other)
 
 
+def test_other_lines_begin_below_the_first_word(person: Screen) -> None:
+    person.line("   10. " + "word " * 8 + "x" * 50)
+    assert shown(person).splitlines() == [
+        "   10. word word word word word word",
+        "       word word",
+        "       " + "x" * 50,
+    ]
+
+
 def test_a_command_can_be_copied(person: Screen, pipe: Screen) -> None:
-    """It is never wrapped."""
-    words = "kubectl nodedevice why device node gpu-0 --resource example.com/gpu"
+    """It is never wrapped, and is for the same cluster as this command line."""
+    words = typed("kubectl", "nodedevice", "why", "device", "node", "gpu-0", "--resource", "example.com/gpu")
     for screen in (person, pipe):
         screen.command(words)
     assert shown(person) == f"{FAINT}   {words}{RESET}\n"
     assert shown(pipe) == f"   {words}\n"
+    pipe.flags = typed("--context", "a b")
+    pipe.command(words, indent=0)
+    pipe.data("K", {"command": words, "other": words})
+    assert shown(pipe).count(f"{words} --context 'a b'") == 2
 
 
-def test_what_is_verbatim_keeps_its_spaces(person: Screen) -> None:
-    person.verbatim("  a   b  " + "x" * 50)
-    assert shown(person) == "  a   b  " + "x" * 50 + "\n"
+def test_a_block_keeps_its_spaces(person: Screen) -> None:
+    person.block("  a   b  " + "x" * 50 + "\n\n\tc\x1b\r\n")
+    assert shown(person) == "  a   b  " + "x" * 50 + "\n\n\tc\n"
 
 
 # -- tables -------------------------------------------------------------------------------------------------------------------

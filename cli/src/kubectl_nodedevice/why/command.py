@@ -5,6 +5,7 @@ import click
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, CliError, UsageProblem
 from kubectl_nodedevice.session import Command, Session, current, shared_options
 from kubectl_nodedevice.text import some
+from kubectl_nodedevice.whoami import own_name
 from kubectl_nodedevice.why import absent, answer, gather, nodes, pods
 from kubectl_nodedevice.why import device as devices
 from kubectl_nodedevice.why.access import Reader
@@ -48,6 +49,7 @@ def _named(session: Session, name: str) -> tuple[str, str]:
 
 
 def _answer(session: Session, facts: Facts, found: Explanation) -> int:
+    found = answer.of_own_cordons(found, lambda: own_name(session))
     reader = Reader(session, facts.namespace)
     answer.show(session.screen, found, reader.may, facts.now)
     return NEEDS_YOU if found.is_stopped else FINE

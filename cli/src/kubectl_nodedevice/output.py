@@ -24,6 +24,8 @@ API_VERSION: Final = "kubectl.nodedevice.io/v1alpha1"
 _MOST_WRAPPED: Final = 300
 # characters that a column keeps; of a wider one the cells are broken where the terminal has no room
 _LEAST: Final = 12
+# of which a line is, the longer one first
+_PROGRAMS: Final = ("kubectl nodedevice", "kubectl")
 # nothing is shown of what is done sooner
 _PATIENCE_SECONDS: Final = 1.0
 
@@ -83,7 +85,11 @@ class Screen:
 
     def typed(self, command: Typed) -> Typed:
         """The command for the same cluster, as the same person."""
-        return Typed(f"{command} {self.flags}") if self.flags else command
+        if not self.flags:
+            return command
+        # kubectl passes what stands before the name of a plugin to none
+        program = next((each for each in _PROGRAMS if command.startswith(f"{each} ")), "")
+        return Typed(f"{program} {self.flags}{command.removeprefix(program)}") if program else command
 
     def block(self, text: str) -> None:
         """Lines to be copied, such as YAML or a script: their spaces and tabs count."""
@@ -126,10 +132,10 @@ class Screen:
             return value
         return self.typed(Typed(value)) if key == "command" else masked(value)
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, end: str = "\n") -> None:
         """One line for people beside what is asked for: on standard error."""
         self.end_progress()
-        print(shown(text), file=self.err)
+        print(shown(text), end=end, file=self.err, flush=True)
 
     def fail(self, error: CliError) -> None:
         """The sentence, and the remedy."""

@@ -60,7 +60,7 @@ class Session:
             raise UsageProblem(problem, "run it as yourself, where kubectl is", code="OperatorsPod")
         if not (flags.as_user or flags.as_groups or flags.as_uid):
             return login
-        return replace(login, as_user=flags.as_user, as_uid=flags.as_uid, as_groups=flags.as_groups)
+        return replace(login, as_user=flags.as_user, as_uid=flags.as_uid, as_groups=flags.as_groups, as_extra=())
 
     @cached_property
     def api(self) -> Api:

@@ -21,6 +21,7 @@ from kubectl_nodedevice.cluster import (
 )
 from kubectl_nodedevice.cordons import Change, Done
 from kubectl_nodedevice.errors import UsageProblem
+from kubectl_nodedevice.shell import NONE
 
 _NOW: Final = datetime(2026, 11, 28, 10, 0, 0, tzinfo=UTC)
 _AT: Final = "2026-11-28T09:00:00Z"
@@ -295,7 +296,7 @@ def test_several_are_lifted_from_the_last_one_on_and_each_once() -> None:
 def test_what_is_not_cordoned(more: dict[str, Any], code: str, text: str, cordon: Cordon | None) -> None:
     change = cordons.uncordon(node("a", **more), ["a"], "alice", takes_over=True)
     [done] = change.done
-    assert (replace(done, command=""), change.patch) == (Done("a", code, text, cordon), [])
+    assert (replace(done, command=NONE), change.patch) == (Done("a", code, text, cordon), [])
     lifts = "kubectl nodedevice uncordon n --resource example.com/gpu --device all --take-over"
     assert done.command == (lifts if cordon else "")
 

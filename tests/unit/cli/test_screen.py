@@ -90,7 +90,8 @@ def test_a_command_can_be_copied(person: Screen, pipe: Screen) -> None:
     pipe.flags = typed("--context", "a b")
     pipe.command(words, indent=0)
     pipe.data("K", {"command": words, "other": words})
-    assert shown(pipe).count(f"{words} --context 'a b'") == 2
+    assert shown(pipe).count("kubectl nodedevice --context 'a b' why device node gpu-0 --resource") == 2
+    assert pipe.typed(typed("kubectl", "get", "pods")) == "kubectl --context 'a b' get pods"
 
 
 def test_a_block_keeps_its_spaces(person: Screen) -> None:

@@ -66,6 +66,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def remember(*secrets: str) -> None:
     """Values that no text may have from now on, such as a token that was read. Short ones are not remembered."""
     for secret in secrets:
+        if not secret or secret in _known:
+            continue
         for form in {secret, secret.strip(), quote(secret, safe=""), unquote(secret)}:
             if len(form) >= _SHORTEST:
                 _keep(form)

@@ -77,7 +77,9 @@ def read(file: Path) -> tuple[dict[str, Any], Kubeconfig]:
         raise KubeconfigProblem("it is not YAML") from exc
     if raw is None:
         raise KubeconfigProblem("it is empty")
-    _remember_secrets(raw)
+    remember_secrets(raw)
+    if any(not _HEADER.fullmatch(_text(user, "token")) for user in _entries(raw, "users", "user")):
+        raise KubeconfigProblem("a token in it has a line break or another character that no header takes: remove it")
     try:
         form = convert(raw, Kubeconfig)
     except Undecodable as exc:
@@ -85,16 +87,11 @@ def read(file: Path) -> tuple[dict[str, Any], Kubeconfig]:
     return dict(raw), form
 
 
-def _remember_secrets(raw: Any) -> None:
-    """Whatever form the file has. Raises KubeconfigProblem for a token that is no header, as with a line break."""
+def remember_secrets(raw: Any) -> None:
+    """Those of a kubeconfig, whatever form it has."""
     for user in _entries(raw, "users", "user"):
-        token, name, password = (_text(user, key) for key in ("token", "username", "password"))
-        remember(token, _text(user, "client-key-data"))
-        remember_login(name, password)
-        if not _HEADER.fullmatch(token):
-            raise KubeconfigProblem(
-                "a token in it has a line break or another character that no header takes: remove it"
-            )
+        remember(_text(user, "token"), _text(user, "client-key-data"))
+        remember_login(_text(user, "username"), _text(user, "password"))
     for cluster in _entries(raw, "clusters", "cluster"):
         for key in ("server", "proxy-url"):
             remember_address(_text(cluster, key))

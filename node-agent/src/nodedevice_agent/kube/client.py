@@ -25,7 +25,7 @@ from nodedevice_api import extended_resources, names
 from nodedevice_api.nodedevice import NodeDeviceSpec
 from nodedevice_common import rejected
 from nodedevice_common.decoding import decode
-from nodedevice_common.masking import masked
+from nodedevice_common.masking import masked, remember
 from nodedevice_common.streams import lines
 from nodedevice_common.threads import in_thread_if
 from nodedevice_common.token_file import TokenFile
@@ -87,6 +87,7 @@ class KubeClient:
         # compressed, a response of a few kilobytes may be megabytes of text at once
         inner: Any = client._client
         inner._client.headers["Accept-Encoding"] = "identity"
+        inner._client.event_hooks = {"request": [_remember_credential]}
         self._client = client
         self.server = server
         self._is_disconnected = False
@@ -351,6 +352,11 @@ class KubeClient:
         if self._is_disconnected:
             log.info("API server reachable again", extra={"server": self.server})
         self._is_disconnected = False
+
+
+async def _remember_credential(request: httpx2.Request) -> None:
+    """Also that of a login program, which the library keeps to itself. What the server repeats of it is masked."""
+    remember(request.headers.get("Authorization", "").rpartition(" ")[2])
 
 
 class _LargeObjects:

@@ -133,11 +133,21 @@ def load(kubeconfig: str | None) -> Credentials:
         found = _of_pod(configuration) if is_in_pod else _of_kubeconfig(configuration, file)
         # its files are read now, so that what is wrong with them is reported at once
         found.ssl_context()
+        _check_address(found.server)
     except (*_UNUSABLE, config.ConfigException, CredentialsError) as exc:
         where = _POD if is_in_pod else f"kubeconfig {file}"
         problem = " ".join(str(exc).split())
         raise CredentialsError(f"{where}: cannot be used ({problem}); give one with --kubeconfig") from exc
     return found
+
+
+def _check_address(server: str) -> None:
+    """Raises CredentialsError, and ValueError for a port that is none."""
+    parts = urlsplit(server)
+    if parts.scheme not in ("https", "http") or not parts.hostname or parts.port == 0:
+        raise CredentialsError("the server is no address that begins with https:// or http://")
+    if parts.username or parts.password:
+        raise CredentialsError("the server's address has a log-in: put that into the user")
 
 
 def _of_pod(configuration: Configuration) -> Credentials:

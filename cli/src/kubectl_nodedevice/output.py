@@ -22,8 +22,8 @@ from kubectl_nodedevice.text import folded, plain, width
 API_VERSION: Final = "kubectl.nodedevice.io/v1alpha1"
 # more rows than fit a few screens are not wrapped, which would take longer than reading them
 _MOST_WRAPPED: Final = 300
-# characters that a column keeps; of a wider one the cells are broken where the terminal has no room
-_LEAST: Final = 12
+# characters of a word that a column keeps whole, such as a resource's name; a longer one is broken where the terminal has no room
+_LEAST: Final = 24
 # of which a line is, the longer one first
 _PROGRAMS: Final = ("kubectl nodedevice", "kubectl")
 # nothing is shown of what is done sooner
@@ -175,9 +175,10 @@ class Screen:
             print(text, file=self.out)
 
     def _rich_table(self, columns: Sequence[str], rows: list[list[Cell]]) -> None:
-        widths = _widths([[Cell(name) for name in columns], *rows])
+        every = [[Cell(name) for name in columns], *rows]
+        widths, least = _widths(every), [min(size, _LEAST) for size in _widths(every, of_words=True)]
         gaps = len(widths) - 1
-        if sum(min(size, _LEAST) for size in widths) + gaps > self._columns():
+        if sum(least) + gaps > self._columns():
             self._rich_records(columns, rows)
             return
         from rich.table import Table as RichTable
@@ -185,9 +186,9 @@ class Screen:
 
         fits = sum(widths) + 2 * gaps <= self._columns()
         table = RichTable(box=None, pad_edge=False, padding=(0, 2 if fits else 1, 0, 0), header_style=BOLD)
-        for name, size in zip(columns, widths, strict=True):
+        for name, size in zip(columns, least, strict=True):
             # narrow columns are not broken for the sake of wide ones
-            table.add_column(name, overflow="fold", min_width=min(size, _LEAST))
+            table.add_column(name, overflow="fold", min_width=size)
         for row in rows:
             table.add_row(*(Text(cell.text, cell.style) for cell in row))
         self._console().print(table)
@@ -211,9 +212,13 @@ def shown(text: str) -> str:
     return plain(masked(text))
 
 
-def _widths(rows: Sequence[Sequence[Cell]]) -> list[int]:
-    """Of each column, the widest of its cells."""
-    return [max(map(width, texts)) for texts in zip(*([cell.text for cell in row] for row in rows), strict=True)]
+def _widths(rows: Sequence[Sequence[Cell]], *, of_words: bool = False) -> list[int]:
+    """Of each column, the widest of its cells, or of the words in them."""
+
+    def wide(text: str) -> int:
+        return max(map(width, text.split(" "))) if of_words else width(text)
+
+    return [max(map(wide, texts)) for texts in zip(*([cell.text for cell in row] for row in rows), strict=True)]
 
 
 def _cell(given: str | Cell) -> Cell:

@@ -168,14 +168,22 @@ def test_where_columns_do_not_fit_each_row_is_words(person: Screen) -> None:
 
 @pytest.mark.parametrize(
     ("columns", "expected"),
-    [(25, [f"NAME{' ' * 9}STATE", f"{'a' * 12} {'b' * 12}", f"a{' ' * 12}b"]), (24, ["a" * 13 + "  STATE", "b" * 13])],
+    [
+        (49, [f"NAME{' ' * 21}STATE", f"{'a' * 24} {'b' * 24}", f"a{' ' * 24}b"]),
+        (48, ["a" * 25 + "  STATE", "b" * 25]),
+    ],
 )
-def test_a_column_keeps_a_dozen_characters(
+def test_a_column_keeps_two_dozen_characters_of_a_word(
     person: Screen, monkeypatch: pytest.MonkeyPatch, columns: int, expected: list[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", f"{columns}")
-    person.table(table(("a" * 13, "b" * 13)))
+    person.table(table(("a" * 25, "b" * 25)))
     assert lines(person) == expected
+
+
+def test_names_are_not_broken_for_the_sake_of_sentences(person: Screen) -> None:
+    person.table(table(("example.com/gpu", "a sentence of many words that are short")))
+    assert lines(person)[1].startswith("example.com/gpu a sentence of many")
 
 
 def test_very_many_rows_are_not_wrapped(person: Screen, monkeypatch: pytest.MonkeyPatch) -> None:

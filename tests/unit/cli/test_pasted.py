@@ -72,6 +72,16 @@ def commands(terminal: Terminal) -> list[str]:
     return [line for line in lines if line.startswith("kubectl ")]
 
 
+def shown_line(row: Row, fields: Mapping[str, str]) -> str:
+    """What an answer shows to be typed, where the finding has these fields."""
+    found = Obstacle(row.code, fields["node"], fields["resource"], "", "", fields)
+    explanation = Explanation("x", "waits.", findings=(Finding(row.code, fields["resource"], (found,), 1, fields),))
+    terminal = Terminal()
+    answer.show(Screen("", terminal), explanation, lambda _: None, _NOW)
+    [line] = commands(terminal)
+    return line
+
+
 def parsed(words: list[str]) -> Mapping[str, Any]:
     """Arguments and options, as this program understands them."""
     context = root.make_context("kubectl nodedevice", list(words))
@@ -89,7 +99,13 @@ def _fields(row: Row) -> dict[str, str]:
         "device_options": typed("--device", _ODD, "--device", "-x"),
         "resource_options": typed("--resource", _ODD),
     }
-    return {**made, "node": _LONG, "pod": _LONG, **{name: options[name] for name in names & set(options)}}
+    return {
+        **made,
+        "node": _LONG,
+        "pod": _LONG,
+        "resource": _ODD,
+        **{name: options[name] for name in names & set(options)},
+    }
 
 
 def _expected(row: Row, fields: Mapping[str, str]) -> list[str]:
@@ -100,14 +116,8 @@ def _expected(row: Row, fields: Mapping[str, str]) -> list[str]:
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.code)
 def test_the_line_that_helps(row: Row, paste: Paste) -> None:
     fields = _fields(row)
-    # the resource and the node of a finding are its own
-    found = Obstacle(row.code, fields["node"], _ODD, "", "", {**fields, "resource": _ODD})
-    explanation = Explanation("x", "waits.", findings=(Finding(row.code, _ODD, (found,), 1, fields),))
-    terminal = Terminal()
-    answer.show(Screen("", terminal), explanation, lambda _: None, _NOW)
-    [line] = commands(terminal)
-    words = paste(line)
-    assert words == _expected(row, {**fields, "resource": _ODD})
+    words = paste(shown_line(row, fields))
+    assert words == _expected(row, fields)
     if words[0] == "nodedevice":
         parsed(words[1:])
 

@@ -92,25 +92,25 @@ def parsed(words: list[str]) -> Mapping[str, Any]:
     return context.params
 
 
+def _options(name: str) -> list[str]:
+    """Words that a field of that name stands for."""
+    known = {"device_options": ["--device", _ODD, "--device", "-x"], "resource_options": ["--resource", _ODD]}
+    return known.get(name, [f"--{name}", _ODD])
+
+
 def _fields(row: Row) -> dict[str, str]:
     names = {name for _, name, _, _ in string.Formatter().parse(row.line + row.sentence + row.advice) if name}
-    made = {name: f"{name} {_ODD}" for name in names}
-    options = {
-        "device_options": typed("--device", _ODD, "--device", "-x"),
-        "resource_options": typed("--resource", _ODD),
-    }
-    return {
-        **made,
-        "node": _LONG,
-        "pod": _LONG,
-        "resource": _ODD,
-        **{name: options[name] for name in names & set(options)},
-    }
+    made = {name: typed(*_options(name)) if name.endswith("_options") else f"{name} {_ODD}" for name in names}
+    return {**made, "node": _LONG, "pod": _LONG, "resource": _ODD}
 
 
 def _expected(row: Row, fields: Mapping[str, str]) -> list[str]:
-    options = {"{device_options}": ["--device", _ODD, "--device", "-x"], "{resource_options}": ["--resource", _ODD]}
-    return [word for each in row.line.split()[1:] for word in options.get(each, [each.format(**fields)])]
+    words = [(each, each[1:-1]) for each in row.line.split()[1:]]
+    return [
+        made
+        for word, name in words
+        for made in (_options(name) if name.endswith("_options") else [word.format(**fields)])
+    ]
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.code)

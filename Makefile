@@ -17,9 +17,11 @@ DOCS_VENV := .venv-docs
 CODE := proto common operator node-agent cli charts tests hack docs
 PROTO_ROOT := proto/src
 PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
+# what `kubectl nodedevice`, which imports nothing of the other programs, has copies of
+SHARED := depth.py masking.py
 # what `make generate` writes into
 GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards templates/_defaults.tpl values.schema.json README.md) \
-  operator/src/nodedevice_operator/definitions cli/src/kubectl_nodedevice/schemas.json docs/api.md docs/install.md docs/observe.md docs/reasons.md docs/settings.md hack/demo/manifests
+  operator/src/nodedevice_operator/definitions $(addprefix cli/src/kubectl_nodedevice/,schemas.json $(SHARED)) docs/api.md docs/install.md docs/observe.md docs/reasons.md docs/settings.md hack/demo/manifests
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
 # one job after the other under `make -j`, too: `generate` rewrites what types and tests read
@@ -154,6 +156,7 @@ generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the 
 	  --python_out=$(PROTO_ROOT) --mypy_out=$(PROTO_ROOT) --grpc_python_out=$(PROTO_ROOT) --mypy_grpc_out=$(PROTO_ROOT) $(PROTOS)
 	$(BIN)/python -m charts.generate_config_schema
 	$(BIN)/python -m charts.generate_cli_schemas
+	cd common/src/nodedevice_common && cp $(SHARED) $(CURDIR)/cli/src/kubectl_nodedevice/
 	$(BIN)/python charts/generate_crds.py
 	$(BIN)/python charts/generate_schema.py
 	$(BIN)/python -m charts.generate_defaults

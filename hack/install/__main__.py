@@ -5,6 +5,8 @@ python -m hack.install install|uninstall [--registry PREFIX] [--values FILE] [--
 
 import sys
 
+from nodedevice_common.safe_output import guard_output
+
 from hack.cluster.errors import ClusterError
 from hack.install.arguments import parse
 from hack.install.errors import InstallError
@@ -15,6 +17,7 @@ from hack.release.errors import ReleaseError
 
 
 def main() -> None:
+    guard_output()
     command, arguments = parse(sys.argv[1:])
     steps = Steps(command)
     try:

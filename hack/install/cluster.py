@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodedevice_api.names import GROUP
+from nodedevice_common.kubeconfig import remember_secrets
 
 from hack import yaml_text
 from hack.cluster.build.binaries import find, missing
@@ -23,6 +24,7 @@ from hack.install.owners import Owner
 
 Json = dict[str, Any]
 KINDS: Final = tuple(f"{kind}.{GROUP}" for kind in ("nodedeviceconfigs", "nodedevices", "poddevices"))
+_LABEL: Final = "app.kubernetes.io/name=nodedevice"
 _LIMIT: Final = "--request-timeout=30s"
 # of the first question, and of a server that drops packets
 _ANSWER: Final = "--request-timeout=10s"
@@ -59,8 +61,10 @@ class Cluster:
         if not content.get("clusters"):
             why = last_words(done.stderr) if done.stderr.strip() else "it names no cluster"
             raise InstallError(f"there is no current kubeconfig ({why})", _kubeconfig_remedy())
+        remember_secrets(content)
+        _resolve_paths(content)
         self.kubeconfig = folder / "kubeconfig"
-        write_private(self.kubeconfig, done.stdout.encode())
+        write_private(self.kubeconfig, json.dumps(content).encode())
         self._environment = {"KUBECONFIG": str(self.kubeconfig)}
         return str(content["current-context"]), str(content["clusters"][0]["cluster"].get("server", ""))
 
@@ -138,8 +142,14 @@ class Cluster:
         return [{"namespace": owner.namespace, "name": owner.release, "status": last.get("status", ""), "chart": chart}]
 
     def labelled_workloads(self) -> list[Json]:
-        """DaemonSets and Deployments of the chart, by whomever and wherever they were made. Raises InstallError."""
-        return self.items("daemonsets,deployments", "-A", "-l", "app.kubernetes.io/name=nodedevice")
+        """DaemonSets and Deployments of the chart, by whomever and wherever they were made. Raises InstallError.
+
+        A tenant may use the chart's label, too: these count for nothing where no account has rights of the chart.
+        """
+        bindings = self.items("clusterrolebindings", "-l", _LABEL)
+        namespaces = {subject.get("namespace") for each in bindings for subject in each.get("subjects") or []}
+        found = self.items("daemonsets,deployments", "-A", "-l", _LABEL)
+        return [each for each in found if each["metadata"]["namespace"] in namespaces]
 
     def release(self, owner: Owner) -> Json:
         """A release as Helm keeps it; empty where there is none."""
@@ -171,6 +181,24 @@ class Cluster:
 
     def _helm_attempt(self, *arguments: str) -> Completed:
         return attempt([self._helm, *arguments], self._environment)
+
+
+def _resolve_paths(content: Json) -> None:
+    """Those of a token and of a login program start from the kubeconfig that names the user; kubectl leaves them as they are."""
+    named = [Path(each).expanduser() for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
+    files = [each for each in named or [Path("~/.kube/config").expanduser()] if each.is_file()]
+    folders = {
+        user.get("name"): file.absolute().parent
+        for file in reversed(files)
+        for user in (yaml_text.load(file.read_text()) or {}).get("users") or []
+    }
+    for each in content.get("users") or []:
+        user, folder = each.get("user") or {}, folders.get(each.get("name"), Path.cwd())
+        if user.get("tokenFile"):
+            user["tokenFile"] = str(folder / user["tokenFile"])
+        command = (user.get("exec") or {}).get("command") or ""
+        if "/" in command:
+            user["exec"]["command"] = str(folder / command)
 
 
 def _shown(program: str, arguments: Sequence[str]) -> str:

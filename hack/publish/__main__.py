@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from nodedevice_common.safe_output import guard_output
+
 from hack.cluster.build.binaries import find
 from hack.cluster.errors import ClusterError
 from hack.publish import dist
@@ -110,6 +112,7 @@ def _say(what: str) -> None:
 
 
 def main() -> None:
+    guard_output()
     parser = argparse.ArgumentParser(prog="make publish", description=__doc__)
     parser.add_argument("registry")
     parser.add_argument("--index", default="")

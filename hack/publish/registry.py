@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from nodedevice_common.masking import remember_login
+
 from hack.publish.dist import Dist, Image
 from hack.publish.programs import Program, failure
 from hack.release import sums
@@ -18,6 +20,11 @@ from hack.release.errors import ReleaseError
 
 _ABSENT = re.compile(r"MANIFEST_UNKNOWN|NAME_UNKNOWN|NOT_FOUND|\b404\b")
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+)(:\d+)?(/|$)")
+
+
+# by which clients find the log-in of Docker Hub, whatever it is called in a name
+_DOCKER_HUB = "https://index.docker.io/v1/"
+_OF_DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
 
 
 class Registry:
@@ -83,8 +90,11 @@ def login(prefix: str, username: str, password: str, folder: Path) -> Mapping[st
     """Environment in which crane, cosign and Helm log in there as that user: a file in `folder`. Empty without a user."""
     if not username:
         return {}
+    remember_login(username, password)
+    host = prefix.split("/")[0]
+    names = (host, _DOCKER_HUB) if host in _OF_DOCKER_HUB else (host,)
     token = base64.b64encode(f"{username}:{password}".encode()).decode()
     file = folder / "config.json"
     file.touch(mode=0o600)
-    file.write_text(json.dumps({"auths": {prefix.split("/")[0]: {"auth": token}}}))
+    file.write_text(json.dumps({"auths": {name: {"auth": token} for name in names}}))
     return {"DOCKER_CONFIG": str(folder), "HELM_REGISTRY_CONFIG": str(file)}

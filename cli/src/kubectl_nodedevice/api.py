@@ -15,7 +15,7 @@ from kubectl_nodedevice.decoding import Undecodable, decode_json
 from kubectl_nodedevice.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized, Unexpected, Unreachable
 from kubectl_nodedevice.fields import list_of, text_of
 from kubectl_nodedevice.kubeconfig import Login
-from kubectl_nodedevice.transport import Connection, Headers
+from kubectl_nodedevice.transport import MOST_BYTES, Connection, Headers, TooBig
 
 GROUP: Final = "/apis/nodedevice.io/v1alpha1"
 APPS: Final = "/apis/apps/v1"
@@ -28,6 +28,9 @@ JSON: Final = "application/json"
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 PAGE: Final = 500
+# of a page with several objects: one that has more is asked for again with fewer of them
+_PAGE_BYTES: Final = 8 << 20
+_FEWER: Final = 8
 # the server says how long to wait; it is asked no more often than this
 _MOST_RETRIES: Final = 5
 _LONGEST_PAUSE: Final = 30.0
@@ -87,9 +90,19 @@ class Api:
     def close(self) -> None:
         self._connection.close()
 
-    def get(self, what: str, path: str, query: Mapping[str, str] | None = None, accept: str = JSON) -> Any:
-        """One object, or one page. what: as people name the request, such as `nodedevices`. Raises ApiError, LoginProblem."""
-        return self._request("GET", what, path, query, accept=accept)
+    def get(
+        self,
+        what: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        accept: str = JSON,
+        most_bytes: int = MOST_BYTES,
+    ) -> Any:
+        """One object, or one page. what: as people name the request, such as `nodedevices`. Raises ApiError, LoginProblem.
+
+        TooBig is raised for more than a lower `most_bytes`.
+        """
+        return self._request("GET", what, path, query, accept=accept, most_bytes=most_bytes)
 
     def post(self, what: str, path: str, body: Any) -> Any:
         """Raises ApiError, LoginProblem."""
@@ -125,16 +138,21 @@ class Api:
                 yield Rows(columns, list_of(row, "cells"))
 
     def _pages(self, what: str, path: str, query: Mapping[str, str], accept: str) -> Iterator[Any]:
-        token = ""
+        token, limit = "", PAGE
         while True:
-            asked = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
+            asked = {**query, "limit": str(limit), **({"continue": token} if token else {})}
             try:
-                page = self.get(what, path, asked, accept)
+                page = self.get(what, path, asked, accept, _PAGE_BYTES if limit > 1 else MOST_BYTES)
+            except TooBig:
+                # whoever may write big objects must not fill the memory
+                limit = max(limit // _FEWER, 1)
+                continue
             except _Expired as exc:
                 # the server no longer has the state of the first page; it gives a token for the rest as it is now
                 token = exc.token
                 continue
             yield page
+            limit = min(limit * 2, PAGE)
             token = text_of(page, "metadata", "continue")
             if not token:
                 return
@@ -149,6 +167,7 @@ class Api:
         body: Any = None,
         accept: str = JSON,
         content_type: str = "",
+        most_bytes: int = MOST_BYTES,
     ) -> Any:
         target = f"{path}?{urlencode(query)}" if query else path
         headers = [("Accept", accept), ("User-Agent", "kubectl-nodedevice"), *_impersonation(self.login)]
@@ -157,7 +176,7 @@ class Api:
         data = None if body is None else json.dumps(body).encode()
         has_logged_in_again = False
         for attempt in range(_MOST_RETRIES + 1):
-            status, answered, content = self._answer(method, target, headers, data)
+            status, answered, content = self._answer(method, target, headers, data, most_bytes)
             self.server_time = _http_date(answered.get("date")) or self.server_time
             if status == 401 and not has_logged_in_again and self._connection.log_in_again():
                 has_logged_in_again = True
@@ -171,11 +190,16 @@ class Api:
         raise _problem(status, content, what, self.login)
 
     def _answer(
-        self, method: str, target: str, headers: Headers, data: bytes | None
+        self, method: str, target: str, headers: Headers, data: bytes | None, most_bytes: int
     ) -> tuple[int, Mapping[str, str], bytes]:
         self.requests += 1
         try:
-            return self._connection.request(method, target, headers, data)
+            return self._connection.request(method, target, headers, data, most_bytes)
+        except TooBig as exc:
+            if most_bytes < MOST_BYTES:
+                raise
+            problem = f"the API server {self.login.server} ({self.login.source}) gives {exc}"
+            raise Unreachable(problem, "name fewer, such as one node or one namespace") from exc
         except TimeoutError as exc:
             seconds = self.timeout_seconds or 0
             problem = f"the API server {self.login.server} ({self.login.source}) did not answer within {seconds:g} s"
@@ -187,7 +211,11 @@ class Api:
         except (OSError, http.client.HTTPException) as exc:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
             problem = f"the API server {self.login.server} ({self.login.source}) cannot be reached: {reason}"
-            raise Unreachable(problem, "start the cluster, or name another one by --context") from exc
+            remedy = "start the cluster, or name another one by --context"
+            if proxy := self._connection.proxy:
+                problem += f" (by the proxy {proxy.host}:{proxy.port})"
+                remedy = f"start the proxy, correct proxy-url or HTTPS_PROXY; or {remedy}"
+            raise Unreachable(problem, remedy) from exc
         except ValueError as exc:
             raise Unreachable(f"{self.login.server} takes no such request: {exc}", "correct the kubeconfig") from exc
 
@@ -234,7 +262,8 @@ def group_path(group: str, kind: str, name: str = "", namespace: str = "") -> st
 
 def _impersonation(login: Login) -> Headers:
     groups = [("Impersonate-Group", each) for each in login.as_groups]
-    found = [("Impersonate-User", login.as_user), ("Impersonate-Uid", login.as_uid), *groups]
+    extra = [(f"Impersonate-Extra-{quote(key, safe='')}", each) for key, every in login.as_extra for each in every]
+    found = [("Impersonate-User", login.as_user), ("Impersonate-Uid", login.as_uid), *groups, *extra]
     return [(name, value) for name, value in found if value]
 
 

@@ -4,13 +4,14 @@ A patch names the version that was read, so that nobody's cordon is lost, whoeve
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 from kubectl_nodedevice.cluster import ALL_DEVICES, BY_DRA, BY_KUBELET, Cordon, Device, NodeDevice
 from kubectl_nodedevice.devices import HELD_BY_POD, cordon_words, cordons_of, held_words, holders_of, is_part, state_of
 from kubectl_nodedevice.errors import UsageProblem
+from kubectl_nodedevice.shell import NONE, Typed, typed
 from kubectl_nodedevice.text import age, some
 
 # what was done to one device, for programs
@@ -22,12 +23,17 @@ _MOST_NAMED: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Of one device. text: a sentence about what was done, or why not. cordon: the one that is there, or was."""
+    """Of one device. text: a sentence about what was done, or why not. cordon: the one that is there, or was.
+
+    left: of all devices, those that stay cordoned by their own ID. command: lifts what is left.
+    """
 
     id: str
     code: str
     text: str
     cordon: Cordon | None = None
+    left: tuple[Cordon, ...] = ()
+    command: Typed = NONE
 
 
 @dataclass
@@ -137,7 +143,7 @@ def uncordon(found: NodeDevice, device_ids: Sequence[str], me: str, *, takes_ove
     for device_id in device_ids:
         at = _index(found, device_id)
         if at is None:
-            change.done.append(_not_cordoned(found, device_id))
+            change.done.append(_not_cordoned(found, device_id, device_ids, me))
             continue
         there = found.cordons[at]
         if there.by != me and not takes_over:
@@ -148,23 +154,41 @@ def uncordon(found: NodeDevice, device_ids: Sequence[str], me: str, *, takes_ove
             continue
         indexes.append(at)
         whose = cordon_words(there) if there.by != me else ""
-        change.done.append(
-            Done(device_id, UNCORDONED, f"uncordoned{f'; it was cordoned{whose}' if whose else ''}", there)
-        )
+        text = f"uncordoned{f'; it was cordoned{whose}' if whose else ''}"
+        change.done.append(_with_left(found, Done(device_id, UNCORDONED, text, there), device_ids, me))
     # the last one first, so that the places of the others stay
     change.patch += [{"op": "remove", "path": f"{_LIST}/{at}"} for at in sorted(set(indexes), reverse=True)]
     return _of_version(found, change)
 
 
-def _not_cordoned(found: NodeDevice, device_id: str) -> Done:
-    others = [each for each in cordons_of(found, device_id) if each.id != device_id]
+def _not_cordoned(found: NodeDevice, device_id: str, device_ids: Sequence[str], me: str) -> Done:
+    same = ALL_DEVICES if device_id in ALL_DEVICES else {device_id}
+    others = [each for each in cordons_of(found, device_id) if each.id not in same]
     if others:
-        text = f"not cordoned by its own ID, but with all devices{cordon_words(others[0])}: uncordon --device '{others[0].id}'"
-        return Done(device_id, UNKNOWN, text, others[0])
-    if any(each.id == device_id for each in found.remembered_cordons):
+        text = f"not cordoned by its own ID, but with all devices{cordon_words(others[0])}"
+        return Done(device_id, UNKNOWN, text, others[0], command=lifting(found, others[:1], me))
+    if any(each.id in same for each in found.remembered_cordons):
         text = "its agent remembers a cordon, which the operator will set again; uncordon it then, or cordon it and uncordon it now"
         return Done(device_id, UNKNOWN, text)
-    return Done(device_id, UNCHANGED, "not cordoned")
+    return _with_left(found, Done(device_id, UNCHANGED, "not cordoned"), device_ids, me)
+
+
+def _with_left(found: NodeDevice, done: Done, device_ids: Sequence[str], me: str) -> Done:
+    """With the devices that stay cordoned one by one, where all devices were asked for."""
+    left = tuple(each for each in found.cordons if each.id not in {*ALL_DEVICES, *device_ids})
+    if done.id not in ALL_DEVICES or not left:
+        return done
+    words = some([f"{each.id}{cordon_words(each)}" for each in left], _MOST_NAMED)
+    whole = " as a whole" if done.code == UNCHANGED else ""
+    text = f"{done.text}{whole}; cordoned one by one: {words}"
+    return replace(done, text=text, left=left, command=lifting(found, left[:_MOST_NAMED], me))
+
+
+def lifting(found: NodeDevice, there: Sequence[Cordon], me: str) -> Typed:
+    """What lifts these cordons; with --take-over where one is somebody else's."""
+    words = [word for each in there for word in ("--device", each.id)]
+    takes = ["--take-over"] if any(each.by != me for each in there) else []
+    return typed("kubectl", "nodedevice", "uncordon", found.node, "--resource", found.resource, *words, *takes)
 
 
 def _index(found: NodeDevice, device_id: str) -> int | None:

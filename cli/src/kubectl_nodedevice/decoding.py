@@ -1,6 +1,7 @@
 """The one entrance for what others have written: answers of the API server, kubeconfigs, lines of processes, files of people.
 
-Raises one error, whatever a decoder raises, and takes nothing that is nested deeper than any object of Kubernetes is.
+Raises one error, whatever a decoder raises. Of JSON nothing is kept that is nested deeper than any object of Kubernetes is; YAML of
+people has nothing so deep.
 """
 
 import json
@@ -8,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-# as the API server has it; ours has nothing of more than a dozen levels
-DEEPEST: Final = 64
+from kubectl_nodedevice.depth import DEEPEST, shallow
+
 # of a text; each of a few aliases may repeat it once
 _MOST_VALUES: Final = 200_000
 
@@ -19,9 +20,12 @@ class Undecodable(Exception):
 
 
 def decode_json(text: bytes | str) -> Any:
-    """The value. Raises Undecodable."""
+    """The value, with null for what is nested too deep, as any tenant may have it in an object. Raises Undecodable."""
     try:
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except RecursionError:
+            return json.loads(shallow(text.encode() if isinstance(text, str) else text))
     except (ValueError, RecursionError, MemoryError) as exc:
         raise Undecodable(_why(exc)) from exc
 
@@ -40,13 +44,17 @@ def decode_yaml(text: str) -> Any:
     return found[0] if found else None
 
 
-def decode_documents(text: str) -> list[Any]:
-    """The values of all documents but empty ones. Raises Undecodable."""
+def decode_documents(text: str, *, is_strict: bool = False) -> list[Any]:
+    """The values of all documents but empty ones. is_strict: no key may be there twice, of which the last alone counts elsewhere.
+
+    Raises Undecodable.
+    """
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         _check_size(text, loader)
+        loader = _with_unique_keys(loader) if is_strict else loader
         return [each for each in yaml.load_all(text, Loader=loader) if each is not None]
     except yaml.MarkedYAMLError as exc:
         place = f" in line {exc.problem_mark.line + 1}" if exc.problem_mark else ""
@@ -100,6 +108,21 @@ def _check_size(text: str, loader: type[Any]) -> None:
             raise _TooMuch(f"it is nested deeper than {DEEPEST} levels")
         if values > _MOST_VALUES or aliases > DEEPEST:
             raise _TooMuch("it has too many values, or aliases")
+
+
+def _with_unique_keys(loader: type[Any]) -> type[Any]:
+    class Unique(loader):  # type: ignore[misc]  # of the C library, where that is there
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            lines: dict[str, int] = {}
+            for key in (key for key, _ in node.value if isinstance(key.value, str)):
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    places = f"in line {lines[key.value]} and in line {line}"
+                    raise _TooMuch(f"it has the key {key.value} twice, {places}: put what both have below one")
+                lines[key.value] = line
+            return super().construct_mapping(node, deep)
+
+    return Unique
 
 
 def _events(text: str, loader: type[Any]) -> Iterator[Any]:

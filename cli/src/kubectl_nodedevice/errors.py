@@ -12,6 +12,8 @@ CliError ─┬─ UsageProblem       the command line is wrong
 
 from typing import Final
 
+from kubectl_nodedevice.masking import masked
+
 # exit statuses, for scripts
 FINE: Final = 0
 NEEDS_YOU: Final = 1
@@ -20,14 +22,13 @@ INTERRUPTED: Final = 130
 
 
 class CliError(Exception):
-    """A sentence without a full stop, and the remedy. code: one word for machines, stable across releases."""
+    """A sentence without a full stop, and the remedy; no secrets in them. code: one word for machines, stable across releases."""
 
     code = "Failed"
 
     def __init__(self, problem: str, remedy: str = "", code: str = "") -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.remedy = remedy
+        self.problem, self.remedy = masked(problem), masked(remedy)
+        super().__init__(self.problem)
         self.code = code or self.code
 
 

@@ -13,9 +13,12 @@ from typing import Any, Final
 
 from kubectl_nodedevice.decoding import Undecodable, decode_json, decode_yaml, read_text
 from kubectl_nodedevice.errors import LoginProblem
-from kubectl_nodedevice.fields import is_set, list_of, map_of, text_of, words_of
+from kubectl_nodedevice.fields import is_set, list_of, map_of, text_of, value_at, words_of
+from kubectl_nodedevice.masking import remember, remember_login
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# of a cluster, for programs that log in
+_EXTENSION: Final = "client.authentication.k8s.io/exec"
 _REMEDY: Final = "name one by --kubeconfig or KUBECONFIG; kubectl config view shows what kubectl reads"
 
 
@@ -23,7 +26,8 @@ _REMEDY: Final = "name one by --kubeconfig or KUBECONFIG; kubectl config view sh
 class Login:
     """An API server, and as whom to speak to it. No repr, as it has secrets.
 
-    Data are bytes in base64. exec_plugin: the entry of a kubeconfig, with its folder. context: "" in a pod. Paths are absolute.
+    Data are bytes in base64. exec_plugin: the entry of a kubeconfig, with its folder; exec_config: what its cluster has for it.
+    context: "" in a pod. Paths are absolute.
     as_…: as whom else to ask. account: name of the pod's service account; "" where a kubeconfig counts.
     """
 
@@ -50,6 +54,8 @@ class Login:
     as_user: str = ""
     as_uid: str = ""
     as_groups: tuple[str, ...] = ()
+    as_extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    exec_config: Any = None
     account: str = ""
 
 
@@ -172,6 +178,9 @@ def _login(merged: _Merged, wanted: str) -> Login:
             f"user {user_name} has an auth-provider, which kubectl 1.26 and newer do not know either",
             "use an exec plugin",
         )
+    extra = map_of(user, "as-user-extra")
+    remember(text_of(user, "token"), text_of(user, "client-key-data"))
+    remember_login(text_of(user, "username"), text_of(user, "password"))
     return Login(
         server=server.rstrip("/"),
         source=f"context {name}",
@@ -196,7 +205,14 @@ def _login(merged: _Merged, wanted: str) -> Login:
         as_user=text_of(user, "as"),
         as_uid=text_of(user, "as-uid"),
         as_groups=words_of(user, "as-groups"),
+        as_extra=tuple((key, words_of(extra, key)) for key in extra),
+        exec_config=_exec_config(cluster),
     )
+
+
+def _exec_config(cluster: Mapping[str, Any]) -> Any:
+    named = [each for each in list_of(cluster, "extensions") if text_of(each, "name") == _EXTENSION]
+    return value_at(named[0], "extension") if named else None
 
 
 def _entry(

@@ -1,6 +1,5 @@
 """What needs a person, worst first, each with the command that explains it. Pure."""
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,9 +8,9 @@ from typing import Final
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
 from kubectl_nodedevice.devices import held_words, holders_of, pod_name, short_reason
 from kubectl_nodedevice.quantities import requests
+from kubectl_nodedevice.shell import NONE, Typed, typed
 from kubectl_nodedevice.text import age, counted, moment, some
 
-NAME: Final = "kubectl nodedevice"
 # codes, worst first: stable across releases
 OPERATOR_SILENT: Final = "OperatorSilent"
 WITHOUT_DEVICES: Final = "ContainerWithoutDevices"
@@ -80,14 +79,14 @@ class Need:
 
     code: str
     text: str
-    command: str = ""
+    command: Typed = NONE
     since: str = ""
     about: Mapping[str, str] = field(default_factory=dict)
 
 
-def command(*words: str) -> str:
+def command(*words: str) -> Typed:
     """A line to type, of this program."""
-    return f"{NAME} {shlex.join(words)}"
+    return typed("kubectl", "nodedevice", *words)
 
 
 def ordered(needs: Iterable[Need]) -> list[Need]:
@@ -153,7 +152,7 @@ def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:
         text = f"{device.id} ({found.resource}) of {found.node} {what}{_ago(device.since, now)}: {short_reason(device)}{by}"
         about = {"node": found.node, "resource": found.resource, "device": device.id, "reason": device.reason}
         # another resource of the node may list the same device
-        explained = command("why", "device", found.node, device.id, "--resource", found.resource)
+        explained = command("why", "device", *_last(found.node, device.id, "--resource", found.resource))
         yield Need(BROKEN_HELD if held else BROKEN, text, explained, device.since, about)
     for allocation in found.allocations:
         if allocation.not_injected:
@@ -202,7 +201,7 @@ def asked_for(pod: Pod) -> set[str]:
 
 def of_configs(name: str, refused: int, conflict: str, result: str) -> Iterator[Need]:
     """Of one NodeDeviceConfig, as the API server prints it."""
-    explained = f"kubectl get nodedeviceconfig {shlex.quote(name)} -o wide"
+    explained = typed("kubectl", "get", "nodedeviceconfig", name, "-o", "wide")
     if refused:
         words = result or f"{counted(refused, 'node')} {'refuses' if refused == 1 else 'refuse'} it"
         yield Need(CONFIG_REFUSED, f"NodeDeviceConfig {name}: {words}", explained, "", {"config": name})
@@ -211,8 +210,13 @@ def of_configs(name: str, refused: int, conflict: str, result: str) -> Iterator[
         yield Need(CONFIG_CONFLICT, text, explained, "", {"config": name})
 
 
-def _why_pod(namespace: str, name: str) -> str:
-    return command("why", "pod", name, "-n", namespace) if name else ""
+def _why_pod(namespace: str, name: str) -> Typed:
+    return command("why", "pod", name, "-n", namespace) if name else NONE
+
+
+def _last(node: str, device: str, *options: str) -> list[str]:
+    """Arguments and options, so that no device ID is taken for an option."""
+    return [node, *options, "--", device] if device.startswith("-") else [node, device, *options]
 
 
 def _nodes(nodes: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """The one way out: tables, lines, JSON and YAML on standard output; errors and progress on standard error.
 
-Everything passes `text.plain`. Colours and wrapping are for terminals alone; what reads a pipe gets plain columns of any width.
+Everything is plain text without secrets (`shown`), but for what is to be copied: a command, or a block such as YAML, which is
+never wrapped, cut or masked. Colours and wrapping are for terminals alone; what reads a pipe gets plain columns of any width.
 """
 
 import json
@@ -13,14 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
 from kubectl_nodedevice.errors import CliError
+from kubectl_nodedevice.masking import masked
+from kubectl_nodedevice.shell import NONE, Typed
 from kubectl_nodedevice.styles import BOLD, FAINT
-from kubectl_nodedevice.text import plain, width
+from kubectl_nodedevice.text import folded, plain, width
 
 API_VERSION: Final = "kubectl.nodedevice.io/v1alpha1"
 # more rows than fit a few screens are not wrapped, which would take longer than reading them
 _MOST_WRAPPED: Final = 300
-# characters that a column keeps; of a wider one the cells are broken where the terminal has no room
-_LEAST: Final = 12
+# characters of a word that a column keeps whole, such as a resource's name; a longer one is broken where the terminal has no room
+_LEAST: Final = 24
+# of which a line is, the longer one first
+_PROGRAMS: Final = ("kubectl nodedevice", "kubectl")
 # nothing is shown of what is done sooner
 _PATIENCE_SECONDS: Final = 1.0
 
@@ -44,11 +49,15 @@ class Table:
 
 @dataclass
 class Screen:
-    """form: "", wide, json or yaml. out, err: where to; None for the process's own."""
+    """form: "", wide, json or yaml. out, err: where to; None for the process's own.
+
+    flags: that name the cluster and the person on this command line, so that each command is for the same.
+    """
 
     form: str = ""
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
+    flags: Typed = NONE
     _progress_since: float = 0.0
     _is_progress_shown: bool = False
 
@@ -66,23 +75,26 @@ class Screen:
 
     def line(self, text: str = "", style: str = "") -> None:
         """One line, wrapped where the terminal is narrower."""
-        text = plain(text)
-        if self.is_terminal and (style or width(text) > self._columns()):
-            self._rich_print(text, style)
-        else:
-            print(text, file=self.out)
+        text = shown(text)
+        for each in folded(text, self._columns()) if self.is_terminal else [text]:
+            self._print(each, style)
 
-    def command(self, text: str) -> None:
-        """A line to type, below what it explains: never wrapped, so that it can be copied."""
-        text = f"   {plain(text)}"
-        if self.is_terminal:
-            self._console().print(text, style=FAINT, soft_wrap=True)
-        else:
-            print(text, file=self.out)
+    def command(self, command: Typed, indent: int = 3) -> None:
+        """A line to type, below what it explains."""
+        self._print(f"{' ' * indent}{self.typed(command)}", FAINT)
 
-    def verbatim(self, text: str) -> None:
-        """One line of this program's own, whose spaces count, as in a script."""
-        print(text, file=self.out)
+    def typed(self, command: Typed) -> Typed:
+        """The command for the same cluster, as the same person."""
+        if not self.flags:
+            return command
+        # kubectl passes what stands before the name of a plugin to none
+        program = next((each for each in _PROGRAMS if command.startswith(f"{each} ")), "")
+        return Typed(f"{program} {self.flags}{command.removeprefix(program)}") if program else command
+
+    def block(self, text: str) -> None:
+        """Lines to be copied, such as YAML or a script: their spaces and tabs count."""
+        for each in text.splitlines():
+            print("\t".join(map(plain, each.split("\t"))), file=self.out)
 
     def table(self, table: Table) -> None:
         """Columns under their names; nothing where there are no rows."""
@@ -101,7 +113,7 @@ class Screen:
 
     def data(self, kind: str, content: Mapping[str, Any]) -> None:
         """An object for programs, as JSON or YAML."""
-        whole = {"apiVersion": API_VERSION, "kind": kind, **content}
+        whole = self._for_machines({"apiVersion": API_VERSION, "kind": kind, **content})
         if self.form == "yaml":
             import yaml
 
@@ -110,16 +122,26 @@ class Screen:
         # in printable ASCII alone
         print(json.dumps(whole, indent=2), file=self.out)
 
-    def note(self, text: str) -> None:
+    def _for_machines(self, value: Any, key: str = "") -> Any:
+        """Words without secrets. Names are as they are."""
+        if isinstance(value, Mapping):
+            return {name: self._for_machines(each, name) for name, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._for_machines(each) for each in value]
+        if not isinstance(value, str) or " " not in value:
+            return value
+        return self.typed(Typed(value)) if key == "command" else masked(value)
+
+    def note(self, text: str, end: str = "\n") -> None:
         """One line for people beside what is asked for: on standard error."""
         self.end_progress()
-        print(plain(text), file=self.err)
+        print(shown(text), end=end, file=self.err, flush=True)
 
     def fail(self, error: CliError) -> None:
         """The sentence, and the remedy."""
         self.end_progress()
         remedy = f"; {error.remedy}" if error.remedy else ""
-        print(plain(f"error: {error.problem}{remedy}"), file=self.err)
+        print(shown(f"error: {error.problem}{remedy}"), file=self.err)
 
     def progress(self, text: str) -> None:
         """What is being done, on a line that changes; from the first second on, and only for a person."""
@@ -128,7 +150,7 @@ class Screen:
         if now - self._progress_since < _PATIENCE_SECONDS or not self.err.isatty():
             return
         self._is_progress_shown = True
-        print(f"\r\x1b[K{plain(text)[: self._columns() - 1]}", end="", file=self.err, flush=True)
+        print(f"\r\x1b[K{shown(text)[: self._columns() - 1]}", end="", file=self.err, flush=True)
 
     def end_progress(self) -> None:
         if self._is_progress_shown:
@@ -145,13 +167,18 @@ class Screen:
             file=self.out, width=self._columns(), highlight=False, markup=False, emoji=False, no_color=_has_no_color()
         )
 
-    def _rich_print(self, text: str, style: str) -> None:
-        self._console().print(text, style=style or None)
+    def _print(self, text: str, style: str) -> None:
+        """One line as it is, whatever its length."""
+        if self.is_terminal and style:
+            self._console().print(text, style=style, soft_wrap=True)
+        else:
+            print(text, file=self.out)
 
     def _rich_table(self, columns: Sequence[str], rows: list[list[Cell]]) -> None:
-        widths = _widths([[Cell(name) for name in columns], *rows])
+        every = [[Cell(name) for name in columns], *rows]
+        widths, least = _widths(every), [min(size, _LEAST) for size in _widths(every, of_words=True)]
         gaps = len(widths) - 1
-        if sum(min(size, _LEAST) for size in widths) + gaps > self._columns():
+        if sum(least) + gaps > self._columns():
             self._rich_records(columns, rows)
             return
         from rich.table import Table as RichTable
@@ -159,9 +186,9 @@ class Screen:
 
         fits = sum(widths) + 2 * gaps <= self._columns()
         table = RichTable(box=None, pad_edge=False, padding=(0, 2 if fits else 1, 0, 0), header_style=BOLD)
-        for name, size in zip(columns, widths, strict=True):
+        for name, size in zip(columns, least, strict=True):
             # narrow columns are not broken for the sake of wide ones
-            table.add_column(name, overflow="fold", min_width=min(size, _LEAST))
+            table.add_column(name, overflow="fold", min_width=size)
         for row in rows:
             table.add_row(*(Text(cell.text, cell.style) for cell in row))
         self._console().print(table)
@@ -180,14 +207,23 @@ class Screen:
             console.print(Text.assemble((first.text, BOLD), *words))
 
 
-def _widths(rows: Sequence[Sequence[Cell]]) -> list[int]:
-    """Of each column, the widest of its cells."""
-    return [max(map(width, texts)) for texts in zip(*([cell.text for cell in row] for row in rows), strict=True)]
+def shown(text: str) -> str:
+    """Words for people: without secrets, and without what a terminal obeys."""
+    return plain(masked(text))
+
+
+def _widths(rows: Sequence[Sequence[Cell]], *, of_words: bool = False) -> list[int]:
+    """Of each column, the widest of its cells, or of the words in them."""
+
+    def wide(text: str) -> int:
+        return max(map(width, text.split(" "))) if of_words else width(text)
+
+    return [max(map(wide, texts)) for texts in zip(*([cell.text for cell in row] for row in rows), strict=True)]
 
 
 def _cell(given: str | Cell) -> Cell:
     found = given if isinstance(given, Cell) else Cell(given)
-    return Cell(plain(found.text), found.style)
+    return Cell(shown(found.text), found.style)
 
 
 def _has_no_color() -> bool | None:

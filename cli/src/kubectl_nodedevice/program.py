@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 import click
@@ -73,6 +74,7 @@ root.params += shared_options()
 def run(arguments: list[str]) -> int:
     """Run one command line; return the exit status."""
     _make_streams_safe()
+    sys.excepthook = _report_bug
     try:
         status = _run(arguments)
         sys.stdout.flush()
@@ -95,6 +97,14 @@ def _make_streams_safe() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # open as long as the process is
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def _report_bug(kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
+    """As Python does, without secrets and what a terminal obeys."""
+    import traceback
+
+    for line in "".join(traceback.format_exception(kind, exc, trace)).splitlines():
+        Screen().note(line)
 
 
 def _forget_output() -> None:

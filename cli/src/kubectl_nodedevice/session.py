@@ -12,6 +12,7 @@ from kubectl_nodedevice import kubeconfig
 from kubectl_nodedevice.api import Api
 from kubectl_nodedevice.errors import UsageProblem
 from kubectl_nodedevice.output import Screen
+from kubectl_nodedevice.shell import typed
 
 _KEY: Final = "kubectl_nodedevice.flags"
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
@@ -47,7 +48,7 @@ class Session:
 
     @cached_property
     def screen(self) -> Screen:
-        return Screen(self.flags.output)
+        return Screen(self.flags.output, flags=typed(*self._shared))
 
     @cached_property
     def login(self) -> kubeconfig.Login:
@@ -59,7 +60,7 @@ class Session:
             raise UsageProblem(problem, "run it as yourself, where kubectl is", code="OperatorsPod")
         if not (flags.as_user or flags.as_groups or flags.as_uid):
             return login
-        return replace(login, as_user=flags.as_user, as_uid=flags.as_uid, as_groups=flags.as_groups)
+        return replace(login, as_user=flags.as_user, as_uid=flags.as_uid, as_groups=flags.as_groups, as_extra=())
 
     @cached_property
     def api(self) -> Api:
@@ -78,15 +79,19 @@ class Session:
 
     def kubectl(self, *arguments: str) -> list[str]:
         """A command of kubectl for the same cluster, as the same person."""
+        return ["kubectl", *self._shared, *arguments]
+
+    @property
+    def _shared(self) -> list[str]:
+        """The flags by which kubectl knows both."""
         flags = self.flags
-        shared = [
+        return [
             *(["--kubeconfig", flags.kubeconfig] if flags.kubeconfig else []),
             *(["--context", flags.context] if flags.context else []),
             *(["--as", flags.as_user] if flags.as_user else []),
             *(["--as-uid", flags.as_uid] if flags.as_uid else []),
             *(word for group in flags.as_groups for word in ("--as-group", group)),
         ]
-        return ["kubectl", *shared, *arguments]
 
 
 def seconds_of(duration: str) -> float | None:

@@ -1,9 +1,12 @@
 """What others have named, for a terminal: text that cannot steer it. Every text that is shown passes `plain`. Pure."""
 
+import re
 import unicodedata
 from datetime import UTC, datetime
 from typing import Final
 
+# before the first word of a line, or of an item of a list: where its other lines begin
+_INDENT: Final = re.compile(r" *(?:\d+\. )?")
 _SECONDS_PER: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
@@ -19,6 +22,24 @@ def _plain(character: str) -> str:
         return character
     # a space of another width is shown as one; line feeds and tabs end a word
     return " " if character.isspace() else ""
+
+
+def folded(text: str, columns: int) -> list[str]:
+    """Lines of at most so many columns, broken between words. A longer word has a line of its own, and is whole."""
+    if width(text) <= columns:
+        return [text]
+    head = _INDENT.match(text)
+    indent = " " * (len(head[0]) if head else 0)
+    if len(indent) * 2 > columns:
+        indent = ""
+    lines, line = [], head[0] if head else ""
+    for number, word in enumerate(text[len(line) :].split(" ")):
+        if number and width(line) + 1 + width(word) > columns and line.strip():
+            lines.append(line)
+            line = f"{indent}{word}"
+        else:
+            line += f" {word}" if number else word
+    return [each.rstrip() for each in (*lines, line)]
 
 
 def width(text: str) -> int:

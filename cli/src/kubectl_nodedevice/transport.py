@@ -13,12 +13,13 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from kubectl_nodedevice import exec_plugin
 from kubectl_nodedevice.decoding import Undecodable, read_text
 from kubectl_nodedevice.errors import LoginProblem
 from kubectl_nodedevice.kubeconfig import Login
+from kubectl_nodedevice.masking import remember, remember_address
 
 # names and values; a name may be there several times
 Headers = Sequence[tuple[str, str]]
@@ -39,19 +40,24 @@ class Connection:
         self._timeout = timeout_seconds
         self._credential: exec_plugin.Credential | None = None
         self._http: http.client.HTTPConnection | None = None
+        # by which the server is reached; None where directly, or before the first request
+        self.proxy: _Proxy | None = None
 
     def request(
-        self, method: str, target: str, headers: Headers, body: bytes | None
+        self, method: str, target: str, headers: Headers, body: bytes | None, most_bytes: int = MOST_BYTES
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers with names in lower case, and body. Raises OSError, http.client.HTTPException and LoginProblem."""
+        """Status, headers with names in lower case, and body. Raises OSError, http.client.HTTPException and LoginProblem.
+
+        most_bytes: of the body, unpacked; TooBig is raised for more.
+        """
         was_open = self._http is not None and self._http.sock is not None
         try:
-            return self._once(method, target, headers, body)
+            return self._once(method, target, headers, body, most_bytes)
         except (ConnectionError, http.client.RemoteDisconnected):
             # a server closes a connection on which nothing was asked for a while; only then is it certain that it did nothing
             if not was_open:
                 raise
-            return self._once(method, target, headers, body)
+            return self._once(method, target, headers, body, most_bytes)
 
     def log_in_again(self) -> bool:
         """Forget the credential that the server refused; return whether another one may be better."""
@@ -66,17 +72,22 @@ class Connection:
             self._http = None
 
     def _once(
-        self, method: str, target: str, headers: Headers, body: bytes | None
+        self, method: str, target: str, headers: Headers, body: bytes | None, most_bytes: int
     ) -> tuple[int, Mapping[str, str], bytes]:
         give_up_at = None if self._timeout is None else time.monotonic() + self._timeout
         try:
             connection = self._connected()
-            path = urlsplit(self._login.server).path
+            server = urlsplit(self._login.server)
             sent = [("Accept-Encoding", "gzip"), *self._authorization(), *headers]
-            _send(connection, method, path + target, sent, body)
+            whole = ""
+            if self.proxy and server.scheme == "http":
+                # there is no tunnel: the proxy is asked itself
+                whole = f"http://{server.netloc.rpartition('@')[2]}"
+                sent += self.proxy.headers.items()
+            _send(connection, method, f"{whole}{server.path}{target}", sent, body)
             response = connection.getresponse()
             names = {name.lower(): value for name, value in response.getheaders()}
-            content = _content(response, names.get("content-encoding"), give_up_at)
+            content = _content(response, names.get("content-encoding"), give_up_at, most_bytes)
             if response.length:
                 raise http.client.HTTPException("its answer was cut off")
         except BaseException:
@@ -91,13 +102,14 @@ class Connection:
         return self._http
 
     def _opened(self) -> http.client.HTTPConnection:
+        remember_address(self._login.server)
         parts = urlsplit(self._login.server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise LoginProblem(f"{self._login.server} is no address of an API server", "it has to begin with https://")
         is_secure = parts.scheme == "https"
         port = _port(parts) or (443 if is_secure else 80)
-        proxy = self._login.proxy or proxy_of(parts.scheme, parts.hostname, os.environ)
-        via = _Proxy(proxy) if proxy else None
+        proxy = self._login.proxy or proxy_of(parts.scheme, parts.hostname, os.environ, port)
+        via = self.proxy = _Proxy(proxy) if proxy else None
         host, to_port = (via.host, via.port) if via else (parts.hostname, port)
         if not is_secure:
             return http.client.HTTPConnection(host, to_port, timeout=self._timeout)
@@ -149,6 +161,7 @@ class Connection:
                 raise LoginProblem(
                     f"the token {login.token_file} cannot be read: {exc}", "correct the kubeconfig"
                 ) from exc
+        remember(token)
         if token:
             if not token.isprintable() or not token.isascii():
                 raise LoginProblem(f"the token of {login.source} is none", "log in again")
@@ -200,13 +213,14 @@ class _Proxy:
     """host, port, and the headers by which one is let through."""
 
     def __init__(self, url: str) -> None:
+        remember_address(url)
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme != "http" or not parts.hostname:
             raise LoginProblem(
                 f"a proxy by {parts.scheme}:// is not possible here", "name an http:// one, in proxy-url or HTTPS_PROXY"
             )
         self.host, self.port = parts.hostname, _port(parts) or 80
-        pair = f"{parts.username}:{parts.password or ''}" if parts.username else ""
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
         self.headers = {"Proxy-Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"} if pair else {}
 
 
@@ -221,7 +235,7 @@ def _send(
     connection.endheaders(body)
 
 
-def proxy_of(scheme: str, host: str, environment: Mapping[str, str]) -> str:
+def proxy_of(scheme: str, host: str, environment: Mapping[str, str], port: int = 0) -> str:
     """The proxy that the environment names for it; "" for none. Source: Go, golang.org/x/net/http/httpproxy."""
     names = (f"{scheme}_proxy".upper(), f"{scheme}_proxy")
     found = next((environment[name] for name in names if environment.get(name)), "")
@@ -231,12 +245,12 @@ def proxy_of(scheme: str, host: str, environment: Mapping[str, str]) -> str:
     if address is not None and address.is_loopback:
         return ""
     for rule in (environment.get("NO_PROXY") or environment.get("no_proxy") or "").split(","):
-        if _is_excepted(rule.strip().lower(), host.lower(), address):
+        if _is_excepted(rule.strip().lower(), host.lower(), port, address):
             return ""
     return found
 
 
-def _is_excepted(rule: str, host: str, address: Any) -> bool:
+def _is_excepted(rule: str, host: str, port: int, address: Any) -> bool:
     if rule == "*":
         return True
     if address is not None and "/" in rule:
@@ -244,6 +258,12 @@ def _is_excepted(rule: str, host: str, address: Any) -> bool:
 
         with contextlib.suppress(ValueError):
             return address in ipaddress.ip_network(rule, strict=False)
+    named, colon, of_port = rule.rpartition(":")
+    # an IPv6 address has colons, too, and brackets where a port follows
+    if colon and of_port.isdecimal() and (":" not in named or named.endswith("]")):
+        if int(of_port) != port:
+            return False
+        rule = named.removeprefix("[").removesuffix("]")
     rule = rule.removeprefix("*").removeprefix(".")
     return bool(rule) and (host == rule or host.endswith(f".{rule}"))
 
@@ -256,7 +276,9 @@ def _address(host: str) -> Any:
     return None
 
 
-def _content(response: http.client.HTTPResponse, encoding: str | None, give_up_at: float | None) -> bytes:
+def _content(
+    response: http.client.HTTPResponse, encoding: str | None, give_up_at: float | None, most_bytes: int
+) -> bytes:
     """The whole body. A server that sends a little now and then has no longer than one that sends nothing."""
     unpacking = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     pieces: list[bytes] = []
@@ -265,23 +287,25 @@ def _content(response: http.client.HTTPResponse, encoding: str | None, give_up_a
         if unpacking:
             try:
                 # one byte more than may be: what is cut off here is not noticed
-                piece = unpacking.decompress(piece, MOST_BYTES + 1)
+                piece = unpacking.decompress(piece, most_bytes + 1)
             except zlib.error as exc:
                 raise http.client.HTTPException("it is not gzip") from exc
         pieces.append(piece)
         size += len(piece)
-        if size > MOST_BYTES:
-            raise TooBig(f"an answer of more than {MOST_BYTES >> 20} MiB")
+        if size > most_bytes:
+            raise TooBig(f"an answer of more than {most_bytes >> 20} MiB")
         if give_up_at is not None and time.monotonic() > give_up_at:
             raise TimeoutError
     return b"".join(pieces)
 
 
-def _port(parts: Any) -> int | None:
+def _port(parts: SplitResult) -> int | None:
     try:
         found: int | None = parts.port
     except ValueError as exc:
-        raise LoginProblem(f"{parts.netloc} has no valid port", "it is a number up to 65535") from exc
+        raise LoginProblem(
+            f"{parts.netloc.rpartition('@')[2]} has no valid port", "it is a number up to 65535"
+        ) from exc
     return found
 
 

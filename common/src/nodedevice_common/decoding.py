@@ -10,35 +10,22 @@ afterwards (comparing, copying, encoding, logging) needs no care.
 """
 
 import json
-import re
 import threading
-from itertools import accumulate
 from typing import Any, Final, TypeVar, overload
 
 import msgspec
 from msgspec import inspect
 
+from nodedevice_common.depth import DEEPEST as DEEPEST
+from nodedevice_common.depth import shallow as shallow
+
 T = TypeVar("T")
 
-# Objects of Kubernetes have some 20 levels, managedFields included.
-DEEPEST: Final = 64
 # of a library's words, which may quote a whole text
 MOST_SHOWN: Final = 500
 
 # What decoders raise: for what is no JSON, of another form, no UTF-8, a number too big, nested too deep.
 FAILURES: Final = (ValueError, ArithmeticError, RecursionError)
-
-# Brackets within a string count for nothing. One without an end reaches to the end of the text. The possessive repeats try nothing
-# twice, so that the time is in proportion to the text, whatever it is.
-_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
-_STRINGS: Final = re.compile(_STRING, re.DOTALL)
-# every place where the depth changes; and strings whole
-_TOKEN: Final = re.compile(_STRING + rb"|[\[{]|[\]}]", re.DOTALL)
-_QUOTE: Final = ord('"')
-_OPENING: Final = frozenset(b"[{")
-_CHANGES: Final = [(octet in b"[{") - (octet in b"]}") for octet in range(256)]
-_ALL_ELSE: Final = bytes(octet for octet, change in enumerate(_CHANGES) if not change)
-_NULL: Final = b"null"
 
 
 class DuplicateKey(ValueError):
@@ -102,39 +89,6 @@ def convert(value: Any, form: type[T]) -> T:
         return msgspec.convert(value, form)
     except FAILURES as exc:
         raise Undecodable(exc) from exc
-
-
-def shallow(data: bytes) -> bytes:
-    """JSON with null for what is nested deeper than DEEPEST; the same bytes where nothing is. Any other text is as bad afterwards.
-
-    For libraries that decode by themselves.
-    """
-    if _depth(data) <= DEEPEST:
-        return data
-    kept: list[bytes] = []
-    depth = begin = 0
-    for token in _TOKEN.finditer(data):
-        first = data[token.start()]
-        if first == _QUOTE:
-            continue
-        if first in _OPENING:
-            depth += 1
-            if depth == DEEPEST + 1:
-                kept += (data[begin : token.start()], _NULL)
-                begin = len(data)
-        else:
-            if depth == DEEPEST + 1:
-                begin = token.end()
-            depth -= 1
-    return b"".join((*kept, data[begin:]))
-
-
-def _depth(data: bytes) -> int:
-    """A third of the time that it takes to find the places."""
-    if (most := data.count(b"[") + data.count(b"{")) <= DEEPEST:
-        return most
-    brackets = _STRINGS.sub(b"", data).translate(None, _ALL_ELSE)
-    return max(accumulate(map(_CHANGES.__getitem__, brackets)), default=0)
 
 
 def _octets(data: bytes | str | msgspec.Raw) -> bytes:

@@ -21,6 +21,7 @@ from prometheus_client.exposition import choose_encoder
 
 from nodedevice_common import threads
 from nodedevice_common.access import Create, MetricsAccess
+from nodedevice_common.masking import masked
 from nodedevice_common.text import clean
 from nodedevice_common.tls import ServerCertificate
 
@@ -251,7 +252,7 @@ def _handler(
         else:
             status, text = HTTPStatus.NOT_FOUND, f"not found; known are {', '.join((*checks, '/metrics'))}"
         # an answer that cannot be sent would be a probe that fails
-        return status, "text/plain; charset=utf-8", f"{clean(text)}\n".encode()
+        return status, "text/plain; charset=utf-8", f"{clean(masked(text))}\n".encode()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

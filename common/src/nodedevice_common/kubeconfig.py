@@ -3,6 +3,7 @@
 No error quotes the file: what is wrong may be a secret.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import msgspec
 import yaml
 
 from nodedevice_common.decoding import Undecodable, convert
+from nodedevice_common.masking import remember, remember_address, remember_login
 from nodedevice_common.yaml_decoding import decode_yaml
+
+_HEADER = re.compile(r"[!-~]*")
 
 
 class KubeconfigProblem(Exception):
@@ -73,11 +77,35 @@ def read(file: Path) -> tuple[dict[str, Any], Kubeconfig]:
         raise KubeconfigProblem("it is not YAML") from exc
     if raw is None:
         raise KubeconfigProblem("it is empty")
+    remember_secrets(raw)
+    if any(not _HEADER.fullmatch(_text(user, "token")) for user in _entries(raw, "users", "user")):
+        raise KubeconfigProblem("a token in it has a line break or another character that no header takes: remove it")
     try:
         form = convert(raw, Kubeconfig)
     except Undecodable as exc:
         raise KubeconfigProblem(f"it is no kubeconfig: {exc}") from exc
     return dict(raw), form
+
+
+def remember_secrets(raw: Any) -> None:
+    """Those of a kubeconfig, whatever form it has."""
+    for user in _entries(raw, "users", "user"):
+        remember(_text(user, "token"), _text(user, "client-key-data"))
+        remember_login(_text(user, "username"), _text(user, "password"))
+    for cluster in _entries(raw, "clusters", "cluster"):
+        for key in ("server", "proxy-url"):
+            remember_address(_text(cluster, key))
+
+
+def _entries(raw: Any, key: str, kind: str) -> list[dict[str, Any]]:
+    listed = raw.get(key) if isinstance(raw, dict) else None
+    found = [each.get(kind) for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    return [each for each in found if isinstance(each, dict)]
+
+
+def _text(entry: dict[str, Any], key: str) -> str:
+    found = entry.get(key)
+    return found if isinstance(found, str) else ""
 
 
 def _problem(cause: BaseException | None) -> str:

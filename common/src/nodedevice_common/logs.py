@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, Literal, TextIO
 
+from nodedevice_common.masking import masked
+from nodedevice_common.text import printable
+
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
@@ -20,7 +23,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {key}={_shown(value)}" for key, value in _fields(record).items())
-        line = f"{_time(record)} {record.levelname:<7} {record.getMessage()}{fields}"
+        line = f"{_time(record)} {record.levelname:<7} {' '.join(record.getMessage().splitlines())}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -39,13 +42,16 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """On standard error. A line that cannot be written, as on a full disk, is said when lines can be written again; logging would
-    print tracebacks.
+    """On standard error, without secrets. A line that cannot be written, as on a full disk, is reported when lines can be written
+    again; logging would print tracebacks.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._failed, self._error = 0, ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(masked(super().format(record)))
 
     def emit(self, record: logging.LogRecord) -> None:
         failed = self._failed

@@ -11,6 +11,13 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def printable(text: str) -> str:
+    """The same lines, with ? for each character that a terminal may obey."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in text)
+
+
 def shown(text: object, most: int = MAX_SHOWN) -> str:
     """One line of at most so many characters, all of them printable."""
     line = " ".join(str(text).split())[:most]

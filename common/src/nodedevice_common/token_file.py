@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from nodedevice_common.masking import remember
+
 # anything else would be no header, and no request would be sent
 _TOKEN = re.compile(r"[!-~]+")
 
@@ -29,6 +31,7 @@ class TokenFile:
             found = ""
         if _TOKEN.fullmatch(found):
             self._token = found
+            remember(found)
         if not self._token:
             raise NoToken(f"the token file {self._file} cannot be used ({problem})")
         return self._token

@@ -69,8 +69,11 @@ def main() -> None:
     # nor does the agent use the library's classes of core/v1, which take 1.5 MiB; it has its own of what it reads
     name = "lightkube.models.core_v1"
     sys.modules.setdefault(name, _Unused(name))
+    from nodedevice_common.safe_output import guard_output
+
     from nodedevice_agent.cli.run import main as commands
 
+    guard_output()
     gc.freeze()
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, _OLD_GENERATION)

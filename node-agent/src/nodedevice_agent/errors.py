@@ -13,11 +13,15 @@ AgentError
     └── ApiNotFound, ApiGone, ApiRefused
 """
 
+from nodedevice_common.masking import masked
 from nodedevice_common.text import shown
 
 
 class AgentError(Exception):
-    """The text names the thing and the remedy."""
+    """The text names the thing and the remedy. It has no secret, whoever worded a part of it."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(masked(text))
 
 
 class AgentSettingsError(AgentError):

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import click
 from nodedevice_common import logs
 from nodedevice_common.http_server import Authentication
+from nodedevice_common.safe_output import guard_output
 
 from nodedevice_operator import __version__, buffers, settings
 from nodedevice_operator.cli.check import check
@@ -26,6 +27,7 @@ _RESTART = 1
 @click.version_option(__version__, prog_name="nodedevice-operator")
 def main() -> None:
     """Turn NodeDevices into schedulable Node capacity and a PodDevice per pod."""
+    guard_output()
     buffers.keep_small()
 
 

@@ -18,9 +18,14 @@ OperatorError
 from dataclasses import dataclass
 from typing import Final
 
+from nodedevice_common.masking import masked
+
 
 class OperatorError(Exception):
-    """Root of all errors that the operator raises on purpose."""
+    """Root of all errors that the operator raises on purpose. No text has a secret, whoever worded a part of it."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(masked(text))
 
 
 class OperatorSettingsError(OperatorError):
@@ -106,7 +111,7 @@ class ApiError(OperatorError):
         super().__init__(f"{verb} {what}: {problem}")
         self.verb = verb
         self.what = what
-        self.problem = problem
+        self.problem = masked(problem)
         self.status = status
         self.retry_after_seconds = retry_after_seconds or 0.0
         self.causes = causes

@@ -36,6 +36,7 @@ case "$*" in
   "get pods "*) cat {folder}/pods ;;
   "get crds "*) cat {folder}/crds ;;
   "get secrets "*) cat {folder}/secrets ;;
+  "get clusterrolebindings "*) cat {folder}/bindings ;;
   "get daemonsets,deployments "*) cat {folder}/workloads ;;
   "diff "*) exit "$(cat {folder}/differs 2>/dev/null || echo 0)" ;;
   "api-resources "*) echo configmaps; echo events; echo secrets ;;
@@ -140,6 +141,8 @@ def world(folder: Path) -> World:
     made.answer("version", {"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
     made.answer("helm-version", "v4.3.1+g1")
     made.answer("releases", [])
+    accounts = [{"name": "nodedevice-agent", "namespace": "nodedevice-system"}]
+    made.answer("bindings", {"items": [{"subjects": accounts}]})
     made.answer("planned", {"manifest": "x: 1", "config": {}, "hooks": []})
     for name in ("nodes", "nodedevices", "pods", "crds", "secrets", "workloads"):
         made.answer(name, {"items": []})

@@ -1,5 +1,6 @@
 """The other decisions of an install: who builds, which values, whether anything changes, who else is there, what is missing."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hack.install.errors import InstallError
 from hack.install.owners import Owner
 from hack.install.rollout import rollout
 from hack.install.values import Named
+from hack.publish.registry import login
 
 OURS = Owner("nodedevice-system", "nodedevice")
 Json = dict[str, Any]
@@ -362,3 +364,16 @@ def test_arguments_that_are_empty_are_not_given() -> None:
     assert (given.values, given.is_all, given.is_sure, given.is_plan) == (Path("v.yaml"), True, True, False)
     with pytest.raises(SystemExit):
         parse(["install", "--timeout-seconds", "soon"])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "names"),
+    [
+        ("registry.example.com:5000/team", ["registry.example.com:5000"]),
+        ("docker.io/team", ["docker.io", "https://index.docker.io/v1/"]),
+    ],
+)
+def test_a_log_in_is_stored_under_the_names_that_clients_read(prefix: str, names: list[str], tmp_path: Path) -> None:
+    environment = login(prefix, "user", "password", tmp_path)
+    stored = json.loads(Path(environment["HELM_REGISTRY_CONFIG"]).read_text())
+    assert stored == {"auths": {name: {"auth": "dXNlcjpwYXNzd29yZA=="} for name in names}}

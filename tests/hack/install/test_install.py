@@ -1,6 +1,7 @@
 """`make install` on clusters of stand-ins: what is typed, in which order, and what is refused."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -9,10 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from hack.cluster.waiting import wait_until
+from hack.install.cluster import Cluster
 from tests.hack.install import stand_ins
 from tests.hack.install.stand_ins import World, built, installed, node, running
 
@@ -195,6 +198,28 @@ def _newer_kinds(world: World) -> None:
 def _manifest(world: World) -> None:
     metadata = {"name": "nodedevice-agent", "namespace": "nodedevice-system"}
     world.answer("workloads", {"items": [{"kind": "DaemonSet", "metadata": metadata}]})
+
+
+def test_a_label_of_a_tenant_is_no_install(world: World) -> None:
+    """Whose accounts have no rights of the chart."""
+    world.run_by([node("a")])
+    metadata = {"name": "innocent", "namespace": "tenant-a"}
+    world.answer("workloads", {"items": [{"kind": "Deployment", "metadata": metadata}]})
+    assert "tenant-a" not in world.run("install", "--plan", "--registry", "r.example.com/x").error
+
+
+def test_paths_of_a_kubeconfig_start_from_its_folder(world: World) -> None:
+    """kubectl prints them as they are written, and the copy is in another folder."""
+    user = {"tokenFile": "token", "exec": {"command": "./login"}}
+    content = {**json.loads((world.folder / "kubeconfig").read_text()), "users": [{"name": "lab", "user": user}]}
+    folder = world.folder / "clusters"
+    folder.mkdir()
+    (folder / "config").write_text(json.dumps(content))
+    world.answer("kubeconfig", content)
+    with mock.patch.dict(os.environ, {**world.environment, "KUBECONFIG": str(folder / "config")}):
+        copy = Cluster(world.folder, lambda _: None).kubeconfig
+    [found] = json.loads(copy.read_text())["users"]
+    assert found["user"] == {"tokenFile": str(folder / "token"), "exec": {"command": str(folder / "login")}}
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,12 @@ def test_durations_that_are_none(text: str) -> None:
         ("10.1.2.3", "bad/8", "http://p"),
         ("127.0.0.1", "", ""),
         ("localhost", "", ""),
+        ("api.example.com", "api.example.com:6443", ""),
+        ("api.example.com", ".example.com:443", "http://p"),
+        ("fd00::1", "[fd00::1]:6443", ""),
+        ("fd00::1", "fd00::1", ""),
+        ("10.1.2.3", "10.1.2.3:1", "http://p"),
     ],
 )
 def test_proxies(host: str, no_proxy: str, expected: str) -> None:
-    assert proxy_of("https", host, {"HTTPS_PROXY": "http://p", "NO_PROXY": no_proxy}) == expected
+    assert proxy_of("https", host, {"HTTPS_PROXY": "http://p", "NO_PROXY": no_proxy}, 6443) == expected

@@ -4,6 +4,7 @@ import json
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from http.client import BadStatusLine
 from typing import Any, Final
@@ -21,6 +22,7 @@ from kubectl_nodedevice.errors import (
     Unreachable,
 )
 from kubectl_nodedevice.kubeconfig import Login
+from kubectl_nodedevice.transport import TooBig, _Proxy
 
 Sent = tuple[str, str, dict[str, str], Any]
 _SERVER: Final = Login("https://api", "kubeconfig", as_user="eve", as_groups=("a", "b"))
@@ -34,8 +36,11 @@ class Connection:
         self.answers = [*answers]
         self.logins = logins
         self.sent: list[Sent] = []
+        self.proxy: Any = None
 
-    def request(self, method: str, target: str, headers: list[tuple[str, str]], data: bytes | None) -> Any:
+    def request(
+        self, method: str, target: str, headers: list[tuple[str, str]], data: bytes | None, most_bytes: int
+    ) -> Any:
         self.sent.append((method, target, dict(headers), None if data is None else json.loads(data)))
         found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(found, Exception):
@@ -117,6 +122,39 @@ def test_pages_are_asked_for_by_the_token_of_the_last_one(asked: Asked) -> None:
     assert [*api.objects("pods", "/p", {"a": "b"})] == [1, 2]
     targets = [target for _, target, _, _ in connection.sent]
     assert targets == ["/p?a=b&limit=500", "/p?a=b&limit=500&continue=t", "/p?a=b&limit=500&continue=u"]
+
+
+def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(asked: Asked) -> None:
+    def page(token: str) -> tuple[int, Mapping[str, str], bytes]:
+        return 200, {}, json.dumps({"items": [{}], "metadata": {"continue": token}}).encode()
+
+    api, connection = asked(TooBig(""), TooBig(""), page("t"), TooBig(""), page("u"), page(""))
+    assert len(list(api.objects("pods", "/p"))) == 3
+    limits = [each[1].removeprefix("/p?limit=") for each in connection.sent]
+    assert limits == ["500", "62", "7", "14&continue=t", "1&continue=t", "2&continue=u"]
+
+
+def test_as_whom_else_a_kubeconfig_asks(asked: Asked) -> None:
+    api, connection = asked(_OK)
+    api.login = replace(_SERVER, as_extra=(("example.com/scope", ("a", "b")),))
+    api.get("pods", "/p")
+    assert connection.sent[0][2]["Impersonate-Extra-example.com%2Fscope"] == "b"
+
+
+def test_one_object_that_is_too_long_is_a_sentence(asked: Asked) -> None:
+    found = refused(asked(TooBig("an answer of more than 256 MiB"))[0])
+    assert isinstance(found, Unreachable)
+    assert found.problem == "the API server https://api (kubeconfig) gives an answer of more than 256 MiB"
+
+
+def test_a_proxy_that_is_down_is_named(asked: Asked) -> None:
+    api, connection = asked(ConnectionRefusedError(111, "Connection refused"))
+    connection.proxy = _Proxy("http://u:SECRET-PW@proxy:3128")
+    found = refused(api)
+    assert found.problem == (
+        "the API server https://api (kubeconfig) cannot be reached: Connection refused (by the proxy proxy:3128)"
+    )
+    assert found.remedy.startswith("start the proxy, correct proxy-url or HTTPS_PROXY; or ")
 
 
 def test_rows_are_asked_for_without_objects_and_know_their_columns(asked: Asked) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ import click
 import pytest
 from kubectl_nodedevice import program
 
-from tests.unit.cli.api_server import Answer, FakeApiServer, Fault, kubeconfig, status
+from tests.unit.cli.api_server import Answer, FakeApiServer, Fault, Request, kubeconfig, status
 from tests.unit.cli.conftest import Ran, Run, Terminal
 
 # each command as somebody types it; of a group each of its commands
@@ -269,6 +270,27 @@ def test_older_crds(run: Run, server: FakeApiServer, command: str) -> None:
     server.has_selectors = False
     server.omitted_columns = frozenset({"Cordoned", "Reason", "Agent", "Served-By", "Runtime"})
     check_answer(_run(run, command))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_objects_that_are_nested_too_deep_end_nothing(
+    run: Run, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """The API server stores managedFields that are nested so deep in any tenant's pod or claim."""
+    plain = _run(run, command)
+    for found in server.objects.values():
+        for each in found:
+            each["metadata"]["managedFields"] = "deep"
+    usual = server.answer
+
+    def deep(request: Request) -> Answer:
+        answer = usual(request)
+        return replace(answer, body=answer.body.replace(b'"deep"', b"[" * 1100 + b"]" * 1100))
+
+    monkeypatch.setattr(server, "answer", deep)
+    ran = _run(run, command)
+    assert ran.status == plain.status, ran
+    assert ran.err == plain.err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

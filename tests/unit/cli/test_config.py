@@ -131,6 +131,14 @@ def test_a_file_that_is_none(run: Run, tmp_path: Path, content: bytes) -> None:
         assert ran.status == 2, ran
 
 
+def test_a_key_that_is_there_twice_is_refused(run: Run, tmp_path: Path) -> None:
+    """Two blocks that were pasted one below the other: of the first nothing would count."""
+    file = tmp_path / "file.yaml"
+    file.write_text("plugins:\n  generic: []\n  generic: []\n")
+    ran = run("config", "validate", str(file))
+    assert (ran.status, "the key generic twice, in line 2 and in line 3" in ran.err) == (2, True), ran
+
+
 def test_what_is_in_a_file_cannot_steer(run: Run, tmp_path: Path) -> None:
     ran = run(
         "config",

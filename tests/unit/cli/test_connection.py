@@ -151,3 +151,16 @@ def test_without_a_limit_it_may_take_forever(api_of: Made, monkeypatch: pytest.M
     api = api_of(timeout_seconds=None)
     _passes(monkeypatch, 1e9)
     assert api.get("nodes", NODES)["kind"] == "List"
+
+
+def test_a_proxy_of_plain_http_gets_the_whole_address(server: FakeApiServer, tmp_path: Path) -> None:
+    """There is no tunnel to a server without TLS."""
+    cluster = {"server": "http://api.invalid:8080/x", "proxy-url": server.address.replace("://", "://u:p@")}
+    api = Api(kubeconfig.load(str(written(tmp_path, "", cluster, token="t")), ""))
+    with pytest.raises(ApiError):
+        api.get("nodes", NODES)
+    api.close()
+    [request] = server.requests
+    # http.client takes it from a whole address
+    assert (request.path, request.headers["host"]) == (f"/x{NODES}", "api.invalid:8080")
+    assert request.headers["proxy-authorization"] == "Basic dTpw"

@@ -286,7 +286,7 @@ def test_what_is_cordoned_with_the_same_words_is_no_patch() -> None:
 @pytest.mark.parametrize(
     ("cordoned", "remembered", "words"),
     [
-        ([{"id": "*", "by": "bob", "reason": "move"}], [], "with all devices by bob: move: uncordon --device '*'"),
+        ([{"id": "*", "by": "bob", "reason": "move"}], [], "with all devices by bob: move"),
         ([], [{"id": "gpu-0"}], "its agent remembers a cordon"),
         ([], [], "not cordoned"),
     ],

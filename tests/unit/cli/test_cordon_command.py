@@ -1,6 +1,8 @@
 """How `cordon` and `uncordon` go about it: in whose name, how long they wait, and one node after the other."""
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
@@ -11,7 +13,7 @@ from kubectl_nodedevice.errors import CliError, Conflict
 
 from tests.unit.cli.api_server import OURS, Answer, FakeApiServer, Request, status
 from tests.unit.cli.conftest import Clock, Run, Terminal
-from tests.unit.cli.objects import GPU, condition, node_device
+from tests.unit.cli.objects import GPU, condition, device, node_device
 from tests.unit.cli.test_screen import CLEAR
 
 _KIND: Final = f"{OURS}/nodedevices"
@@ -139,7 +141,8 @@ def test_a_device_that_all_devices_keep_cordoned_is_left(run: Run, server: FakeA
     ran = run("uncordon", "node-b", "--device", "gpu-0")
     assert (ran.status, ran.out) == (
         1,
-        "gpu-0 of node-b: not cordoned by its own ID, but with all devices by bob: move: uncordon --device '*'\n",
+        "gpu-0 of node-b: not cordoned by its own ID, but with all devices by bob: move\n"
+        f"   kubectl nodedevice uncordon node-b --resource {GPU} --device '*' --take-over\n",
     )
 
 
@@ -215,12 +218,15 @@ def test_nodes_where_others_give_the_devices_out_are_left(run: Run, server: Fake
         server.objects[_KIND].append(node_device(node, agent={"servedBy": served_by}))
     server.objects[_KIND][-1]["spec"]["cordonedDevices"] = [{"id": "*", "by": "alice"}]
     left = "nodes left out: nodedevice does not give example.com/gpu out there\n"
-    rest = "Agents honour it within seconds: kubectl nodedevice devices --resource example.com/gpu\n"
+    rest = "Agents honour it within seconds:\n   kubectl nodedevice devices --resource example.com/gpu\n"
     ran = run("cordon", *_ALL, "--yes", "--reason", "fan")
     assert (ran.status, ran.out) == (0, f"2 nodes cordoned: node-a, node-b\n3 {left}{rest}")
     # ... but for a cordon to lift
     ran = run("uncordon", *_ALL, "--yes")
-    assert (ran.status, ran.out) == (0, f"3 nodes uncordoned: node-a, node-b, node-e\n2 {left}{rest}")
+    one_by_one = "node-a: uncordoned; cordoned one by one: gpu-1 by bob: ecc\n"
+    lifts = f"   kubectl nodedevice uncordon node-a --resource {GPU} --device gpu-1 --take-over\n"
+    lines = f"3 nodes uncordoned: node-a, node-b, node-e\n{one_by_one}{lifts}2 {left}{rest}"
+    assert (ran.status, ran.out) == (1, lines)
 
 
 def test_anothers_cordons_are_named_and_stay(run: Run, server: FakeApiServer) -> None:
@@ -266,6 +272,66 @@ def test_where_no_node_can_be_changed_the_first_one_ends_it(run: Run, server: Fa
     ran = run("cordon", *_ALL, "--yes", "--reason", "fan")
     assert (ran.status, ran.out, _patches(server)) == (2, "", 1)
     assert ran.err.count("error: ") == 1
+
+
+def _ends(server: FakeApiServer, node: str, answer: Answer | None) -> None:
+    """The work, at the change of that node: by a failure of the server, or by Ctrl-C."""
+
+    def fault(request: Request) -> Answer | None:
+        if request.method != "PATCH" or node not in request.path:
+            return None
+        if answer is None:
+            os.kill(os.getpid(), signal.SIGINT)
+        return answer
+
+    server.fault = fault
+
+
+@pytest.mark.parametrize(
+    ("answer", "ended", "words"),
+    [
+        (Answer(short=True), 2, ["n2: ", "whether it is cordoned is not known", "error: ", "cannot be reached"]),
+        (status(401), 2, ["error: ", "does not accept the login"]),
+        (None, 130, ["n2: interrupted: whether it is cordoned is not known"]),
+    ],
+    ids=["no answer", "401", "Ctrl-C"],
+)
+def test_what_was_done_is_reported_when_the_work_ends(
+    run: Run, server: FakeApiServer, answer: Answer | None, ended: int, words: list[str]
+) -> None:
+    server.objects[_KIND] = [node_device(f"n{number}") for number in range(5)]
+    _ends(server, "n2", answer)
+    before = signal.getsignal(signal.SIGINT)
+    ran = run("cordon", *_ALL, "--yes", "--reason", "fan")
+    assert ran.status == ended
+    assert ran.out.startswith("2 nodes cordoned: n0, n1\n2 nodes not tried\n")
+    for each in words:
+        assert each in ran.err
+    assert signal.getsignal(signal.SIGINT) == before
+    found = json.loads(run("cordon", *_ALL, "--yes", "--reason", "new", "-o", "json").out)
+    assert ([each["node"] for each in found["items"]], found["notTried"]) == (["n0", "n1"], 2)
+
+
+@pytest.mark.parametrize(("answer", "ended"), [(Answer(short=True), 2), (None, 130)], ids=["no answer", "Ctrl-C"])
+def test_the_resources_of_a_node_before_the_end_are_reported(
+    run: Run, server: FakeApiServer, answer: Answer | None, ended: int
+) -> None:
+    server.objects[_KIND] = [node_device("n", GPU), node_device("n", "example.com/nic", devices=[device("nic-0")])]
+    _ends(server, "nic", answer)
+    ran = run("cordon", "n", "--device", "gpu-0", "--device", "nic-0", "--reason", "fan", "--wait", "0")
+    assert (ran.status, ran.out.partition(";")[0]) == (ended, "gpu-0 of n: cordoned")
+
+
+def test_who_is_tired_of_waiting_knows_what_was_done(run: Run, server: FakeApiServer, clock: Clock) -> None:
+    clock.meanwhile = lambda: os.kill(os.getpid(), signal.SIGINT)
+    ran = run(*_CORDON)
+    assert (ran.status, ran.out.partition(";")[0]) == (130, "gpu-0 of node-b: cordoned")
+
+
+@pytest.mark.parametrize(("seconds", "ended"), [("2", 1), ("0", 0)])
+def test_a_cordon_that_is_not_in_force_in_time(run: Run, clock: Clock, seconds: str, ended: int) -> None:
+    """Who does not wait has not asked for that."""
+    assert run(*_CORDON, "--wait", seconds).status == ended
 
 
 def test_who_waits_sees_how_many_nodes_are_done(

@@ -21,6 +21,7 @@ from kubectl_nodedevice.cluster import (
 )
 from kubectl_nodedevice.cordons import Change, Done
 from kubectl_nodedevice.errors import UsageProblem
+from kubectl_nodedevice.shell import NONE
 
 _NOW: Final = datetime(2026, 11, 28, 10, 0, 0, tzinfo=UTC)
 _AT: Final = "2026-11-28T09:00:00Z"
@@ -280,7 +281,7 @@ def test_several_are_lifted_from_the_last_one_on_and_each_once() -> None:
         (
             {"cordons": (Cordon("all", "fan", "bob"),)},
             "NotCordoned",
-            "not cordoned by its own ID, but with all devices by bob: fan: uncordon --device 'all'",
+            "not cordoned by its own ID, but with all devices by bob: fan",
             Cordon("all", "fan", "bob"),
         ),
         (
@@ -294,7 +295,44 @@ def test_several_are_lifted_from_the_last_one_on_and_each_once() -> None:
 )
 def test_what_is_not_cordoned(more: dict[str, Any], code: str, text: str, cordon: Cordon | None) -> None:
     change = cordons.uncordon(node("a", **more), ["a"], "alice", takes_over=True)
-    assert change == Change([Done("a", code, text, cordon)], [])
+    [done] = change.done
+    assert (replace(done, command=NONE), change.patch) == (Done("a", code, text, cordon), [])
+    lifts = "kubectl nodedevice uncordon n --resource example.com/gpu --device all --take-over"
+    assert done.command == (lifts if cordon else "")
+
+
+_ALICES: Final = Cordon("b", "fan", "alice")
+
+
+@pytest.mark.parametrize(
+    ("there", "code", "text", "options"),
+    [
+        ((_ALICES,), "Unchanged", "not cordoned as a whole; cordoned one by one: b by alice: fan", "--device b"),
+        (
+            (_ALICES, _THEIRS),
+            "Unchanged",
+            "not cordoned as a whole; cordoned one by one: b by alice: fan, a by bob: ecc",
+            "--device b --device a --take-over",
+        ),
+        (
+            (Cordon("all", by="alice"), _ALICES),
+            "Uncordoned",
+            "uncordoned; cordoned one by one: b by alice: fan",
+            "--device b",
+        ),
+        ((Cordon("*", by="alice"),), "Uncordoned", "uncordoned", ""),
+        ((), "Unchanged", "not cordoned", ""),
+    ],
+)
+def test_all_devices_are_lifted_but_those_that_are_cordoned_one_by_one(
+    there: tuple[Cordon, ...], code: str, text: str, options: str
+) -> None:
+    [done] = cordons.uncordon(node("a", "b", cordons=there), ["*"], "alice", takes_over=False).done
+    assert (done.code, done.text) == (code, text)
+    assert done.command == (f"kubectl nodedevice uncordon n --resource example.com/gpu {options}" if options else "")
+    # ... also where they are asked for with it
+    both = cordons.uncordon(node("a", "b", cordons=there), ["*", "a", "b"], "alice", takes_over=True)
+    assert not any(each.left for each in both.done)
 
 
 # -- what follows -------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from kubectl_nodedevice import decoding, fields
-from kubectl_nodedevice.decoding import DEEPEST, Undecodable
+from kubectl_nodedevice.decoding import Undecodable
+from kubectl_nodedevice.depth import DEEPEST
 
 
 @pytest.mark.parametrize("text", ['{"a": [1]}', ' {"a": [1]}', "{a: [1]}", "a: [1]", "---\na: [1]\n---\n"])
@@ -72,12 +73,32 @@ def test_too_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
         decoding.decode_yaml("[1, 2, 3, 4, 5]")
 
 
+def test_what_is_nested_too_deep_is_cut() -> None:
+    """As any tenant may have it in managedFields of a pod."""
+    deep = f'{{"a": {nested(1_100)}, "b": {nested(100_000)}, "c": 1}}'
+    found = decoding.decode_json(deep.encode())
+    assert decoding.decode_json(deep) == found
+    assert (list(found), found["c"]) == (["a", "b", "c"], 1)
+    assert str(found).count("[") < 2 * DEEPEST
+
+
+def test_a_key_that_is_there_twice() -> None:
+    text = "plugins:\n  generic: [1]\n  nvml: {}\n  generic: [2]\n"
+    assert decoding.decode_documents(text) == [{"plugins": {"generic": [2], "nvml": {}}}]
+    with pytest.raises(Undecodable) as error:
+        decoding.decode_documents(text, is_strict=True)
+    places = "in line 2 and in line 4"
+    assert str(error.value) == f"it has the key generic twice, {places}: put what both have below one"
+    for other in ("a: &x {b: 1}\nc: {<<: *x, b: 2}", '{"a": {"b": 1}, "c": {"b": 1}}', "[a, a]"):
+        assert decoding.decode_documents(other, is_strict=True) == decoding.decode_documents(other)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         (f'{{"{_SECRET}"', "it is not JSON: Expecting ':' delimiter in line 1"),
         ('{\n"a": x}', "it is not JSON: Expecting value in line 2"),
-        (nested(100_000), "it is nested too deep"),
+        (nested(100_000)[:-1], "it is not JSON: Expecting ',' delimiter in line 1"),
     ],
 )
 def test_what_is_no_json(text: str, why: str) -> None:

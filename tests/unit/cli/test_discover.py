@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from kubectl_nodedevice.commands import discover
 from kubectl_nodedevice.errors import CliError
 
 from tests.unit.cli.api_server import FakeApiServer, status
-from tests.unit.cli.conftest import Run
+from tests.unit.cli.conftest import Run, Terminal
 from tests.unit.cli.objects import pod
 from tests.unit.cli.test_bad_input import STEERING
 
@@ -23,9 +24,7 @@ _BY_HAND = "type on the node, as root: nodedevice-agent discover"
 @pytest.fixture
 def agent(server: FakeApiServer) -> FakeApiServer:
     """Of node-a, in a pod."""
-    made = pod("nodedevice-agent-x", "node-a", **_LABELS)
-    made["metadata"]["namespace"] = "nodedevice-system"
-    server.objects["/api/v1/pods"].append(made)
+    server.objects["/api/v1/pods"].append(_pod("nodedevice-agent-x", "nodedevice-system"))
     return server
 
 
@@ -121,25 +120,45 @@ def test_an_agent_that_does_not_answer(
 
 def _pod(name: str, namespace: str, **more: Any) -> dict[str, Any]:
     made = pod(name, **{"node": "node-a", **more}, **_LABELS)
-    made["metadata"]["namespace"] = namespace
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nodedevice-agent", "controller": True}
+    made["metadata"] |= {"namespace": namespace, "ownerReferences": [owner]}
+    made["spec"]["serviceAccountName"] = "nodedevice-agent"
     return made
 
 
+def _bind(server: FakeApiServer, namespace: str) -> None:
+    subjects = [{"kind": "ServiceAccount", "name": "nodedevice-agent", "namespace": namespace}]
+    binding = {"metadata": {"name": "nodedevice-agent"}, "subjects": subjects}
+    server.objects["/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"] = [binding]
+
+
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("bound", "words", "expected"),
     [
-        ((), ["nodedevice-system", "ours"]),
-        (("-n", "team"), ["team", "of-the-team"]),
-        (("-n", "nobodys"), ["elsewhere", "far"]),
+        ("", (), ["nodedevice-system", "ours"]),
+        ("", ("-n", "team"), ["team", "of-the-team"]),
+        ("elsewhere", (), ["elsewhere", "far"]),
+        ("elsewhere", ("-n", "team"), ["team", "of-the-team"]),
     ],
 )
 def test_whose_agent_is_asked(
-    run: Run, server: FakeApiServer, kubectl: Path, tmp_path: Path, words: tuple[str, ...], expected: list[str]
+    run: Run,
+    server: FakeApiServer,
+    kubectl: Path,
+    tmp_path: Path,
+    bound: str,
+    words: tuple[str, ...],
+    expected: list[str],
 ) -> None:
-    """The one of the node, which runs: of the namespace first, else of any."""
+    """The one of the node, which runs, in the release's namespace."""
+    if bound:
+        _bind(server, bound)
     ended, decoy = _pod("ended", "nodedevice-system"), _pod("decoy", "nodedevice-system")
     ended["metadata"]["deletionTimestamp"] = "2026-11-28T10:00:00Z"
     decoy["metadata"]["labels"] = {}
+    of_nobody, of_another = _pod("of-nobody", "nodedevice-system"), _pod("of-another-account", "nodedevice-system")
+    of_nobody["metadata"]["ownerReferences"] = []
+    of_another["spec"]["serviceAccountName"] = "default"
     server.objects["/api/v1/pods"] = [
         _pod("far", "elsewhere"),
         _pod("of-the-team", "team"),
@@ -147,12 +166,39 @@ def test_whose_agent_is_asked(
         _pod("of-another-node", "nodedevice-system", node="node-b"),
         ended,
         decoy,
+        of_nobody,
+        of_another,
         _pod("ours", "nodedevice-system"),
         _pod("second", "nodedevice-system"),
     ]
     assert run("discover", "node-a", *words).status == 0
     called = (tmp_path / "called").read_text().split()
     assert called == ["exec", "-n", *expected, "--", "nodedevice-agent", "discover"]
+
+
+@pytest.mark.parametrize("bound", ["", "elsewhere"])
+def test_no_pod_of_a_tenant_is_asked(
+    refused: Callable[..., CliError], server: FakeApiServer, kubectl: Path, tmp_path: Path, bound: str
+) -> None:
+    """What it prints would be pasted into settings."""
+    server.objects["/api/v1/pods"] = [_pod("innocent", "tenant-a")]
+    if bound:
+        _bind(server, bound)
+    found = refused("discover", "node-a")
+    assert (found.code, found.remedy) == ("NoAgentPod", _BY_HAND)
+    assert not (tmp_path / "called").exists()
+
+
+def test_settings_are_not_wrapped(
+    run: Run, agent: FakeApiServer, kubectl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = f"      - {{paths: [{{path: {json.dumps('/dev/serial/by-id/' + 'x' * 90)}}}]}}"
+    _does(kubectl, f"cat <<'END'\n{line}\nEND\n")
+    terminal = Terminal()
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    run("discover", "node-a")
+    assert terminal.getvalue() == f"{line}\n"
 
 
 def test_without_kubectl(

@@ -1,7 +1,6 @@
 """The program that a kubeconfig logs in by: how it is asked, and each way in which it gives nothing."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -24,13 +23,11 @@ class Program:
         self.error: OSError | None = None
         self.asked: list[tuple[list[str], dict[str, str]]] = []
 
-    def run(self, arguments: list[str], *, stdout: int, env: dict[str, str], check: bool) -> Any:
-        assert (stdout, check) == (subprocess.PIPE, False)
-        self.asked.append((arguments, env))
+    def run(self, arguments: list[str], environment: dict[str, str]) -> tuple[int, bytes]:
+        self.asked.append((arguments, environment))
         if self.error is not None:
             raise self.error
-        octets = self.output if isinstance(self.output, bytes) else json.dumps(self.output).encode()
-        return subprocess.CompletedProcess(arguments, self.status, octets)
+        return self.status, self.output if isinstance(self.output, bytes) else json.dumps(self.output).encode()
 
 
 @pytest.fixture
@@ -40,7 +37,7 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
     file = tmp_path / "login"
     file.touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(subprocess, "run", made.run)
+    monkeypatch.setattr(exec_plugin, "_done", made.run)
     return made
 
 
@@ -78,6 +75,17 @@ def test_it_gets_the_cluster_where_it_asks_for_it(program: Program, tmp_path: Pa
         "insecure-skip-tls-verify": True,
         "tls-server-name": "name",
     }
+    authority = tmp_path / "ca"
+    authority.write_bytes(b"PEM")
+    more: dict[str, Any] = {"ca_file": str(authority), "proxy": "http://p", "exec_config": {"audience": "7"}}
+    whole = Login("https://api", "k", exec_plugin=login(tmp_path, provideClusterInfo=True).exec_plugin, **more)
+    exec_plugin.run(whole)
+    assert asked_of(program)[1]["spec"]["cluster"] == {
+        "server": "https://api",
+        "certificate-authority-data": "UEVN",
+        "proxy-url": "http://p",
+        "config": {"audience": "7"},
+    }
     plain = Login("https://api", "k", exec_plugin=login(tmp_path, provideClusterInfo=True).exec_plugin)
     exec_plugin.run(plain)
     assert asked_of(program)[1]["spec"]["cluster"] == {"server": "https://api"}
@@ -103,6 +111,16 @@ def test_it_may_speak_with_a_person_who_is_there(
 def test_what_it_may_give(program: Program, tmp_path: Path) -> None:
     program.output = {"status": {"clientCertificateData": "c", "clientKeyData": "k"}}
     assert exec_plugin.run(login(tmp_path)) == Credential("", "c", "k")
+
+
+def test_what_it_says_is_shown_as_other_text_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A question as well, which has no end of the line."""
+    file = tmp_path / "login"
+    words = "printf 'a\\033[31m b\\n--token SECRET\\nwhich? ' >&2"
+    file.write_text(f'#!/bin/sh\n{words}\necho \'{{"status": {{"token": "t"}}}}\'\n')
+    file.chmod(0o755)
+    assert exec_plugin.run(login(tmp_path, command="./login")) == Credential("t")
+    assert capfd.readouterr() == ("", "a[31m b\n--token ***\nwhich? ")
 
 
 def refused(found: Login) -> tuple[str, str]:

@@ -22,10 +22,15 @@ from kubectl_nodedevice.cluster import (
     Waiting,
 )
 from kubectl_nodedevice.needs import Need, Summary
+from kubectl_nodedevice.shell import Typed
 
 _NOW: Final = datetime(2026, 11, 28, 10, 0, 0, tzinfo=UTC)
 _HOUR, _DAY = "2026-11-28T09:00:00Z", "2026-11-27T10:00:00Z"
 _GPU: Final = "example.com/gpu"
+
+
+def need(code: str, text: str, command: str, *more: Any) -> Need:
+    return Need(code, text, Typed(command), *more)
 
 
 def summary(node: str = "n", reason: str = "X", **more: Any) -> Summary:
@@ -99,7 +104,7 @@ def test_an_operator_that_does_not_renew_its_lease(renewed: str, holder: str, se
 def test_what_is_said_of_the_operator() -> None:
     assert [*needs.of_operator(None, _NOW)] == []
     text = "no operator is at work: the Lease was renewed 1 h ago"
-    expected = Need("OperatorSilent", text, "kubectl nodedevice check", _HOUR, {"lease": "l"})
+    expected = need("OperatorSilent", text, "kubectl nodedevice check", _HOUR, {"lease": "l"})
     assert [*needs.of_operator(Lease(Meta("l"), "x", _HOUR, 15), _NOW)] == [expected]
 
 
@@ -113,21 +118,21 @@ def test_agents_that_are_silent_are_one_line_for_each_reason() -> None:
     found.append(summary("d", "Other", agent="False"))
     found.append(summary("e", "", agent="False"))
     assert [*needs.of_summaries(found, objects, _NOW)] == [
-        Need(
+        need(
             "AgentSilent",
             "the agent of 3 nodes (a, b, c) is silent 1 d: AgentSilent: no heartbeat",
             "kubectl nodedevice why node a",
             _DAY,
             {"node": "a", "nodes": "3"},
         ),
-        Need(
+        need(
             "AgentSilent",
             "the agent of d is silent: Other",
             "kubectl nodedevice why node d",
             "",
             {"node": "d", "nodes": "1"},
         ),
-        Need(
+        need(
             "AgentSilent", "the agent of e is silent", "kubectl nodedevice why node e", "", {"node": "e", "nodes": "1"}
         ),
     ]
@@ -144,14 +149,14 @@ def test_resources_that_are_not_ready_are_one_line_for_each_reason(more: dict[st
     objects = {"b.gpu": whole("b", [Condition("Ready", "False", message="words", since=_HOUR)])}
     found = [summary(node, **more) for node in ("b", "a")] + [summary("c", "", **more), summary("d", ready="True")]
     assert [*needs.of_summaries(found, objects, _NOW)] == [
-        Need(
+        need(
             "NotReady",
             f"{_GPU} of 2 nodes (a, b) is not ready 1 h: X: words",
             "kubectl nodedevice why node a",
             _HOUR,
             {"resource": _GPU, "node": "a", "reason": "X"},
         ),
-        Need(
+        need(
             "NotReady",
             f"{_GPU} of c is not ready: no operator has seen it yet",
             "kubectl nodedevice why node c",
@@ -205,7 +210,7 @@ def test_a_device_that_is_broken(device: Device, allocations: tuple[Allocation, 
     found = whole(devices=(Device("ok", "Healthy"), device), allocations=allocations, endpoint=Endpoint("Running"))
     about = {"node": "n", "resource": _GPU, "device": "g0", "reason": "Xid79"}
     explained = f"kubectl nodedevice why device n g0 --resource {_GPU}"
-    assert [*needs.of_devices(found, _NOW)] == [Need(code, text, explained, device.since, about)]
+    assert [*needs.of_devices(found, _NOW)] == [need(code, text, explained, device.since, about)]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +226,7 @@ def test_a_container_without_its_devices() -> None:
     found = whole(allocations=(holder("g0"), holder("g1", not_injected=True)))
     unnamed = replace(found, allocations=(Allocation("", "", "uid", "c", not_injected=True),))
     assert [*needs.of_devices(found, _NOW)] == [
-        Need(
+        need(
             "ContainerWithoutDevices",
             f"ns/p on n runs without its {_GPU}: restart the pod",
             "kubectl nodedevice why pod p -n ns",
@@ -238,7 +243,7 @@ def test_what_is_offered_twice(message: str, words: str) -> None:
     def of(status: str) -> NodeDevice:
         return whole(conditions=[Condition("OfferedTwice", status, "Twice", message, _HOUR)])
 
-    expected = Need("OfferedTwice", f"{_GPU} of n: {words}", "kubectl nodedevice why node n", _HOUR, {"node": "n"})
+    expected = need("OfferedTwice", f"{_GPU} of n: {words}", "kubectl nodedevice why node n", _HOUR, {"node": "n"})
     assert [*needs.of_devices(of("True"), _NOW)] == [expected]
     assert [*needs.of_devices(of("False"), _NOW)] == []
 
@@ -258,7 +263,7 @@ def test_what_is_offered_twice(message: str, words: str) -> None:
 def test_a_container_that_waits(more: dict[str, Any], code: str, text: str) -> None:
     waiting = Waiting("ns", "p", "uid", "c", "Why", **{"message": "words", "since": _HOUR, **more})
     about = {"pod": "ns/p", "node": "n", "resource": _GPU, "reason": "Why"}
-    expected = Need(code, text, "kubectl nodedevice why pod p -n ns", _HOUR, about)
+    expected = need(code, text, "kubectl nodedevice why pod p -n ns", _HOUR, about)
     assert [*needs.of_waiting(whole(waiting=(waiting,)), _NOW)] == [expected]
 
 
@@ -284,7 +289,7 @@ def test_a_pod_without_a_node(condition: Condition | None, reason: str) -> None:
         replace(asking, meta=replace(asking.meta, deleted=_HOUR)),
     ]
     # others keep nobody from it
-    expected = [Need("PodUnschedulable", text, explained, _HOUR, about)]
+    expected = [need("PodUnschedulable", text, explained, _HOUR, about)]
     assert [*needs.of_pending([*others, asking], _NOW)] == expected
 
 
@@ -303,5 +308,5 @@ def test_a_pod_without_a_node(condition: Condition | None, reason: str) -> None:
 )
 def test_a_configuration(refused: int, conflict: str, result: str, expected: list[tuple[str, str]]) -> None:
     explained = "kubectl get nodedeviceconfig 'a b' -o wide"
-    found = [Need(code, text, explained, "", {"config": "a b"}) for code, text in expected]
+    found = [need(code, text, explained, "", {"config": "a b"}) for code, text in expected]
     assert [*needs.of_configs("a b", refused, conflict, result)] == found

@@ -154,7 +154,7 @@ def test_each_kind_of_need(run: Run, server: FakeApiServer) -> None:
 def test_many_needs_are_cut(run: Run, server: FakeApiServer) -> None:
     server.objects["/api/v1/pods"] += [pod(f"p{number}", node="", phase="Pending") for number in range(40)]
     out = run().out
-    assert "… and 22 more: kubectl nodedevice -o wide" in out
+    assert "… and 22 more:\n   kubectl nodedevice -o wide\n" in out
     assert "42. " in run("-o", "wide").out
 
 

@@ -7,6 +7,7 @@ import pytest
 from kubectl_nodedevice import output
 from kubectl_nodedevice.errors import CliError
 from kubectl_nodedevice.output import Cell, Screen, Table
+from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.styles import BAD, BOLD
 
 from tests.unit.cli.conftest import Terminal
@@ -57,7 +58,7 @@ def test_a_line_for_a_person_is_wrapped_between_words(person: Screen) -> None:
     person.line("exactly forty " + "x" * 26)
     person.line("one more than forty " + "x" * 21)
     assert shown(person) == (
-        f"short [b] :smile: 'text' 12\nexactly forty {'x' * 26}\none more than forty \n{'x' * 21}\n"
+        f"short [b] :smile: 'text' 12\nexactly forty {'x' * 26}\none more than forty\n{'x' * 21}\n"
     )
 
 
@@ -70,18 +71,32 @@ def test_a_style_is_for_a_person(person: Screen, monkeypatch: pytest.MonkeyPatch
     assert "\x1b[31m" not in shown(other)
 
 
+def test_other_lines_begin_below_the_first_word(person: Screen) -> None:
+    person.line("   10. " + "word " * 8 + "x" * 50)
+    assert shown(person).splitlines() == [
+        "   10. word word word word word word",
+        "       word word",
+        "       " + "x" * 50,
+    ]
+
+
 def test_a_command_can_be_copied(person: Screen, pipe: Screen) -> None:
-    """It is never wrapped."""
-    words = "kubectl nodedevice why device node gpu-0 --resource example.com/gpu"
+    """It is never wrapped, and is for the same cluster as this command line."""
+    words = typed("kubectl", "nodedevice", "why", "device", "node", "gpu-0", "--resource", "example.com/gpu")
     for screen in (person, pipe):
         screen.command(words)
     assert shown(person) == f"{FAINT}   {words}{RESET}\n"
     assert shown(pipe) == f"   {words}\n"
+    pipe.flags = typed("--context", "a b")
+    pipe.command(words, indent=0)
+    pipe.data("K", {"command": words, "other": words})
+    assert shown(pipe).count("kubectl nodedevice --context 'a b' why device node gpu-0 --resource") == 2
+    assert pipe.typed(typed("kubectl", "get", "pods")) == "kubectl --context 'a b' get pods"
 
 
-def test_what_is_verbatim_keeps_its_spaces(person: Screen) -> None:
-    person.verbatim("  a   b  " + "x" * 50)
-    assert shown(person) == "  a   b  " + "x" * 50 + "\n"
+def test_a_block_keeps_its_spaces(person: Screen) -> None:
+    person.block("  a   b  " + "x" * 50 + "\n\n\tc\x1b\r\n")
+    assert shown(person) == "  a   b  " + "x" * 50 + "\n\n\tc\n"
 
 
 # -- tables -------------------------------------------------------------------------------------------------------------------
@@ -153,14 +168,22 @@ def test_where_columns_do_not_fit_each_row_is_words(person: Screen) -> None:
 
 @pytest.mark.parametrize(
     ("columns", "expected"),
-    [(25, [f"NAME{' ' * 9}STATE", f"{'a' * 12} {'b' * 12}", f"a{' ' * 12}b"]), (24, ["a" * 13 + "  STATE", "b" * 13])],
+    [
+        (49, [f"NAME{' ' * 21}STATE", f"{'a' * 24} {'b' * 24}", f"a{' ' * 24}b"]),
+        (48, ["a" * 25 + "  STATE", "b" * 25]),
+    ],
 )
-def test_a_column_keeps_a_dozen_characters(
+def test_a_column_keeps_two_dozen_characters_of_a_word(
     person: Screen, monkeypatch: pytest.MonkeyPatch, columns: int, expected: list[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", f"{columns}")
-    person.table(table(("a" * 13, "b" * 13)))
+    person.table(table(("a" * 25, "b" * 25)))
     assert lines(person) == expected
+
+
+def test_names_are_not_broken_for_the_sake_of_sentences(person: Screen) -> None:
+    person.table(table(("example.com/gpu", "a sentence of many words that are short")))
+    assert lines(person)[1].startswith("example.com/gpu a sentence of many")
 
 
 def test_very_many_rows_are_not_wrapped(person: Screen, monkeypatch: pytest.MonkeyPatch) -> None:

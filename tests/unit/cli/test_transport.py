@@ -68,6 +68,7 @@ def test_the_name_that_a_certificate_is_for() -> None:
     assert getattr(opened(tls_server_name="other"), "_name", "") == "other"
 
 
+_ENCODED: Final = {"Proxy-Authorization": f"Basic {base64.b64encode(b'u@er:p@ss').decode()}"}
 _BASIC: Final = {"Proxy-Authorization": f"Basic {base64.b64encode(b'u:p').decode()}"}
 
 
@@ -77,6 +78,7 @@ _BASIC: Final = {"Proxy-Authorization": f"Basic {base64.b64encode(b'u:p').decode
         ("http://proxy:3128", "proxy", 3128, {}),
         ("proxy", "proxy", 80, {}),
         ("http://u:p@proxy", "proxy", 80, _BASIC),
+        ("http://u%40er:p%40ss@proxy", "proxy", 80, _ENCODED),
         ("http://u@proxy", "proxy", 80, {"Proxy-Authorization": f"Basic {base64.b64encode(b'u:').decode()}"}),
     ],
 )
@@ -201,8 +203,9 @@ def test_a_certificate_that_cannot_be_used(login: dict[str, str], why: str) -> N
 
 
 def content(octets: bytes, encoding: str = "", give_up_at: float | None = None) -> bytes:
+    """Of at most a MiB."""
     response: Any = io.BytesIO(octets)
-    return transport._content(response, encoding, give_up_at)
+    return transport._content(response, encoding, give_up_at, 1 << 20)
 
 
 def test_a_body_plain_or_packed() -> None:
@@ -215,9 +218,7 @@ def test_a_body_plain_or_packed() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["", "gzip"])
-def test_a_body_has_a_bound(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "MOST_BYTES", 1 << 20)
-
+def test_a_body_has_a_bound(encoding: str) -> None:
     def of(size: int) -> bytes:
         return gzip.compress(b"x" * size) if encoding else b"x" * size
 
@@ -226,8 +227,7 @@ def test_a_body_has_a_bound(encoding: str, monkeypatch: pytest.MonkeyPatch) -> N
         content(of((1 << 20) + (1 << 18)), encoding)
 
 
-def test_what_is_packed_ever_so_small_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "MOST_BYTES", 1 << 20)
+def test_what_is_packed_ever_so_small_takes_no_memory() -> None:
     packed = gzip.compress(bytes(16 << 20))
     tracemalloc.start()
     try:

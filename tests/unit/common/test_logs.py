@@ -135,3 +135,20 @@ def test_a_line_that_cannot_be_formatted_is_a_bug(monkeypatch: pytest.MonkeyPatc
     set_up_logs("info", "text", {})
     logging.getLogger("nodedevice_common.test").info("%d lines", "no number")
     assert "Logging error" in file.getvalue()
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_no_secret_and_no_control_character_is_in_a_line(
+    log_format: LogFormat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_logs("info", log_format, {})
+    word = "https://u:SECRET@host \x1b[31m"
+    try:
+        raise ValueError(f"Bearer SECRET-TOKEN {word}\x07")
+    except ValueError as exc:
+        OURS.exception("event", extra={"error": str(exc), "ids": [word]})
+        LIBRARY.warning("of a library: %s\nforged line", word)
+    lines = capsys.readouterr().err
+    assert "SECRET" not in lines
+    assert lines.replace("\n", "").isprintable()
+    assert not any(line.startswith("forged") for line in lines.splitlines())

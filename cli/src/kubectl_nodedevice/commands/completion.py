@@ -28,9 +28,7 @@ def completion(context: click.Context, shell: str) -> int:
         found = get_completion_class(shell)
         assert found is not None
         lines = found(context.find_root().command, {}, _PROGRAM, COMPLETION).source()
-    for line in lines.splitlines():
-        # as it is: a script's tabs and spaces count
-        screen.verbatim(line)
+    screen.block(lines)
     return FINE
 
 
@@ -46,8 +44,8 @@ def complete(context: click.Context, words: tuple[str, ...]) -> int:
     asked = ShellComplete(context.find_root().command, {}, _PROGRAM, COMPLETION)
     screen = current(context).screen
     for each in asked.get_completions(list(words[:-1]), words[-1] if words else ""):
-        screen.verbatim(f"{each.value}\t{each.help}" if each.help else each.value)
-    screen.verbatim(_NO_FILES)
+        screen.block(f"{each.value}\t{each.help}" if each.help else each.value)
+    screen.block(_NO_FILES)
     return FINE
 
 

@@ -93,7 +93,7 @@ def _checked(name: str) -> list[tuple[str, list[str]]]:
     """Each document of a file: what it is, and its problems. Raises UsageProblem for a file that cannot be read."""
     try:
         text = sys.stdin.read() if name == "-" else read_text(Path(name))
-        documents = decode_documents(text)
+        documents = decode_documents(text, is_strict=True)
     except (Undecodable, UnicodeDecodeError) as exc:
         raise UsageProblem(f"{name}: {exc}", "correct the file", code="BadFile") from exc
     if not documents:

@@ -3,10 +3,12 @@
 Each NodeDevice is changed by one patch of the version that was read, and read again where it has another one by then.
 """
 
+import contextlib
+import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,31 +19,48 @@ from kubectl_nodedevice.api import DRA, NODE_DEVICES, path_of
 from kubectl_nodedevice.cluster import ALL_DEVICES, BY_DRA, BY_KUBELET, Cordon, NodeDevice
 from kubectl_nodedevice.cordons import Change, Done
 from kubectl_nodedevice.devices import cordon_words
-from kubectl_nodedevice.errors import FAILED, FINE, NEEDS_YOU, ApiError, Conflict, LoginProblem, UsageProblem
+from kubectl_nodedevice.errors import (
+    FAILED,
+    FINE,
+    INTERRUPTED,
+    NEEDS_YOU,
+    ApiError,
+    CliError,
+    Conflict,
+    UsageProblem,
+)
 from kubectl_nodedevice.fields import list_of, text_of
 from kubectl_nodedevice.missing import nothing_of
 from kubectl_nodedevice.objects import node_device_of
+from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.session import Command, Session, current
+from kubectl_nodedevice.shell import Typed, typed
 from kubectl_nodedevice.text import counted, plain, some
+from kubectl_nodedevice.whoami import own_name
 
 _MOST_TRIES: Final = 20
 _POLL_SECONDS: Final = 0.25
-_REVIEW: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-# bounds of the CRD
-_LONGEST_NAME, _LONGEST_REASON = 128, 1024
+# nodes that are shown one by one
+_MOST_SHOWN: Final = 20
+# bound of the CRD
+_LONGEST_REASON: Final = 1024
 
 Decide = Callable[[NodeDevice, Sequence[str]], Change]
 
 
 @dataclass
 class _Work:
-    """What both commands share. decide: what to change of a NodeDevice. wait_seconds: for its effect."""
+    """What both commands share. decide: what to change of a NodeDevice. wait_seconds: for its effect.
+
+    stopped_by: what ended the work early; None where nothing has.
+    """
 
     session: Session
     reader: Reader
     decide: Decide
     wait_seconds: float
+    stopped_by: CliError | KeyboardInterrupt | None = None
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,7 +96,7 @@ def cordon(context: click.Context, /, reason: str, by: str, **options: Any) -> i
     reason = plain(reason).strip()
     if not reason or len(reason) > _LONGEST_REASON:
         raise UsageProblem(f"--reason has {len(reason):,} characters", f"it needs 1 to {_LONGEST_REASON:,}")
-    who = _name(session, by)
+    who = own_name(session, by)
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def decide(found: NodeDevice, device_ids: Sequence[str]) -> Change:
@@ -93,31 +112,12 @@ def cordon(context: click.Context, /, reason: str, by: str, **options: Any) -> i
 def uncordon(context: click.Context, /, by: str, **options: Any) -> int:
     """Give devices of NODE back, which you have cordoned; another's only with --take-over."""
     session = current(context)
-    who = _name(session, by)
+    who = own_name(session, by)
 
     def decide(found: NodeDevice, device_ids: Sequence[str]) -> Change:
         return cordons.uncordon(found, device_ids, who, takes_over=options["take_over"])
 
     return _run(session, decide, "uncordon", options)
-
-
-def _name(session: Session, given: str) -> str:
-    """Who the person is, as the API server knows them. Raises ApiError, LoginProblem."""
-    if given:
-        name = given
-    else:
-        try:
-            body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-            name = text_of(session.api.post("your own name", _REVIEW, body), "status", "userInfo", "username")
-        except ApiError as exc:
-            # an API server older than 1.28, or one that keeps it secret: but a login that is none ends it here
-            if exc.status in (0, 401):
-                raise
-            name = session.flags.as_user or session.login.user
-    name = plain(name).strip()[:_LONGEST_NAME]
-    if not name:
-        raise LoginProblem("your own name is not known here", "give it by --by")
-    return name
 
 
 def _run(session: Session, decide: Decide, verb: str, options: dict[str, Any]) -> int:
@@ -138,8 +138,35 @@ def _run(session: Session, decide: Decide, verb: str, options: dict[str, Any]) -
     for each, ids in chosen:
         if not _lifts(verb, each):
             _check_served(session, each, ids)
-    lines = [line for each, ids in chosen for line in _one(work, each, ids)]
-    return _report(session, lines)
+    lines: list[_Line] = []
+    with _until_stopped(work):
+        for each, ids in chosen:
+            lines += _one(work, each, ids)
+            if work.stopped_by:
+                break
+    if not lines and isinstance(work.stopped_by, CliError):
+        raise work.stopped_by
+    return _status(work, _report(work, lines))
+
+
+@contextlib.contextmanager
+def _until_stopped(work: _Work) -> Iterator[None]:
+    """An error, or Ctrl-C, ends the work and is noted: what was done until then is reported."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except (CliError, KeyboardInterrupt) as exc:
+        work.stopped_by = exc
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _status(work: _Work, of_report: int) -> int:
+    """Of the whole command, with what has stopped it."""
+    if isinstance(work.stopped_by, CliError):
+        work.session.screen.fail(work.stopped_by)
+        return FAILED
+    return INTERRUPTED if work.stopped_by else of_report
 
 
 def _lifts(verb: str, found: NodeDevice) -> bool:
@@ -164,9 +191,18 @@ def _has_rules(session: Session) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
+    """is_late: its agent has not honoured it in time."""
+
     found: NodeDevice
     done: Done
     effect: str
+    is_late: bool = False
+
+    @property
+    def command(self) -> Typed:
+        if self.is_late:
+            return typed("kubectl", "nodedevice", "why", "node", self.found.node)
+        return self.done.command
 
 
 def _one(work: _Work, found: NodeDevice, device_ids: Sequence[str]) -> list[_Line]:
@@ -174,11 +210,11 @@ def _one(work: _Work, found: NodeDevice, device_ids: Sequence[str]) -> list[_Lin
     before = found
     change, found = _apply(work, found, device_ids)
     found = _wait(work, found, before, change)
-    late = f"not in force yet: its agent has not reported it; kubectl nodedevice why node {found.node}"
     lines = []
     for done in change.done:
-        seen = cordons.is_in_force(found, done, before) or not cordons.is_alive(found)
-        lines.append(_Line(found, done, cordons.effect(found, done, work.reader.now) if seen else late))
+        is_late = cordons.is_alive(found) and not cordons.is_in_force(found, done, before)
+        late = "not in force yet: its agent has not reported it"
+        lines.append(_Line(found, done, late if is_late else cordons.effect(found, done, work.reader.now), is_late))
     return lines
 
 
@@ -201,19 +237,20 @@ def _apply(work: _Work, found: NodeDevice, device_ids: Sequence[str]) -> tuple[C
 
 
 def _wait(work: _Work, found: NodeDevice, before: NodeDevice, change: Change) -> NodeDevice:
-    """The object once its agent has honoured the change, or as it is when the time is over."""
+    """The object once its agent has honoured the change, or as it is when the time is over, or the wait is stopped."""
     give_up_at = time.monotonic() + work.wait_seconds
-    while not all(cordons.is_in_force(found, each, before) for each in change.done):
-        if time.monotonic() >= give_up_at or not cordons.is_alive(found):
-            break
-        work.session.screen.progress(f"waiting for the agent of {found.node}")
-        time.sleep(_POLL_SECONDS)
-        found = work.reader.node_device(found.name)
+    with _until_stopped(work):
+        while not all(cordons.is_in_force(found, each, before) for each in change.done):
+            if time.monotonic() >= give_up_at or not cordons.is_alive(found):
+                break
+            work.session.screen.progress(f"waiting for the agent of {found.node}")
+            time.sleep(_POLL_SECONDS)
+            found = work.reader.node_device(found.name)
     return found
 
 
-def _report(session: Session, lines: Sequence[_Line]) -> int:
-    screen = session.screen
+def _report(work: _Work, lines: Sequence[_Line]) -> int:
+    screen = work.session.screen
     screen.end_progress()
     if screen.is_for_machines:
         screen.data("CordonReport", {"items": [_data(line) for line in lines]})
@@ -222,8 +259,14 @@ def _report(session: Session, lines: Sequence[_Line]) -> int:
             effect = f"; {line.effect}" if line.effect else ""
             name = f"all devices ({line.found.resource})" if line.done.id in ALL_DEVICES else line.done.id
             screen.line(f"{name} of {line.found.node}: {line.done.text}{effect}")
-    is_left = any(line.done.code in (cordons.OTHERS, cordons.UNKNOWN) for line in lines)
-    return NEEDS_YOU if is_left else FINE
+            if line.command:
+                screen.command(line.command)
+    return NEEDS_YOU if any((line.is_late and work.wait_seconds) or _is_left(line.done) for line in lines) else FINE
+
+
+def _is_left(done: Done) -> bool:
+    """Whether something stays that was to be changed."""
+    return done.code in (cordons.OTHERS, cordons.UNKNOWN) or bool(done.left)
 
 
 def _data(line: _Line) -> dict[str, Any]:
@@ -234,6 +277,7 @@ def _data(line: _Line) -> dict[str, Any]:
         "reason": line.done.code,
         "message": line.done.text,
         "effect": line.effect,
+        "command": line.command,
     }
 
 
@@ -247,20 +291,46 @@ def _all_nodes(work: _Work, resource: str, verb: str, *, is_sure: bool) -> int:
     if not found:
         _check_served(session, every[0], [])
     _confirm(f"{verb} every device of {resource} on {counted(len(found), 'node')}?", is_sure=is_sure)
-    done: list[tuple[NodeDevice, Done]] = []
-    failed: list[str] = []
-    for number, each in enumerate(found):
-        screen.progress(f"{verb}: {number:,} of {len(found):,} nodes")
-        try:
-            change, after = _apply(work, each, [cordons.EVERY])
-        except ApiError as exc:
-            if exc.status in (0, 401):
-                raise
-            failed.append(f"{each.node}: {exc.problem}")
-            continue
-        done.append((after, change.done[0]))
+    all_done = _AllDone(verb, resource, skipped=len(every) - len(found))
+    with _until_stopped(work):
+        for number, each in enumerate(found):
+            screen.progress(f"{verb}: {number:,} of {len(found):,} nodes")
+            all_done.not_tried = len(found) - number - 1
+            _change_one(work, each, all_done)
     screen.end_progress()
-    return _report_all(work, resource, done, failed, skipped=len(every) - len(found))
+    if isinstance(work.stopped_by, CliError) and not (all_done.done or all_done.failed):
+        raise work.stopped_by
+    return _status(work, _report_all(work, all_done))
+
+
+@dataclass
+class _AllDone:
+    """Of all nodes. failed: sentences. skipped: nodes where nodedevice does not allocate the resource. not_tried: the rest."""
+
+    verb: str
+    resource: str
+    skipped: int
+    done: list[tuple[NodeDevice, Done]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    not_tried: int = 0
+
+
+def _change_one(work: _Work, found: NodeDevice, all_done: _AllDone) -> None:
+    """Raises what ends the work: no answer, no login, or Ctrl-C."""
+    try:
+        change, after = _apply(work, found, [cordons.EVERY])
+    except KeyboardInterrupt:
+        all_done.failed.append(f"{found.node}: interrupted: whether it is {all_done.verb}ed is not known")
+        raise
+    except ApiError as exc:
+        if exc.status == 401 or (exc.status == 0 and not all_done.done):
+            raise
+        unknown = f": whether it is {all_done.verb}ed is not known" if exc.status == 0 else ""
+        all_done.failed.append(f"{found.node}: {exc.problem}{unknown}")
+        if exc.status == 0:
+            raise
+    else:
+        all_done.done.append((after, change.done[0]))
 
 
 def _confirm(question: str, *, is_sure: bool) -> None:
@@ -271,35 +341,46 @@ def _confirm(question: str, *, is_sure: bool) -> None:
     click.confirm(plain(question), abort=True, err=True)
 
 
-def _report_all(
-    work: _Work, resource: str, done: Sequence[tuple[NodeDevice, Done]], failed: Sequence[str], *, skipped: int
-) -> int:
+def _report_all(work: _Work, found: _AllDone) -> int:
     screen = work.session.screen
-    counts: dict[str, list[str]] = {}
-    for found, each in done:
-        counts.setdefault(each.code, []).append(found.node)
-    others = sorted({cordon_words(each.cordon) for _, each in done if each.code == cordons.OTHERS and each.cordon})
     if screen.is_for_machines:
-        items = [
-            {"node": found.node, "resource": resource, "id": each.id, "reason": each.code, "message": each.text}
-            for found, each in done
-        ]
-        screen.data("CordonReport", {"items": items, "failed": list(failed)})
+        items = [_data(_Line(each, done, "")) for each, done in found.done]
+        screen.data("CordonReport", {"items": items, "failed": found.failed, "notTried": found.not_tried})
     else:
-        words = {
-            cordons.CORDONED: "cordoned",
-            cordons.UNCORDONED: "uncordoned",
-            cordons.UNCHANGED: "had it already",
-            cordons.UNKNOWN: "not cordoned as a whole",
-            cordons.OTHERS: f"cordoned already{some(others)}; --take-over changes that",
-        }
-        for code, nodes in counts.items():
-            screen.line(f"{counted(len(nodes), 'node')} {words[code]}: {some(nodes, 5)}")
-        if skipped:
-            screen.line(f"{counted(skipped, 'node')} left out: nodedevice does not give {resource} out there")
-        screen.line(f"Agents honour it within seconds: kubectl nodedevice devices --resource {resource}")
-    for line in failed[:20]:
+        _show_all(screen, found)
+    for line in found.failed[:_MOST_SHOWN]:
         screen.note(f"error: {line}")
-    if failed:
+    if found.failed:
         return FAILED
-    return NEEDS_YOU if cordons.OTHERS in counts else FINE
+    return NEEDS_YOU if any(_is_left(done) for _, done in found.done) else FINE
+
+
+def _show_all(screen: Screen, found: _AllDone) -> None:
+    counts: dict[str, list[str]] = {}
+    for each, done in found.done:
+        counts.setdefault(done.code, []).append(each.node)
+    others = sorted(
+        {cordon_words(each.cordon) for _, each in found.done if each.code == cordons.OTHERS and each.cordon}
+    )
+    words = {
+        cordons.CORDONED: "cordoned",
+        cordons.UNCORDONED: "uncordoned",
+        cordons.UNCHANGED: "had it already" if found.verb == "cordon" else "not cordoned as a whole",
+        cordons.UNKNOWN: "remembered as cordoned by their agents, and cordoned again by the operator",
+        cordons.OTHERS: f"cordoned already{some(others)}; --take-over changes that",
+    }
+    for code, nodes in counts.items():
+        screen.line(f"{counted(len(nodes), 'node')} {words[code]}: {some(nodes, 5)}")
+    left = [(each, done) for each, done in found.done if done.left]
+    for each, done in left[:_MOST_SHOWN]:
+        screen.line(f"{each.node}: {done.text}")
+        screen.command(done.command)
+    if len(left) > _MOST_SHOWN:
+        screen.line(f"{counted(len(left) - _MOST_SHOWN, 'further node')} with devices that are cordoned one by one")
+    if found.skipped:
+        screen.line(f"{counted(found.skipped, 'node')} left out: nodedevice does not give {found.resource} out there")
+    if found.not_tried:
+        screen.line(f"{counted(found.not_tried, 'node')} not tried")
+    if cordons.CORDONED in counts or cordons.UNCORDONED in counts:
+        screen.line("Agents honour it within seconds:")
+        screen.command(typed("kubectl", "nodedevice", "devices", "--resource", found.resource))

@@ -8,6 +8,7 @@ from kubectl_nodedevice.needs import Need
 from kubectl_nodedevice.output import Cell, Screen, Table
 from kubectl_nodedevice.reading import Reader, Unseen
 from kubectl_nodedevice.session import Session
+from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.styles import BAD, BOLD, FAINT, GOOD, HELD, PLAIN, WARN
 from kubectl_nodedevice.survey import ResourceLine, Survey, survey
 
@@ -86,9 +87,10 @@ def _show_needs(screen: Screen, needs: list[Need], *, sees_all: bool) -> None:
     for number, need in enumerate(shown, 1):
         screen.line(f"{number}. {need.text}")
         if need.command:
-            screen.command(need.command)
+            screen.command(need.command, indent=len(f"{number}. "))
     if len(needs) > len(shown):
-        screen.line(f"… and {len(needs) - len(shown):,} more: kubectl nodedevice -o wide")
+        screen.line(f"… and {len(needs) - len(shown):,} more:")
+        screen.command(typed("kubectl", "nodedevice", "-o", "wide"))
 
 
 def _data(found: Survey, unseen: list[Unseen]) -> dict[str, Any]:

@@ -1,13 +1,15 @@
 """An explanation for people, on a screen, or for programs."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from kubectl_nodedevice.errors import CliError
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.styles import BOLD, FAINT, GOOD
 from kubectl_nodedevice.text import age, some
-from kubectl_nodedevice.why.explanation import Explanation, Finding
+from kubectl_nodedevice.why.explanation import Explanation, Finding, Obstacle
 from kubectl_nodedevice.why.reasons.rights import Access
 from kubectl_nodedevice.why.reasons.row import line_of
 
@@ -39,6 +41,27 @@ def show(screen: Screen, found: Explanation, allowed: Allowed, now: datetime) ->
         screen.line(f"Not known: {kinds}. You may not read them{f' (roles {roles})' if roles else ''}.", FAINT)
 
 
+def of_own_cordons(found: Explanation, own_name: Callable[[], str]) -> Explanation:
+    """Without --take-over where the reader has set the cordons. own_name: of the reader; raises CliError where it is not known."""
+    if not any("cordoned_by" in each.fields for finding in found.findings for each in finding.obstacles):
+        return found
+    try:
+        name = own_name()
+    except CliError:
+        return found
+    return replace(found, findings=tuple(_of_own_cordons(each, name) for each in found.findings))
+
+
+def _of_own_cordons(finding: Finding, name: str) -> Finding:
+    def own(each: Obstacle) -> Obstacle:
+        if each.fields.get("cordoned_by") != name:
+            return each
+        options = each.fields["device_options"].removesuffix(" --take-over")
+        return replace(each, fields={**each.fields, "device_options": options})
+
+    return replace(finding, obstacles=tuple(map(own, finding.obstacles)))
+
+
 def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowed, asked: str) -> None:
     screen.line("")
     screen.line(f"{number}. {finding.sentence}  [{finding.code}]")
@@ -51,7 +74,7 @@ def _show_finding(screen: Screen, number: int, finding: Finding, allowed: Allowe
     if line == asked:
         return
     screen.line(f"   {row.advice}")
-    screen.line(f"     {line}")
+    screen.command(line, indent=5)
     if allowed(row.needs) is False:
         screen.line(f"   You may not run this line; the role {row.role} may.", FAINT)
 

@@ -4,7 +4,9 @@ import click
 
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, CliError, UsageProblem
 from kubectl_nodedevice.session import Command, Session, current, shared_options
+from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.text import some
+from kubectl_nodedevice.whoami import own_name
 from kubectl_nodedevice.why import answer, gather, nodes, pods
 from kubectl_nodedevice.why import device as devices
 from kubectl_nodedevice.why.access import Reader
@@ -42,11 +44,15 @@ def _named(session: Session, name: str) -> tuple[str, str]:
     before, slash, rest = name.rpartition("/")
     if slash and before not in ("pod", "pods", "po"):
         namespace = before.rpartition("/")[2]
-        raise UsageProblem(f"{name} names no pod", f"write: kubectl nodedevice why pod {rest} --namespace {namespace}")
+        raise UsageProblem(
+            f"{name} names no pod",
+            f"write: {typed('kubectl', 'nodedevice', 'why', 'pod', rest, '--namespace', namespace)}",
+        )
     return session.namespace or "default", rest
 
 
 def _answer(session: Session, facts: Facts, found: Explanation) -> int:
+    found = answer.of_own_cordons(found, lambda: own_name(session))
     reader = Reader(session, facts.namespace, facts.release.namespace)
     answer.show(session.screen, found, reader.may, facts.now)
     return NEEDS_YOU if found.is_stopped else FINE
@@ -81,7 +87,9 @@ def device(context: click.Context, node_name: str, device_id: str, resource: str
     if not having:
         known = sorted({one.id for each in found.node_devices for one in each.devices})
         remedy = (
-            f"it has {some(known, 9)}" if known else f"kubectl nodedevice why node {node_name} says why it has none"
+            f"it has {some(known, 9)}"
+            if known
+            else f"{typed('kubectl', 'nodedevice', 'why', 'node', node_name)} says why it has none"
         )
         of_resource = f" of {resource}" if resource else ""
         raise CliError(f"node {node_name} has no device {device_id}{of_resource}", remedy)

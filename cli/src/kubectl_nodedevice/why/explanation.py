@@ -1,10 +1,10 @@
 """What an answer consists of, before it is shown: findings, in the table's order, with all that supports them. Pure."""
 
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.why.facts import Unread
 from kubectl_nodedevice.why.reasons.row import Row
 from kubectl_nodedevice.why.reasons.table import BY_CODE, PRECEDENCE
@@ -59,7 +59,7 @@ class Finding:
         if number == self.of_nodes:
             on = f"all {number} nodes" if number > 1 else f"node {first.node}"
         has = "has" if number == 1 else "have"
-        options = f"--resource {shlex.quote(self.resource)}"
+        options = typed("--resource", self.resource)
         own = {"resource": self.resource, "resource_options": options, "node": first.node, "on": on, "has": has}
         return {**self.context, **own, **first.fields}
 

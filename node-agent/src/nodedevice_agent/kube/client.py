@@ -25,6 +25,7 @@ from nodedevice_api import extended_resources, names
 from nodedevice_api.nodedevice import NodeDeviceSpec
 from nodedevice_common import rejected
 from nodedevice_common.decoding import decode
+from nodedevice_common.masking import masked, remember
 from nodedevice_common.streams import lines
 from nodedevice_common.threads import in_thread_if
 from nodedevice_common.token_file import TokenFile
@@ -86,6 +87,7 @@ class KubeClient:
         # compressed, a response of a few kilobytes may be megabytes of text at once
         inner: Any = client._client
         inner._client.headers["Accept-Encoding"] = "identity"
+        inner._client.event_hooks = {"request": [_remember_credential]}
         self._client = client
         self.server = server
         self._is_disconnected = False
@@ -112,7 +114,7 @@ class KubeClient:
         if config.user.token_file:
             inner: Any = client._client
             inner._client.auth = _TokenFileAuth(Path(config.abs_file(config.user.token_file)))
-        return cls(client, config.cluster.server)
+        return cls(client, masked(config.cluster.server))
 
     async def close(self) -> None:
         await self._client.close()
@@ -350,6 +352,11 @@ class KubeClient:
         if self._is_disconnected:
             log.info("API server reachable again", extra={"server": self.server})
         self._is_disconnected = False
+
+
+async def _remember_credential(request: httpx2.Request) -> None:
+    """Also that of a login program, which the library keeps to itself. What the server repeats of it is masked."""
+    remember(request.headers.get("Authorization", "").rpartition(" ")[2])
 
 
 class _LargeObjects:

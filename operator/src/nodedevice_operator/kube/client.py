@@ -364,6 +364,8 @@ def retry_after_seconds(header: str | None, stated: float | None = None) -> floa
 
 def _problem(exc: BaseException) -> str:
     """What went wrong, in the system's words: without the addresses that aiohttp puts around them, and never empty."""
+    if isinstance(exc, aiohttp.ClientProxyConnectionError):
+        return f"proxy {exc.host}:{exc.port}: {_problem(exc.os_error)}"
     system = exc.os_error if isinstance(exc, aiohttp.ClientConnectorError) else exc
     if isinstance(system, OSError) and system.errno and system.errno > 0 and not isinstance(system, ssl.SSLError):
         return os.strerror(system.errno)

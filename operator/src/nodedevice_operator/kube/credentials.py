@@ -15,6 +15,7 @@ import yaml
 from kubernetes import config
 from kubernetes.client.configuration import Configuration
 from nodedevice_common.kubeconfig import KubeconfigProblem, read
+from nodedevice_common.masking import masked, remember
 from nodedevice_common.token_file import NoToken, TokenFile
 
 from nodedevice_operator.errors import CredentialsError
@@ -41,7 +42,7 @@ class Credentials:
         self.configuration = configuration
         self.server = str(configuration.host)
         self.namespace = namespace
-        self.cluster = f"{self.server} ({origin})"
+        self.cluster = masked(f"{self.server} ({origin})")
         self._token_file = TokenFile(token_file) if token_file is not None else None
         self._token: str
         self._read_at = float("-inf")
@@ -58,7 +59,7 @@ class Credentials:
             value = self.configuration.get_api_key_with_prefix("BearerToken")
         except (OSError, ValueError, RecursionError, config.ConfigException) as exc:
             raise CredentialsError(f"the token cannot be read ({exc})") from exc
-        return str(value) if value else None
+        return _header(str(value)) if value else None
 
     def refused(self) -> None:
         """The API server did not accept the token: read it again for the next request."""
@@ -111,6 +112,15 @@ class Credentials:
         return f"Bearer {self._token}"
 
 
+def _header(value: str) -> str:
+    """As it is sent, without the line break that an editor adds. Raises CredentialsError for what is no header."""
+    found = value.strip()
+    remember(found, found.partition(" ")[2])
+    if not found.isprintable() or not found.isascii():
+        raise CredentialsError("the token has characters that no header takes: log in again, or correct the kubeconfig")
+    return found
+
+
 def load(kubeconfig: str | None) -> Credentials:
     """Credentials from that kubeconfig; without one from the pod's service account, or from the user's own kubeconfig.
 
@@ -123,11 +133,21 @@ def load(kubeconfig: str | None) -> Credentials:
         found = _of_pod(configuration) if is_in_pod else _of_kubeconfig(configuration, file)
         # its files are read now, so that what is wrong with them is reported at once
         found.ssl_context()
+        _check_address(found.server)
     except (*_UNUSABLE, config.ConfigException, CredentialsError) as exc:
         where = _POD if is_in_pod else f"kubeconfig {file}"
         problem = " ".join(str(exc).split())
         raise CredentialsError(f"{where}: cannot be used ({problem}); give one with --kubeconfig") from exc
     return found
+
+
+def _check_address(server: str) -> None:
+    """Raises CredentialsError, and ValueError for a port that is none."""
+    parts = urlsplit(server)
+    if parts.scheme not in ("https", "http") or not parts.hostname or parts.port == 0:
+        raise CredentialsError("the server is no address that begins with https:// or http://")
+    if parts.username or parts.password:
+        raise CredentialsError("the server's address has a log-in: put that into the user")
 
 
 def _of_pod(configuration: Configuration) -> Credentials:

@@ -152,5 +152,6 @@ def test_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert coloured(of_nodes([""])) == [
         "\x1b[1mx waits.\x1b[0m",
+        "\x1b[90m     kubectl uncordon n0\x1b[0m",
         "\x1b[90m   You may not run this line; the role cluster-admin may.\x1b[0m",
     ]

@@ -176,7 +176,7 @@ def test_only_together_they_take_too_many() -> None:
     cordoned = Unit("d", 1, 0, {devices.CORDONED: 1}, {}, Cordon("d x", by="bob"))
     found = devices.obstacles("n", Wanted(GPU, 2, 2), [*units, cordoned])
     assert [(each.code, each.detail, dict(each.fields)) for each in found] == [
-        ("DevicesCordoned", "d", {"device": "d", "device_options": "--device 'd x' --take-over"}),
+        ("DevicesCordoned", "d", {"device": "d", "device_options": "--device 'd x' --take-over", "cordoned_by": "bob"}),
         ("DevicesBroken", "a", {"device": "a", "device_options": "--device all"}),
         ("DevicesHeld", "", {"device": "", "device_options": "--device all"}),
     ]

@@ -5,7 +5,6 @@ use, its pool, a taint, a holder. Named is what alone takes so many that the pod
 take some.
 """
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,6 +12,7 @@ from typing import Final
 
 from kubectl_nodedevice.cluster import ALL_DEVICES, Cordon, Device, NodeDevice, PartCounts
 from kubectl_nodedevice.devices import Holder, holders_of, is_part
+from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.explanation import Obstacle
 
@@ -109,15 +109,17 @@ def _obstacle(code: str, node: str, wanted: Wanted, units: Sequence[Unit], as_of
     taken = [unit for unit in units if unit.taken.get(code, 0)]
     ids = [unit.id for unit in taken if unit.id]
     cordons = [unit.cordon for unit in taken if unit.cordon]
-    fields = {"device": ids[0] if ids else "", "device_options": _options(cordons)}
+    fields = {"device": ids[0] if ids else "", **_options(cordons)}
     return Obstacle(code, node, wanted.resource, _described(code, taken, len(units)), as_of, fields)
 
 
-def _options(cordons: Sequence[Cordon]) -> str:
-    """Of the command that lifts them. Whether another's is, is for its reader to weigh, who sees whose they are."""
+def _options(cordons: Sequence[Cordon]) -> Mapping[str, str]:
+    """Of the command that lifts them: anybody's. cordoned_by: who set all of them, who needs no --take-over."""
     ids = dict.fromkeys(each.id for each in cordons) or ["all"]
-    names = " ".join(f"--device {shlex.quote(each)}" for each in ids)
-    return f"{names} --take-over" if any(each.by for each in cordons) else names
+    names = typed(*(word for each in ids for word in ("--device", each)))
+    by = {each.by for each in cordons}
+    fields = {"device_options": f"{names} --take-over" if by else names}
+    return {**fields, "cordoned_by": by.pop()} if len(by) == 1 and "" not in by else fields
 
 
 def _described(code: str, taken: Sequence[Unit], total: int) -> str:

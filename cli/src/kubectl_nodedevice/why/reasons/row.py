@@ -3,10 +3,10 @@
 Placeholders of a sentence, an advice and a line are fields of the finding; in a line each is quoted for a shell.
 """
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from kubectl_nodedevice.shell import Typed, quoted
 from kubectl_nodedevice.why.reasons.rights import Access, Role
 
 
@@ -47,7 +47,12 @@ class Row:
         return replace(self, **words, role=found.role, needs=found.needs)  # type: ignore[arg-type]
 
 
-def line_of(row: Row, fields: Mapping[str, str]) -> str:
+def line_of(row: Row, fields: Mapping[str, str]) -> Typed:
     """The command, each field of it quoted; one that ends in `_options` is made of quoted words already."""
-    quoted = {key: value if key.endswith("_options") else shlex.quote(value) for key, value in fields.items()}
-    return row.line.format(**quoted).rstrip()
+    line = row.line
+    if fields.get("device", "").startswith("-"):
+        # an ID that looks like an option comes last
+        before, _, after = line.partition(" {device}")
+        line = f"{before}{after} -- {{device}}"
+    words = {key: value if key.endswith("_options") else quoted(value) for key, value in fields.items()}
+    return Typed(line.format(**words).rstrip())

@@ -22,7 +22,7 @@ _MOST_SHOWN: Final = 64
 _MOST_FILES: Final = 16
 _MOST_TEXT: Final = 160
 _PASTE: Final = (
-    "Paste what you want below `plugins:` of a NodeDeviceConfig (docs/configs.md) or of the agent's file; "
+    "Paste what you want of this below `plugins:` of a NodeDeviceConfig (docs/configs.md) or of the agent's file; "
     "the names of resources are yours to choose."
 )
 _NOTHING: Final = "No device that could be offered was found."
@@ -41,12 +41,11 @@ def as_json(found: Iterable[Candidate], missing: Mapping[str, str], notes: Itera
 
 
 def as_text(found: Iterable[Candidate], missing: Mapping[str, str], notes: Iterable[str]) -> Iterator[str]:
-    """Lines. Each text of a device is printable, whatever the device says of itself."""
+    """Lines: the devices, then one block of settings for all of them. Each text of a device is printable, whatever it says."""
     every = list(found)
     if not every:
         yield _NOTHING
-    elif any(each.plugins and not each.offered_as for each in every):
-        yield _PASTE
+    offers: list[Candidate] = []
     for kind, title in _TITLES.items():
         of_kind = [each for each in every if each.kind == kind]
         if of_kind:
@@ -54,8 +53,11 @@ def as_text(found: Iterable[Candidate], missing: Mapping[str, str], notes: Itera
             yield title
         for each in of_kind[:_MOST_SHOWN]:
             yield from _candidate(each)
+            offers += [each] if each.plugins and not each.offered_as else []
         if len(of_kind) > _MOST_SHOWN:
             yield f"  and {len(of_kind) - _MOST_SHOWN} more; -o json has all"
+    if offers:
+        yield from ("", _PASTE, "", *settings_lines(offers))
     ends = [f"{name} has no device: {why}" for name, why in missing.items()]
     ends += [f"note: {note}" for note in notes]
     if ends:
@@ -64,8 +66,7 @@ def as_text(found: Iterable[Candidate], missing: Mapping[str, str], notes: Itera
 
 
 def _candidate(each: Candidate) -> Iterator[str]:
-    identity = [f"{key} {value}" for key, value in each.identity.items()]
-    yield f"  {shown('  '.join([each.name, *identity]), _MOST_TEXT)}"
+    yield f"  {_title(each)}"
     for file in each.files[:_MOST_FILES]:
         yield f"    {shown(_file(file), 2 * _MOST_TEXT)}"
     if len(each.files) > _MOST_FILES:
@@ -78,8 +79,14 @@ def _candidate(each: Candidate) -> Iterator[str]:
         yield f"    a container that is not root needs securityContext.supplementalGroups: {each.supplemental_groups}"
     if each.offered_as:
         yield f"    offered already, as {shown(', '.join(each.offered_as), 2 * _MOST_TEXT)}"
-    else:
-        yield from (f"      {line}" for line in settings_lines(each.plugins))
+    elif each.plugins:
+        names = ", ".join(resource["resourceName"] for resource in each.plugins.get("generic", ()))
+        yield f"    settings below: {names or 'nvml'}"
+
+
+def _title(each: Candidate) -> str:
+    identity = [f"{key} {value}" for key, value in each.identity.items()]
+    return shown("  ".join([each.name, *identity]), _MOST_TEXT)
 
 
 def _file(file: CandidateFile) -> str:
@@ -88,12 +95,16 @@ def _file(file: CandidateFile) -> str:
     return " ".join([file.path, *stable, f"({file.subsystem}{driver}, mode {file.mode}, group {file.group})"])
 
 
-def settings_lines(plugins: Mapping[str, Any]) -> Iterator[str]:
-    """As YAML: what is below `plugins`. Texts of devices are quoted as in JSON, which is YAML."""
-    if "nvml" in plugins:
+def settings_lines(found: Iterable[Candidate]) -> Iterator[str]:
+    """As YAML: what is below `plugins`, each key once. Texts of devices are quoted as in JSON, which is YAML."""
+    every = list(found)
+    if any("nvml" in each.plugins for each in every):
         yield "nvml: {}"
-    for resource in plugins.get("generic", ()):
+    resources = [(_title(each), resource) for each in every for resource in each.plugins.get("generic", ())]
+    if resources:
         yield "generic:"
+    for title, resource in resources:
+        yield f"  # {title}"
         yield f"  - resourceName: {resource['resourceName']}"
         yield "    groups:"
         yield from (f"      - {_flow(group)}" for group in resource["groups"])

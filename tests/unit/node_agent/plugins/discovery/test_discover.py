@@ -14,10 +14,11 @@ from click.testing import CliRunner, Result
 from nodedevice_agent.cli import discover as command
 from nodedevice_agent.cli.discover import discover
 from nodedevice_agent.configs.watch import FILE_NAME
-from nodedevice_agent.plugins.discovery.report import settings_lines
 from nodedevice_agent.plugins.discovery.survey import offered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_common.settings_loader import _UniqueKeys
+from nodedevice_common.yaml_decoding import decode_yaml
 
 from tests.fakes.sysfs import FakeSysfs
 from tests.unit.node_agent.plugins.discovery.hosts import GPU, HOSTS, board_serial, network_adapter, pci, stick
@@ -56,14 +57,13 @@ def found(host: FakeSysfs, plugins: dict[str, Any] | None = None) -> list[dict[s
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_each_candidate_is_offered_by_its_own_settings_alone(host: FakeSysfs, name: str) -> None:
-    """As the agent itself reads them, and after they were printed for people."""
+    """As the agent itself reads them."""
     make, kinds = HOSTS[name]
     make(host)
     every = found(host)
     assert [each["kind"] for each in every] == kinds
     for each in every:
-        pasted = yaml.safe_load("\n".join(settings_lines(each["plugins"])))
-        assert pasted == each["plugins"]
+        pasted = each["plugins"]
         [resource] = pasted["generic"]
         settings = msgspec.convert({**pasted, "hostRoot": str(host.root)}, PluginSettings)
         by_file = offered(settings, str(host.root)).by_file
@@ -74,8 +74,12 @@ def test_each_candidate_is_offered_by_its_own_settings_alone(host: FakeSysfs, na
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_all_of_them_together_are_settings_that_mark_them_as_offered(host: FakeSysfs, name: str) -> None:
+    """As they are printed for people: pasted whole, no key is there twice."""
     HOSTS[name][0](host)
+    printed = run(host).output.partition("are yours to choose.\n\n")[2].partition("\n\n")[0]
+    pasted = decode_yaml(printed, _UniqueKeys)
     together = [resource for each in found(host) for resource in each["plugins"]["generic"]]
+    assert pasted == {"generic": together}
     again = found(host, {"generic": together})
     assert [each["offeredAs"] for each in again] == [[resource["resourceName"]] for resource in together]
     assert "resourceName" not in run(host, plugins={"generic": together}).output

@@ -9,13 +9,13 @@ from nodedevice_agent.plugins.discovery.report import as_json, as_text
 
 GENERIC: dict[str, Any] = {"generic": [{"resourceName": "example.com/a", "groups": [{"paths": [{"path": "/dev/a"}]}]}]}
 SETTINGS = [
-    "      generic:",
-    "        - resourceName: example.com/a",
-    "          groups:",
-    '            - {paths: [{path: "/dev/a"}]}',
+    "  # {}",
+    "  - resourceName: example.com/a",
+    "    groups:",
+    '      - {{paths: [{{path: "/dev/a"}}]}}',
 ]
 PASTE = (
-    "Paste what you want below `plugins:` of a NodeDeviceConfig (docs/configs.md) or of the agent's file; "
+    "Paste what you want of this below `plugins:` of a NodeDeviceConfig (docs/configs.md) or of the agent's file; "
     "the names of resources are yours to choose."
 )
 
@@ -25,9 +25,15 @@ def text(*found: Candidate, missing: dict[str, str] | None = None, notes: tuple[
 
 
 def lines_of(one: Candidate) -> list[str]:
-    """Below its kind's title."""
+    """Below its kind's title, without the settings."""
     lines = text(one)
-    return lines[lines.index("Other device files") + 1 :]
+    end = lines.index(PASTE) - 1 if PASTE in lines else None
+    return lines[lines.index("Other device files") + 1 : end]
+
+
+def settings_of(*found: Candidate) -> list[str]:
+    lines = text(*found)
+    return lines[lines.index(PASTE) + 2 :] if PASTE in lines else []
 
 
 def test_the_document_for_programs() -> None:
@@ -64,9 +70,9 @@ def test_nothing_is_found() -> None:
     ],
 )
 def test_where_there_is_something_to_paste_it_says_where(one: Candidate, is_shown: bool) -> None:
-    assert text(one)[: is_shown + 2] == [*([PASTE] if is_shown else []), "", "Other device files"]
+    assert (PASTE in text(one)) is is_shown
     other = Candidate("serial", "b", plugins=GENERIC)
-    assert text(one, other)[0] == PASTE
+    assert text(one, other).count(PASTE) == 1
 
 
 def test_kinds_have_titles_in_order() -> None:
@@ -112,8 +118,16 @@ def test_all_that_is_known_of_a_device() -> None:
         "    note: one",
         "    note: two",
         "    a container that is not root needs securityContext.supplementalGroups: [5, 20]",
-        *SETTINGS,
+        "    settings below: example.com/a",
     ]
+    assert settings_of(one) == ["generic:", SETTINGS[0].format("name usb 1:2 port 1-1"), *map(str.format, SETTINGS[1:])]
+
+
+def test_each_key_is_there_once() -> None:
+    nvml = Candidate("gpu", "g", plugins={"nvml": {}})
+    one, two = Candidate("other", "one", plugins=GENERIC), Candidate("serial", "two\u2028x", plugins=GENERIC)
+    entries = [line.format(name) for name in ("two x", "one") for line in SETTINGS]
+    assert settings_of(nvml, one, two, nvml) == ["nvml: {}", "generic:", *entries]
 
 
 def test_what_only_root_may_open_says_so_in_place_of_groups() -> None:
@@ -130,7 +144,9 @@ def test_what_is_offered_already_has_no_settings() -> None:
 
 
 def test_gpus_of_nvidia_have_their_own_settings() -> None:
-    assert text(Candidate("gpu", "name", plugins={"nvml": {}}))[-1] == "      nvml: {}"
+    one = Candidate("gpu", "name", plugins={"nvml": {}})
+    assert settings_of(one) == ["nvml: {}"]
+    assert "    settings below: nvml" in text(one)
 
 
 def test_lines_are_bounded_and_printable() -> None:

@@ -1,0 +1,98 @@
+"""Secrets within text for people: tokens, keys, and passwords in addresses are masked before a log or a terminal gets the text.
+
+Two ways, as neither is enough: what looks like a secret, and what this process has read as one. `kubectl nodedevice` has a copy of
+this file (`make generate`), as it imports nothing of the other programs.
+"""
+
+import base64
+import re
+from functools import cache
+from typing import Final
+from urllib.parse import quote, unquote
+
+MASK: Final = "***"
+# of a value that is masked wherever it is: shorter ones may be a part of any word
+_SHORTEST: Final = 8
+# of this process: some logins, and the tokens that replaced each other
+_MOST_REMEMBERED: Final = 256
+_known: dict[str, None] = {}
+
+_NAMES: Final = r"passw(?:or)?d|passphrase|secret|token|credentials?|(?:api|access|private|client|account)[_-]?key"
+_NAMED: Final = rf"[\w.-]{{0,64}}(?:{_NAMES})(?:[_-]?(?:data|id|key|value))?"
+# within a text in quotes, quotes have a backslash
+_QUOTE: Final = r"""\\{0,3}["']"""
+_VALUE: Final = r"""[^\s"'\\,;&<>]+"""
+_PATTERNS: Final = (
+    # a private key, also one whose end was cut off
+    r"(?P<keep>-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----)(?:.*?(?=-----END)|.*)",
+    # scheme://user:password@host; a password may have a slash or an @. What has a digest is an image.
+    r"(?P<keep>[a-z][a-z0-9+.-]{0,32}://)(?:[^\s\"'<>/@]{1,4096}(?:@[^\s\"'<>/@]{1,1024})*"
+    r"|[^\s\"'<>/@:]{0,256}:(?!\d{1,5}[/?\#])[^\s\"'<>@]{1,4096})(?=@(?!sha\d{3}:))",
+    # a header
+    rf"(?P<keep>\bauthorization{_QUOTE}?\s*[:=]\s*(?:\[?{_QUOTE})?(?:(?:basic|bearer|digest|negotiate)\s+)?){_VALUE}",
+    r"(?P<keep>\bbearer\s+)(?!(?:tokens?|auth\w*|credentials?|scheme|realm)\b)[^\s\"'\\,;<>]{6,}",
+    r"(?P<keep>\b(?:basic|bearer token|bearer)\s+)(?=[a-z+/_.-]{0,64}[0-9=])[a-z0-9+/=_.-]{12,}",
+    # key=value of a query, an environment or a flag; key: value where either is in quotes
+    rf"(?P<keep>(?<![\w.-]){_NAMED}=(?:{_QUOTE})?){_VALUE}",
+    rf"(?P<keep>{_QUOTE}{_NAMED}{_QUOTE}\s*[:=]\s*{_QUOTE})[^\"'\\]+",
+    rf"(?P<keep>--(?:{_NAMES})[\s=]+(?:{_QUOTE})?)(?!-){_VALUE}",
+    rf"(?P<keep>(?<![\w.-]){_NAMED}: +(?:{_QUOTE})?)(?=[^\s\"'\\,;]{{0,64}}\d)[^\s\"'\\,;<>]{{16,}}",
+    # a JSON web token
+    r"(?P<keep>\b)eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?",
+)
+# what all of them need: most texts have none
+_HINT: Final = rf"PRIVATE KEY|://|authorization|bearer|basic|eyJ|{_NAMES}"
+_USER_INFO: Final = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?([^/?#]*(?:/[^?#]*)?)@", re.IGNORECASE)
+
+
+def masked(text: str) -> str:
+    """The same text without what is, or looks like, a secret."""
+    for each in _known:
+        if each in text:
+            text = text.replace(each, MASK)
+    if _compiled(_HINT).search(text) is None:
+        return text
+    for pattern in map(_compiled, _PATTERNS):
+        text = pattern.sub(rf"\g<keep>{MASK}", text)
+    return text
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """When it is first used, as few processes ever have such a text."""
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
+
+
+def remember(*secrets: str) -> None:
+    """Values that no text may have from now on, such as a token that was read. Short ones are not remembered."""
+    for secret in secrets:
+        if not secret or secret in _known:
+            continue
+        for form in {secret, secret.strip(), quote(secret, safe=""), unquote(secret)}:
+            if len(form) >= _SHORTEST:
+                _keep(form)
+
+
+def _keep(form: str) -> None:
+    _known.pop(form, None)
+    _known[form] = None
+    while len(_known) > _MOST_REMEMBERED:
+        del _known[next(iter(_known))]
+
+
+def remember_login(user: str, password: str) -> None:
+    """The password of a user, also as both are sent: user:password, and that in base64."""
+    if password:
+        pair = f"{user}:{password}"
+        remember(password, pair, base64.b64encode(pair.encode("utf-8", "replace")).decode())
+
+
+def remember_address(address: str) -> None:
+    """The password in the address of a server or a proxy, which may lack its scheme."""
+    found = _USER_INFO.match(address)
+    if found is not None and ":" in found[1]:
+        # short ones, too, as nothing else is written so
+        _keep(f"{found[1]}@")
+        user, _, password = found[1].partition(":")
+        remember_login(user, password)
+        remember_login(unquote(user), unquote(password))

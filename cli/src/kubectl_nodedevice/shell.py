@@ -1,0 +1,28 @@
+"""Lines to type into a shell: each word reaches the program as it is, whatever characters a name has. Pure."""
+
+import re
+import shlex
+from typing import Final, NewType
+
+# a command that can be copied; never wrapped, cut or shortened
+Typed = NewType("Typed", str)
+NONE: Final = Typed("")
+_ESCAPES: Final = {"\\": "\\\\", "'": "\\'"}
+
+
+def typed(*words: str) -> Typed:
+    """The line of these words."""
+    return Typed(" ".join(map(quoted, words)))
+
+
+def quoted(word: str) -> str:
+    """One word. With characters that a terminal obeys it is in the form of bash and zsh, which has none of them."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return f"$'{''.join(map(_escaped, word))}'"
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return _ESCAPES.get(character, character)
+    return re.sub("..", r"\\x\g<0>", character.encode("utf-8", "surrogateescape").hex())

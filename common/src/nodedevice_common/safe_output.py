@@ -1,0 +1,36 @@
+"""Standard output and error of a program, through which no secret and no control character reaches a log or a terminal.
+
+Whoever writes: the log, a command, a library, or Python itself with a traceback.
+"""
+
+import sys
+from typing import Any, TextIO
+
+from nodedevice_common.masking import masked
+from nodedevice_common.text import printable
+
+
+class _Guarded:
+    """A text stream. Each text that is written is masked by itself."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        self._stream.write(printable(masked(text)))
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+
+def guard_output() -> None:
+    """From now on, for the whole process. A stream that is closed stays so."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, _Guarded):
+            setattr(sys, name, _Guarded(stream))

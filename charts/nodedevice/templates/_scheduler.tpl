@@ -17,6 +17,10 @@ name of its Deployment and account, behind `nodedevice-`.
 {{- if and $scheduler.enabled (eq $scheduler.schedulerName "default-scheduler") -}}
 {{- fail "scheduler.schedulerName is default-scheduler, which is the cluster's own: two schedulers would bind the same pods; choose another, such as nodedevice-scheduler, or set scheduler.service instead of scheduler.enabled" -}}
 {{- end -}}
+{{- include "nodedevice.check.cidrs" (dict "at" "scheduler.extender.from" "cidrs" $scheduler.extender.from) -}}
+{{- if and $scheduler.service $scheduler.extender.from (not .Values.networkPolicies.enabled) -}}
+{{- fail "scheduler.extender.from restricts nothing without a NetworkPolicy: set networkPolicies.enabled, or leave it out" -}}
+{{- end -}}
 {{- ternary "scheduler" "extender" $scheduler.enabled -}}
 {{- end -}}
 {{- end }}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from nodedevice_common.tls import ServerCertificate
 
 from nodedevice_operator.errors import OperatorSettingsError
@@ -39,6 +40,15 @@ _JSON: Final = "application/json"
 _HELP: Final = (
     "nodedevice extender: kube-scheduler sends POST /{verbs}; /healthz and /metrics are at the address httpAddress"
 )
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether it is no client's doing: aiohttp logs a traceback for each that is gone, or sends no HTTP."""
+    return not (record.exc_info and isinstance(record.exc_info[1], (ConnectionError, HttpProcessingError)))
+
+
+_http_log: Final = logging.getLogger(f"{__name__}.http")
+_http_log.addFilter(_is_ours)
 
 
 class _TooLong(Exception):
@@ -74,7 +84,11 @@ class Server:
         self._verbs = verbs
         self._metrics = metrics
         self._http = web.Server(
-            self._handle, access_log=None, keepalive_timeout=_IDLE_SECONDS, lingering_time=_LINGERING_SECONDS
+            self._handle,
+            access_log=None,
+            logger=_http_log,
+            keepalive_timeout=_IDLE_SECONDS,
+            lingering_time=_LINGERING_SECONDS,
         )
         self._runner = web.ServerRunner(self._http, shutdown_timeout=_SHUTDOWN_SECONDS)
         self._socket: socket.socket | None = None

@@ -282,7 +282,7 @@ def test_certificates_that_are_made_trust_each_other(shown: str, is_let_in: bool
     server = server_side.wrap_bio(one_way, other_way, server_side=True)
     host = f"nodedevice-extender.{SYSTEM_NAMESPACE}.svc"
     client = client_side.wrap_bio(other_way, one_way, server_hostname=host)
-    for side in (client, server, client, server):
+    for side in 3 * (client, server):
         with suppress(ssl.SSLWantReadError):
             side.do_handshake()
     names = certificate_names(server.getpeercert() or {})
@@ -340,6 +340,50 @@ def test_network_policies(name: str, component: str, open_to_all: list[int]) -> 
         assert [port["port"] for rule in rules if "from" not in rule for port in rule["ports"]] == open_to_all
         assert {port["port"] for rule in rules if "from" in rule for port in rule["ports"]} <= {8081, 10259}
         assert all(rule["from"] == peers for rule in rules if "from" in rule)
+
+
+def alone(*cidrs: str, policies: bool = True) -> Values:
+    """The extender for the cluster's scheduler, which has these addresses."""
+    chosen = {**VALUE_SETS[ALONE]["scheduler"], "extender": {"from": [*cidrs]}}
+    return {"scheduler": chosen, "networkPolicies": {"enabled": policies}}
+
+
+@pytest.mark.parametrize(
+    "cidr",
+    [
+        "10.0.0.5/32",
+        "0.0.0.0/0",
+        "192.168.100.0/24",
+        "fd00::/64",
+        "::/0",
+        "::1/128",
+        "2001:db8:0:1:2:3:4:5/128",
+        "1::2:3/9",
+    ],
+)
+def test_the_extenders_port_can_be_for_some_addresses_alone(cidr: str) -> None:
+    policy = found(render(alone(cidr, "10.9.0.0/16")), "NetworkPolicy", "nodedevice-extender")["spec"]
+    [rule] = policy["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [8888]
+    assert rule["from"] == [{"ipBlock": {"cidr": each}} for each in (cidr, "10.9.0.0/16")]
+
+
+@pytest.mark.parametrize(
+    "cidr",
+    [
+        *("10.0.0.5", "10.0.0.256/24", "10.0.0/24", "10.0.0.0/33", "010.0.0.0/8", "10.0.0.0/", "10.0.0.0/8 ", ""),
+        *("node-1/32", "10.0.0.0/8\n"),
+        *("fd00::/129", "fd00::", "fd00:::/64", "1:2:3:4:5:6:7/64", "1:2:3:4:5:6:7:8:9/64", "1::2::3/64", "fd0g::/64"),
+    ],
+)
+def test_what_is_no_range_of_addresses_is_refused(cidr: str) -> None:
+    assert "is not a CIDR: write an address and the length of its prefix" in refusal(alone(cidr))
+
+
+def test_addresses_without_a_policy_that_enforces_them_are_refused() -> None:
+    assert "scheduler.extender.from restricts nothing without a NetworkPolicy" in refusal(
+        alone("10.0.0.5/32", policies=False)
+    )
 
 
 def printed_configuration(text: str) -> Values:

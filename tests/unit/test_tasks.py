@@ -144,7 +144,9 @@ AWAITED: Final = {
     },
     "operator/cli/cleanup.py": {"election.work()": "the command", "self.progress.retrying(action)": "the command"},
     "operator/config_watch.py": {"self._run_kopf(stop)": "the task watch-configs"},
-    "operator/extender/connections.py": {"self._begin(connection)": "itself: a connection is its client's own affair"},
+    "operator/extender/connections.py": {
+        "self._connect(connection, peer)": "itself: a connection is its client's own affair"
+    },
     "operator/extender/process.py": {"work": "it is one of those above"},
     "operator/leases/elector.py": {"send()": "the task election"},
     "operator/shared_slices.py": {"informer.work()": "the task shared-slices"},
@@ -178,6 +180,11 @@ CALLBACKS: Final = {
     "agent/plugins/nvml/watch.py": {"self._grace_over": "publishes GPUs as unhealthy, as each message does"},
     "agent/runtime/backend.py": {"self._grace_ended": "notes a state, and enqueues writes"},
     "operator/config_watch.py": {"self.keep_signals": "takes signals"},
+    "operator/extender/connections.py": {
+        "self._read": "a connection is its client's own affair",
+        "self._reject": "closes a connection",
+        "self._begin_next": "as self._read; the next connection calls it again",
+    },
     "operator/extender/process.py": {"lambda _: self._stop.set()": "ends the process"},
     "operator/observability/recorder.py": {
         "self._gathered": "enqueues an Event",

@@ -26,7 +26,7 @@ from nodedevice_agent.runtime import withheld_gpus
 from nodedevice_common import http_server, paced_log, part_plan
 from nodedevice_operator import workqueue
 from nodedevice_operator.configs import status
-from nodedevice_operator.extender import connections, server
+from nodedevice_operator.extender import admission, connections, server
 from nodedevice_operator.informers import memory_bounds
 from nodedevice_operator.kube import requests
 from nodedevice_operator.observability import recorder
@@ -100,6 +100,8 @@ BOUNDS = {
     f"{http_server.MAX_CONNECTIONS} connections of {http_server.CONNECTION_SECONDS:g} s",
     f"{http_server._REQUEST_BYTES // _KIB} KiB a request",
     f"{connections.MOST} connections",
+    f"{admission.HANDSHAKES_PER_SECOND} handshakes a second, {admission.MOST_HANDSHAKES} at once"
+    f" and {admission.MOST_HANDSHAKES_OF_PEER} of an address",
     f"{connections.HANDSHAKE_SECONDS:g} s for a handshake",
     f"{server.MOST_REQUEST_BYTES // _MIB} MiB a request",
     f"{part_plan.MOST_CONTAINERS} containers that ask for parts, and {part_plan.MOST_PLANNED:,} with each physical device",

@@ -145,3 +145,22 @@ Names of the built-in plugins' resources. Call with .Values.agents.config.plugin
 {{- end -}}
 {{- end -}}
 {{- end }}
+
+{{/*
+Ranges of addresses. Call with (dict "at" "scheduler.extender.from" "cidrs" ...).
+*/}}
+{{- define "nodedevice.check.cidrs" -}}
+{{- $octet := "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])" -}}
+{{- $v4 := printf "(%s[.]){3}%s/(3[0-2]|[12]?[0-9])" $octet $octet -}}
+{{- $word := "[0-9a-fA-F]{1,4}" -}}
+{{- $v6 := list (printf "(%s:){7}%s" $word $word) (printf "(%s:){1,7}:" $word) (printf ":(:%s){1,7}" $word) "::" -}}
+{{- range $before := untilStep 1 7 1 -}}
+{{- $v6 = append $v6 (printf "(%s:){%d}(:%s){1,%d}" $word $before $word (sub 7 $before)) -}}
+{{- end -}}
+{{- $pattern := printf "^(%s|(%s)/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$" $v4 (join "|" $v6) -}}
+{{- range .cidrs -}}
+{{- if not (regexMatch $pattern .) -}}
+{{- fail (printf "%s: %q is not a CIDR: write an address and the length of its prefix, such as 10.0.0.5/32 or fd00::/64" $.at .) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}

@@ -128,6 +128,7 @@ order Helm renders them is its own affair.
  },
  "scheduler.extender.config": {},
  "scheduler.extender.httpPort": 8081,
+ "scheduler.extender.from": [],
  "scheduler.extender.resources": {
   "requests": {
    "cpu": "50m",

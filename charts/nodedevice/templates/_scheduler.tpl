@@ -24,6 +24,10 @@ name of its Deployment and account, behind `nodedevice-`.
 {{- if and $scheduler.enabled (eq $port 10259) -}}
 {{- fail "scheduler.extender.httpPort is 10259, the port of kube-scheduler in the same pod: choose another, such as 8081" -}}
 {{- end -}}
+{{- include "nodedevice.check.cidrs" (dict "at" "scheduler.extender.from" "cidrs" $scheduler.extender.from) -}}
+{{- if and $scheduler.service $scheduler.extender.from (not .Values.networkPolicies.enabled) -}}
+{{- fail "scheduler.extender.from restricts nothing without a NetworkPolicy: set networkPolicies.enabled, or leave it out" -}}
+{{- end -}}
 {{- ternary "scheduler" "extender" $scheduler.enabled -}}
 {{- end -}}
 {{- end }}

@@ -22,6 +22,7 @@ from prometheus_client.exposition import choose_encoder
 from nodedevice_common import threads
 from nodedevice_common.access import Create, MetricsAccess
 from nodedevice_common.masking import masked
+from nodedevice_common.peer_places import PeerPlaces
 from nodedevice_common.text import clean
 from nodedevice_common.tls import ServerCertificate
 
@@ -130,7 +131,7 @@ def _bound(address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> "
 
 
 class BoundedServer(ThreadingHTTPServer):
-    """A thread for each connection. Beyond MAX_CONNECTIONS the oldest is closed, so that a new client is always answered."""
+    """A thread for each connection. Beyond MAX_CONNECTIONS the address with most loses its oldest: others are answered."""
 
     daemon_threads = True
     block_on_close = False
@@ -142,6 +143,7 @@ class BoundedServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         # when each was accepted, oldest first
         self._accepted_at: dict[socket.socket, float] = {}
+        self._places: PeerPlaces[socket.socket] = PeerPlaces(MAX_CONNECTIONS, MAX_CONNECTIONS)
         self._lock = threading.Lock()
         self.certificate: ServerCertificate | None = None
         super().__init__(address, handler)
@@ -171,9 +173,10 @@ class BoundedServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
-            if len(self._accepted_at) >= MAX_CONNECTIONS:
-                self._hang_up(next(iter(self._accepted_at)))
             self._accepted_at[request] = time.monotonic()
+            gives_way = self._places.add(request, client_address[0])
+            if gives_way is not None:
+                self._hang_up(gives_way)
         try:
             super().process_request(request, client_address)
         except RuntimeError:
@@ -191,12 +194,14 @@ class BoundedServer(ThreadingHTTPServer):
     def _hang_up(self, connection: socket.socket) -> None:
         """Its thread, which waits for it, ends; the thread closes it."""
         del self._accepted_at[connection]
+        self._places.remove(connection)
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
             self._accepted_at.pop(request, None)
+            self._places.remove(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:

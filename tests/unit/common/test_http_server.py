@@ -49,8 +49,8 @@ def server() -> Iterator[BoundedServer]:
     made.server_close()
 
 
-def connected(server: BoundedServer) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.server_port), timeout=60)
+def connected(server: BoundedServer, source: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.server_port), timeout=60, source_address=(source, 0))
 
 
 def answer(server: BoundedServer, host: str = "127.0.0.1") -> str:
@@ -92,6 +92,15 @@ def test_one_connection_more_than_may_be_closes_the_oldest(
     assert answer(server) == "ok\n"
     assert len(hung_up) == 1
     for each in idle:
+        each.close()
+
+
+def test_an_address_with_many_connections_closes_none_of_another(server: BoundedServer) -> None:
+    with connected(server) as slow:
+        flood = [connected(server, "127.0.0.2") for _ in range(4 * MAX_CONNECTIONS)]
+        assert answer(server) == "ok\n"
+        assert not is_closed(slow)
+    for each in flood:
         each.close()
 
 

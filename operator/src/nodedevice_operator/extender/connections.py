@@ -1,7 +1,7 @@
-"""Takes the connections of a listening socket, so many at most: whoever has not shown who it is gives way first.
+"""Takes the connections of the extender's port, and closes those that cost more than they may; `admission` decides which.
 
-With TLS a connection is anybody's until its handshake is done, and costs 300 KiB in it. asyncio's own servers take as many as there
-are descriptors, and wait for each handshake for a minute.
+With TLS a client may be anybody until it has shown its certificate. asyncio's own servers take as many connections as there are
+descriptors, and wait for each handshake for a minute.
 """
 
 import asyncio
@@ -9,37 +9,65 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp import web
+from nodedevice_common.paced_log import PacedLog
+
+from nodedevice_operator.extender.admission import Admission
+from nodedevice_operator.extender.metrics import ExtenderMetrics
 
 log = logging.getLogger(__name__)
 
 MOST: Final = 128
+# from accept to the client's certificate, once without a byte and once for the handshake
 HANDSHAKE_SECONDS: Final = 5.0
+# for the answer that says which names are allowed
+_REFUSAL_SECONDS: Final = 1.0
 # descriptors are used up: some are free again in a moment
 _PAUSE_SECONDS: Final = 0.5
+# beyond that the whole machine has stood still, not a handshake
+_MOST_LATE_SECONDS: Final = 0.01
+# Source: RFC 8446, 5.1: the first byte of a ClientHello
+_HANDSHAKE_RECORD: Final = b"\x16"
+# Source: include/net/tcp_states.h
+_ESTABLISHED: Final = 1
+
+
+class Port(Protocol):
+    """What answers on the connections."""
+
+    def http(self) -> web.Server: ...
+
+    def context(self) -> ssl.SSLContext | None:
+        """The TLS of a new connection; None: plain HTTP."""
+
+    def is_busy(self, transport: asyncio.BaseTransport) -> bool:
+        """Whether a request is under way there."""
+
+    def is_allowed(self, transport: asyncio.BaseTransport) -> bool:
+        """Whether the client's certificate has an allowed name."""
 
 
 class Connections:
-    """Those of one server. context: the TLS that a new one gets; None: plain. is_busy: whether a request is under way there."""
+    """Those of one listening socket."""
 
-    def __init__(
-        self,
-        listening: socket.socket,
-        server: Callable[[], web.Server],
-        context: Callable[[], ssl.SSLContext | None],
-        is_busy: Callable[[asyncio.BaseTransport], bool],
-        most: int = MOST,
-    ) -> None:
+    def __init__(self, listening: socket.socket, port: Port, metrics: ExtenderMetrics, most: int = MOST) -> None:
         self._listening = listening
-        self._server = server
-        self._context = context
-        self._is_busy = is_busy
+        self._port = port
+        self._metrics = metrics
         self._most = most
-        # oldest first
-        self._handshakes: dict[socket.socket, asyncio.Task[None]] = {}
+        self._paced = PacedLog(log)
+        loop = asyncio.get_running_loop()
+        self._admission: Admission[socket.socket] = Admission(loop.time())
+        # without a handshake yet: when each is closed
+        self._waiting: dict[socket.socket, tuple[str, asyncio.TimerHandle]] = {}
+        self._handshakes: dict[socket.socket, tuple[str, asyncio.Task[None]]] = {}
+        # connected, with a certificate that is not allowed
+        self._refused: set[asyncio.BaseTransport] = set()
+        self._next: asyncio.TimerHandle | None = None
+        # of the loop: when it was to begin a handshake, and by how much it was late
+        self._due = self._late = 0.0
 
     async def work(self) -> None:
         """Take them, until cancelled."""
@@ -48,48 +76,180 @@ class Connections:
         try:
             while True:
                 try:
-                    connection, _ = await loop.sock_accept(self._listening)
+                    connection, address = await loop.sock_accept(self._listening)
                 except OSError as exc:
-                    log.warning("cannot accept a connection; retrying", extra={"error": str(exc)})
+                    event = "cannot accept a connection; retrying"
+                    self._paced.log(logging.WARNING, event, "", error=str(exc), retry_in_seconds=_PAUSE_SECONDS)
                     await asyncio.sleep(_PAUSE_SECONDS)
                     continue
-                if self._has_room():
-                    self._handshakes[connection] = asyncio.create_task(self._begin(connection))
-                else:
-                    connection.close()
+                self._take(connection, str(address[0]))
+                # those that are connected have their turn before the next one
+                await asyncio.sleep(0)
         finally:
-            for task in self._handshakes.values():
-                task.cancel()
-            await asyncio.gather(*self._handshakes.values(), return_exceptions=True)
+            await self._end()
 
-    def _has_room(self) -> bool:
-        """Whether there is room for another one; made by closing the oldest that nobody needs."""
-        handlers = self._server().connections
-        if len(self._handshakes) + len(handlers) < self._most:
-            return True
-        if self._handshakes:
-            oldest = next(iter(self._handshakes))
-            self._handshakes.pop(oldest).cancel()
-            return True
-        for handler in handlers:
-            transport = handler.transport
-            if transport is not None and not self._is_busy(transport):
-                transport.abort()
-                return True
-        return False
+    async def _end(self) -> None:
+        for connection in [*self._waiting]:
+            self._close(connection)
+        if self._next is not None:
+            self._next.cancel()
+        tasks = [task for _, task in self._handshakes.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _begin(self, connection: socket.socket) -> None:
-        loop, context = asyncio.get_running_loop(), self._context()
-        seconds = HANDSHAKE_SECONDS if context is not None else None
+    def _take(self, connection: socket.socket, peer: str) -> None:
+        if not self._has_room():
+            connection.close()
+            self._count("busy", peer)
+            return
+        if self._port.context() is None:
+            self._start(connection, peer)
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            loop.add_reader(connection, self._read, connection)
+        except OSError:
+            # the system has no memory for it
+            connection.close()
+            return
+        self._waiting[connection] = peer, loop.call_later(HANDSHAKE_SECONDS, self._reject, connection, "late")
+        self._give_way(self._admission.arrive(connection, peer))
+
+    def _read(self, connection: socket.socket) -> None:
+        """The first bytes are there, or the client has closed it."""
+        asyncio.get_running_loop().remove_reader(connection)
+        try:
+            first = connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            first = b""
+        if not first:
+            self._close(connection)
+        elif first != _HANDSHAKE_RECORD:
+            self._reject(connection, "handshake")
+        else:
+            self._give_way(self._admission.speak(connection))
+            self._begin_later()
+
+    def _begin_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        seconds = self._admission.wait_seconds(now)
+        if seconds is not None and self._next is None:
+            # where the CPU is short, handshakes get half of it, and others the rest
+            self._due = now + max(seconds, min(self._late, _MOST_LATE_SECONDS))
+            self._next = loop.call_at(self._due, self._begin_next)
+
+    def _begin_next(self) -> None:
+        """Begin one handshake. Those that are connected have their turn before the next one."""
+        self._next = None
+        now = asyncio.get_running_loop().time()
+        self._late = now - self._due
+        while (chosen := self._admission.next(now)) is not None:
+            connection, peer = chosen
+            if not _is_open(connection):
+                # its client did not wait for an answer
+                self._close(connection)
+                continue
+            self._forget_waiting(connection)
+            self._give_way(self._admission.begin(connection, peer, now))
+            self._start(connection, peer)
+            break
+        self._begin_later()
+
+    def _start(self, connection: socket.socket, peer: str) -> None:
+        self._handshakes[connection] = peer, asyncio.create_task(self._connect(connection, peer))
+
+    async def _connect(self, connection: socket.socket, peer: str) -> None:
         is_taken = False
         try:
-            # a handshake that fails is the client's own affair
-            with contextlib.suppress(OSError):
-                await loop.connect_accepted_socket(
-                    self._server(), connection, ssl=context, ssl_handshake_timeout=seconds
-                )
-                is_taken = True
+            loop, context = asyncio.get_running_loop(), self._port.context()
+            seconds = HANDSHAKE_SECONDS if context is not None else None
+            transport, _ = await loop.connect_accepted_socket(
+                self._port.http(), connection, ssl=context, ssl_handshake_timeout=seconds
+            )
+            is_taken = True
+            if self._port.is_allowed(transport):
+                self._admission.prove(connection)
+                self._make_room(transport, peer)
+            else:
+                await self._refuse(transport, peer)
+        except ssl.SSLError as exc:
+            self._count("handshake", peer, error=str(exc))
+        except ConnectionAbortedError:
+            self._count("late", peer)
+        except OSError:
+            # the client is gone
+            pass
         finally:
             self._handshakes.pop(connection, None)
+            self._admission.end(connection)
             if not is_taken:
                 connection.close()
+
+    async def _refuse(self, transport: asyncio.BaseTransport, peer: str) -> None:
+        """A certificate of that authority, and not of an allowed name: an answer, and it ends."""
+        assert isinstance(transport, asyncio.Transport)
+        self._refused.add(transport)
+        try:
+            await asyncio.sleep(_REFUSAL_SECONDS)
+            self._count("name", peer)
+        finally:
+            self._refused.discard(transport)
+            transport.abort()
+
+    def _connected(self) -> list[asyncio.Transport]:
+        """Those whose client may send requests, oldest first."""
+        transports = [handler.transport for handler in self._port.http().connections]
+        return [each for each in transports if each is not None and each not in self._refused]
+
+    def _has_room(self) -> bool:
+        """Whether another one could be connected, if idle ones gave way."""
+        connected = self._connected()
+        return len(connected) < self._most or not all(map(self._port.is_busy, connected))
+
+    def _make_room(self, newest: asyncio.BaseTransport, peer: str) -> None:
+        """Close the oldest idle one where there are too many; the newest where all others have a request."""
+        connected = self._connected()
+        if len(connected) <= self._most:
+            return
+        idle = (each for each in connected if each is not newest and not self._port.is_busy(each))
+        gives_way = next(idle, None)
+        if gives_way is None:
+            assert isinstance(newest, asyncio.Transport)
+            gives_way = newest
+        self._count("busy", peer)
+        gives_way.abort()
+
+    def _give_way(self, connection: socket.socket | None) -> None:
+        if connection is not None:
+            self._reject(connection, "crowded")
+
+    def _reject(self, connection: socket.socket, reason: str) -> None:
+        peer, handle = self._handshakes.get(connection) or self._waiting[connection]
+        self._count(reason, peer)
+        handle.cancel()
+        self._close(connection)
+
+    def _close(self, connection: socket.socket) -> None:
+        """One that waits; that of a handshake is closed by its task."""
+        if connection in self._waiting:
+            self._forget_waiting(connection)
+            self._admission.end(connection)
+            connection.close()
+
+    def _forget_waiting(self, connection: socket.socket) -> None:
+        _, timer = self._waiting.pop(connection)
+        timer.cancel()
+        asyncio.get_running_loop().remove_reader(connection)
+
+    def _count(self, reason: str, peer: str, **fields: object) -> None:
+        self._metrics.rejected.labels(reason=reason).inc()
+        self._paced.log(logging.WARNING, "connection rejected", peer, address=peer, reason=reason, **fields)
+
+
+def _is_open(connection: socket.socket) -> bool:
+    """Whether its client could read an answer."""
+    with contextlib.suppress(OSError):
+        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED
+    return True

@@ -42,6 +42,13 @@ class ExtenderMetrics:
             buckets=(0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.125, 0.25, 0.5, 1.0, 5.0),
             registry=self.registry,
         )
+        self.rejected = counter(
+            "nodedevice_extender_rejected_connections_total",
+            "Connections closed before a request was answered, by reason: crowded (its address has most connections without a "
+            "certificate), late (no certificate within 5 s), handshake (no TLS, or no certificate of the authority), name "
+            "(its certificate has no allowed name), busy (each connection has a request).",
+            ["reason"],
+        )
         self.bind_conflicts = counter(
             "nodedevice_extender_bind_conflicts_total",
             "Binds that were refused because the parts that filter saw were promised to another pod since, or are gone.",

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from nodedevice_common.tls import ServerCertificate
 
 from nodedevice_operator.errors import OperatorSettingsError
@@ -27,17 +28,27 @@ log = logging.getLogger(__name__)
 # 5,000 nodes by name are 0.2 MB; 5,000 whole Nodes, for a scheduler that is not nodeCacheCapable, some 40 times as much
 MOST_REQUEST_BYTES: Final = 16 * 1024 * 1024
 _BODY_SECONDS: Final = 10.0
-# of a connection on which no request comes; kube-scheduler opens another one
-_IDLE_SECONDS: Final = 60.0
+# of a connection on which no request comes; longer than the 90 s after which kube-scheduler closes it itself
+_IDLE_SECONDS: Final = 120.0
 # for the rest of a request that was answered before it was read, so that its sender reads the answer
 _LINGERING_SECONDS: Final = 1.0
 # of a bind that is under way when the process ends
 _SHUTDOWN_SECONDS: Final = 1.0
-_BACKLOG: Final = 128
+# those that connect while a request is worked on
+_BACKLOG: Final = 1024
 _JSON: Final = "application/json"
 _HELP: Final = (
     "nodedevice extender: kube-scheduler sends POST /{verbs}; /healthz and /metrics are at the address httpAddress"
 )
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether it is no client's doing: aiohttp logs a traceback for each that is gone, or sends no HTTP."""
+    return not (record.exc_info and isinstance(record.exc_info[1], (ConnectionError, HttpProcessingError)))
+
+
+_http_log: Final = logging.getLogger(f"{__name__}.http")
+_http_log.addFilter(_is_ours)
 
 
 class _TooLong(Exception):
@@ -73,7 +84,11 @@ class Server:
         self._verbs = verbs
         self._metrics = metrics
         self._http = web.Server(
-            self._handle, access_log=None, keepalive_timeout=_IDLE_SECONDS, lingering_time=_LINGERING_SECONDS
+            self._handle,
+            access_log=None,
+            logger=_http_log,
+            keepalive_timeout=_IDLE_SECONDS,
+            lingering_time=_LINGERING_SECONDS,
         )
         self._runner = web.ServerRunner(self._http, shutdown_timeout=_SHUTDOWN_SECONDS)
         self._socket: socket.socket | None = None
@@ -108,7 +123,7 @@ class Server:
     async def work(self) -> None:
         """Take connections and answer, with the certificates as they are in the files, for ever."""
         assert self._socket is not None
-        await Connections(self._socket, lambda: self._http, self._context, self._busy.__contains__).work()
+        await Connections(self._socket, self, self._metrics).work()
 
     async def close(self) -> None:
         """End, with a moment for what is under way."""
@@ -116,8 +131,19 @@ class Server:
         if self._socket is not None:
             self._socket.close()
 
-    def _context(self) -> ssl.SSLContext | None:
+    def http(self) -> web.Server:
+        return self._http
+
+    def context(self) -> ssl.SSLContext | None:
         return self._certificate.context() if self._certificate is not None else None
+
+    def is_busy(self, transport: asyncio.BaseTransport) -> bool:
+        return transport in self._busy
+
+    def is_allowed(self, transport: asyncio.BaseTransport) -> bool:
+        if self._tls is None or not self._tls.names:
+            return True
+        return bool(self._tls.names & certificate_names(transport.get_extra_info("peercert") or {}))
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         transport = request.transport
@@ -146,7 +172,7 @@ class Server:
 
     def _refusal(self, request: web.BaseRequest, verb: str) -> web.Response | None:
         """Why it is not answered, whatever it holds."""
-        if self._tls is not None and not self._is_allowed(request):
+        if self._tls is not None and request.transport is not None and not self.is_allowed(request.transport):
             names = ", ".join(sorted(self._tls.names))
             return _text(403, f"the client certificate has none of the names that are allowed (clientNames): {names}")
         if not verb:
@@ -176,11 +202,6 @@ class Server:
             log.exception("request failed, which is a bug", extra={"verb": verb})
             return 500, b"the extender failed, which is a bug: report it with its log\n", "failed"
         return 200, answer, outcome
-
-    def _is_allowed(self, request: web.BaseRequest) -> bool:
-        assert self._tls is not None
-        certificate = request.get_extra_info("peercert") or {}
-        return not self._tls.names or bool(self._tls.names & certificate_names(certificate))
 
 
 async def _body(request: web.BaseRequest) -> bytes:

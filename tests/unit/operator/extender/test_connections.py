@@ -1,4 +1,4 @@
-"""Which connections a listening socket gets, and which give way; its clients are sockets here, and no handshake ends."""
+"""Which connections a listening socket gets, and which give way; its clients are sockets here, and no handshake ends by itself."""
 
 import asyncio
 import errno
@@ -10,7 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from nodedevice_operator.extender.admission import _AT_ONCE, MOST_HANDSHAKES_OF_PEER, MOST_WAITING_OF_PEER
 from nodedevice_operator.extender.connections import HANDSHAKE_SECONDS, Connections
+from nodedevice_operator.extender.metrics import ExtenderMetrics
 
 from tests.fakes.operator.collaborators import running
 from tests.fakes.virtual_time import later, virtual_time
@@ -18,11 +20,15 @@ from tests.unit.operator.extender.test_server import ended
 
 pytestmark = virtual_time
 
+HELLO = b"\x16\x03\x01"
+SCHEDULER, STRANGER = "10.0.0.1", "10.0.0.2"
 
-class Connected:
+
+class Connected(asyncio.Transport):
     """One that has been taken, and whose handshake is done."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.is_aborted = False
         self.transport: Any = self
 
@@ -31,41 +37,80 @@ class Connected:
 
 
 class Bench:
-    """failures: of the next accepts. taken: with which TLS each began. connected: whose handshake is done; busy: some of them."""
+    """A port. failures: of the next accepts. taken: with which TLS each handshake began; outcomes: how those that begin next end.
+
+    connected: whose handshake is done; busy: those of them with a request.
+    """
 
     def __init__(self) -> None:
         self.failures: list[OSError] = []
         self.accepted_at: list[float] = []
         self.taken: list[dict[str, Any]] = []
+        self.outcomes: list[Connected | OSError] = []
         self.connected: list[Connected] = []
         self.busy: list[object] = []
-        self.context: ssl.SSLContext | None = None
+        self.not_allowed: list[object] = []
+        self.tls: ssl.SSLContext | None = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.listening = socket.socket()
-        self._come: asyncio.Queue[socket.socket] = asyncio.Queue()
+        self.metrics = ExtenderMetrics()
+        self._come: asyncio.Queue[tuple[socket.socket, tuple[str, int]]] = asyncio.Queue()
         self._clients: list[socket.socket] = []
-        server: Any = SimpleNamespace(connections=self.connected)
-        self.connections = Connections(
-            self.listening, lambda: server, lambda: self.context, lambda each: each in self.busy, most=2
-        )
 
-    async def accept(self, _: socket.socket) -> tuple[socket.socket, None]:
+    def connections(self, most: int = 2) -> Connections:
+        return Connections(self.listening, self, self.metrics, most)
+
+    def http(self) -> Any:
+        return SimpleNamespace(connections=self.connected)
+
+    def context(self) -> ssl.SSLContext | None:
+        return self.tls
+
+    def is_busy(self, transport: object) -> bool:
+        return transport in self.busy
+
+    def is_allowed(self, transport: object) -> bool:
+        return transport not in self.not_allowed
+
+    async def accept(self, _: socket.socket) -> tuple[socket.socket, tuple[str, int]]:
         self.accepted_at.append(asyncio.get_running_loop().time())
         if self.failures:
             raise self.failures.pop(0)
-        return await self._come.get(), None
+        return await self._come.get()
 
-    async def begin(self, _: object, connection: socket.socket, **tls: Any) -> None:
+    async def begin(self, _: object, connection: socket.socket, **tls: Any) -> tuple[Connected, None]:
         self.taken.append(tls)
-        await asyncio.Event().wait()
+        if not self.outcomes:
+            await asyncio.Event().wait()
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, OSError):
+            raise outcome
+        self.connected.append(outcome)
+        self._clients.append(connection)
+        return outcome, None
 
-    async def client(self) -> socket.socket:
-        """Another one that connects."""
-        ours, theirs = socket.socketpair()
-        theirs.setblocking(False)
-        self._clients.append(theirs)
-        self._come.put_nowait(ours)
-        await later(1)
+    async def client(self, peer: str = SCHEDULER, sent: bytes = HELLO) -> socket.socket:
+        """Another one that connects, and has been seen."""
+        theirs = self.connect(peer, sent)
+        await later(0.01)
         return theirs
+
+    def connect(self, peer: str = SCHEDULER, sent: bytes = HELLO) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        for each in (ours, theirs):
+            each.setblocking(False)
+        theirs.send(sent)
+        self._clients.append(theirs)
+        self._come.put_nowait((ours, (peer, 4711)))
+        return theirs
+
+    def rejected(self) -> dict[str, float]:
+        """By reason."""
+        [family] = self.metrics.rejected.collect()
+        return {
+            sample.labels["reason"]: sample.value
+            for sample in family.samples
+            if sample.name.endswith("_connections_total")
+        }
 
     def close(self) -> None:
         for each in (self.listening, *self._clients):
@@ -85,65 +130,164 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made.close()
 
 
-async def test_those_that_are_in_their_handshake_give_way_the_oldest_first(bench: Bench) -> None:
-    async with running(bench.connections.work()):
-        clients = [await bench.client() for _ in range(3)]
-        assert [await ended(each) for each in clients] == [True, False, False]
-        clients.append(await bench.client())
-        assert [await ended(each) for each in clients] == [True, True, False, False]
+async def test_handshakes_of_one_address_give_way_the_oldest_first(bench: Bench) -> None:
+    async with running(bench.connections().work()):
+        other = await bench.client(SCHEDULER)
+        clients = [await bench.client(STRANGER) for _ in range(MOST_HANDSHAKES_OF_PEER + 2)]
+        assert [await ended(each) for each in (*clients[:3], other)] == [True, True, False, False]
+        assert bench.rejected() == {"crowded": 2}
     # and none is left behind
-    assert [await ended(each) for each in clients] == [True] * 4
+    assert all([await ended(each) for each in (*clients, other)])
 
 
-async def test_then_those_that_have_no_request(bench: Bench) -> None:
-    gone, busy, idle = Connected(), Connected(), Connected()
+async def test_who_sends_nothing_gets_no_handshake_and_ends_in_time(bench: Bench) -> None:
+    async with running(bench.connections().work()):
+        clients = [await bench.client(STRANGER, b"") for _ in range(MOST_WAITING_OF_PEER + 1)]
+        assert [await ended(each) for each in clients[:2]] == [True, False]
+        await later(HANDSHAKE_SECONDS)
+        assert all([await ended(each) for each in clients])
+        assert bench.taken == []
+        assert bench.rejected() == {"crowded": 1, "late": MOST_WAITING_OF_PEER}
+        slow = await bench.client(STRANGER, b"")
+        slow.send(HELLO)
+        await later(HANDSHAKE_SECONDS)
+        assert len(bench.taken) == 1, "and it is not late"
+        assert not await ended(slow)
+
+
+async def test_what_is_no_tls_gets_no_handshake(bench: Bench) -> None:
+    async with running(bench.connections().work()):
+        assert await ended(await bench.client(sent=b"POST /bind HTTP/1.1\r\n"))
+    assert bench.taken == []
+    assert bench.rejected() == {"handshake": 1}
+
+
+async def test_who_has_gone_gets_no_handshake_and_counts_nothing(bench: Bench) -> None:
+    async with running(bench.connections().work()):
+        (await bench.client(sent=b"")).close()
+        await later(1)
+    assert bench.taken == []
+    assert bench.rejected() == {}
+
+
+async def test_handshakes_begin_one_by_one(bench: Bench) -> None:
+    """Between two of them the loop serves those that are connected."""
+    begun_in_turn: list[int] = []
+    async with running(bench.connections().work()):
+        for _ in range(_AT_ONCE):
+            bench.connect()
+        for _ in range(10 * _AT_ONCE):
+            before = len(bench.taken)
+            await asyncio.sleep(0)
+            begun_in_turn.append(len(bench.taken) - before)
+    assert (sum(begun_in_turn), max(begun_in_turn)) == (_AT_ONCE, 1)
+
+
+async def test_idle_ones_give_way_to_one_that_has_shown_a_certificate(bench: Bench) -> None:
+    gone, busy, idle, new = Connected(), Connected(), Connected(), Connected()
     gone.transport = None
     bench.connected += [gone, busy, idle]
     bench.busy.append(busy)
-    async with running(bench.connections.work()):
-        assert not await ended(await bench.client())
-    assert [each.is_aborted for each in (gone, busy, idle)] == [False, False, True]
+    async with running(bench.connections().work()):
+        await bench.client()
+        assert not idle.is_aborted, "a handshake alone closes nothing"
+        bench.outcomes.append(new)
+        await bench.client()
+        await later(0.1)
+    assert [each.is_aborted for each in (gone, busy, idle, new)] == [False, False, True, False]
 
 
-async def test_where_each_has_a_request_the_new_one_is_closed(bench: Bench) -> None:
+async def test_the_newest_gives_way_where_all_others_have_got_a_request_meanwhile(bench: Bench) -> None:
+    bench.connected += [Connected(), Connected()]
+    new = Connected()
+    async with running(bench.connections().work()):
+        client = await bench.client(sent=b"")
+        bench.busy = [*bench.connected]
+        bench.outcomes.append(new)
+        client.send(HELLO)
+        await later(0.1)
+    assert new.is_aborted
+    assert bench.rejected() == {"busy": 1}
+
+
+@pytest.mark.parametrize("has_tls", [True, False])
+async def test_where_each_has_a_request_the_new_one_is_closed(bench: Bench, has_tls: bool) -> None:
+    bench.tls = bench.tls if has_tls else None
     bench.connected += [Connected(), Connected()]
     bench.busy = [*bench.connected]
-    async with running(bench.connections.work()):
+    async with running(bench.connections().work()):
         assert await ended(await bench.client())
     assert bench.taken == []
+    assert bench.rejected() == {"busy": 1}
 
 
 async def test_as_many_as_may_be_are_left_alone(bench: Bench) -> None:
     bench.connected.append(Connected())
-    async with running(bench.connections.work()):
+    bench.outcomes.append(Connected())
+    async with running(bench.connections().work()):
         assert not await ended(await bench.client())
-        assert not bench.connected[0].is_aborted
+    assert [each.is_aborted for each in bench.connected] == [False, False]
 
 
 @pytest.mark.parametrize("has_tls", [True, False])
 async def test_a_handshake_has_seconds(bench: Bench, has_tls: bool) -> None:
-    bench.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if has_tls else None
-    async with running(bench.connections.work()):
+    bench.tls = bench.tls if has_tls else None
+    async with running(bench.connections().work()):
         await bench.client()
     seconds = HANDSHAKE_SECONDS if has_tls else None
-    assert bench.taken == [{"ssl": bench.context, "ssl_handshake_timeout": seconds}]
+    assert bench.taken == [{"ssl": bench.tls, "ssl_handshake_timeout": seconds}]
 
 
-async def test_a_handshake_that_fails_leaves_its_place_to_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fails(*_: object, **__: object) -> None:
-        raise ConnectionResetError("the client is gone")
+@pytest.mark.parametrize(
+    ("failure", "counted"),
+    [
+        (ConnectionResetError("the client is gone"), {}),
+        (ConnectionAbortedError("SSL handshake is taking longer than 5 seconds"), {"late": 1}),
+        (ssl.SSLError("peer did not return a certificate"), {"handshake": 1}),
+    ],
+)
+async def test_a_handshake_that_fails_leaves_its_place_to_others(
+    bench: Bench, failure: OSError, counted: dict[str, float]
+) -> None:
+    connections = bench.connections()
+    bench.outcomes.append(failure)
+    async with running(connections.work()):
+        assert await ended(await bench.client())
+        assert connections._handshakes == {}
+    assert bench.rejected() == counted
 
-    monkeypatch.setattr(bench, "begin", fails)
-    async with running(bench.connections.work()):
-        for _ in range(3):
-            assert await ended(await bench.client())
-        assert bench.connections._handshakes == {}
+
+async def test_a_certificate_without_an_allowed_name_is_answered_and_closed_and_proves_nothing(bench: Bench) -> None:
+    wrong, idle = Connected(), Connected()
+    wrong.transport = wrong
+    bench.connected.append(idle)
+    bench.not_allowed.append(wrong)
+    bench.outcomes.append(wrong)
+    connections = bench.connections(most=1)
+    async with running(connections.work()):
+        await bench.client(STRANGER)
+        assert not wrong.is_aborted, "there is time for an answer"
+        await later(2)
+        assert wrong.is_aborted
+    assert not idle.is_aborted
+    assert connections._admission._known == {}
+    assert bench.rejected() == {"name": 1}
+
+
+async def test_rejections_are_a_bounded_number_of_lines(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    async with running(bench.connections().work()):
+        for _ in range(100):
+            await bench.client(STRANGER, b"GET")
+    lines = [record for record in caplog.records if record.message == "connection rejected"]
+    assert 0 < len(lines) < 20
+    assert vars(lines[0])["address"] == STRANGER
+    assert vars(lines[0])["reason"] == "handshake"
 
 
 async def test_without_descriptors_it_tries_again_in_a_moment(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    bench.failures = [OSError(errno.EMFILE, "Too many open files") for _ in range(3)]
-    async with running(bench.connections.work()):
-        await asyncio.sleep(10)
+    bench.failures = [OSError(errno.EMFILE, "Too many open files") for _ in range(30)]
+    async with running(bench.connections().work()):
+        await asyncio.sleep(20)
         assert not bench.listening.getblocking()
-    assert [later - sooner for sooner, later in pairwise(bench.accepted_at)] == pytest.approx([0.5] * 3)
-    assert [record.message for record in caplog.records] == ["cannot accept a connection; retrying"] * 3
+    assert [later - sooner for sooner, later in pairwise(bench.accepted_at)] == pytest.approx([0.5] * 30)
+    assert 0 < sum(record.message == "cannot accept a connection; retrying" for record in caplog.records) < 15

@@ -361,6 +361,35 @@ class TestBounds:
             assert b"did not arrive" in answer
             writer.close()
 
+    @pytest.mark.parametrize(
+        "sent", [b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", b"no HTTP\r\n\r\n"]
+    )
+    async def test_a_client_that_goes_or_sends_no_request_leaves_no_traceback(
+        self, sent: bytes, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        made = Server(("127.0.0.1", 0), None, {"bind": echo}, ExtenderMetrics())
+        host, port = await made.start()
+        async with running(made.work()):
+            _, writer = await asyncio.open_connection(host, port)
+            writer.write(sent)
+            await until(lambda: len(made.http().connections) == 1)
+            writer.write_eof()
+            writer.transport.abort()
+            await until(lambda: made.http().connections == [] and not made._busy)
+        await made.close()
+        assert [record for record in caplog.records if record.exc_info] == []
+
+    async def test_a_client_of_tls_1_2_gets_no_handshake(self, tmp_path: Path, authority: Authority) -> None:
+        """There the server signs before the client has answered anything, and a client may ask for a new handshake at any time."""
+        client = authority.client(authority.issue(tmp_path, "scheduler"))
+        client.maximum_version = ssl.TLSVersion.TLSv1_2
+        metrics = ExtenderMetrics()
+        async with served(tls(tmp_path, authority), metrics) as address:
+            with pytest.raises(aiohttp.ClientError):
+                await bind(address, client)
+        reason = {"reason": "handshake"}
+        assert metrics.registry.get_sample_value("nodedevice_extender_rejected_connections_total", reason) == 1
+
 
 async def connected(host: str, port: str, count: int) -> list[socket.socket]:
     """So many connections on which nothing is sent."""

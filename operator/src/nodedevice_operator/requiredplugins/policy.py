@@ -121,8 +121,8 @@ def select(
 def _share(records: Iterable[NodeDeviceRecord], before: Share, now: float) -> Share:
     """Who has the places of a node with too many names: those that had them; free ones go round by domain.
 
-    A domain with fewer then gets the place of an unneeded name, at most one a minute. A name that has lost its place that way gets no
-    other's, so that two never alternate.
+    A domain with fewer then gets the place of an unneeded name, at most one a minute. A name that has lost its place takes none
+    from others, so that two never alternate.
     """
     by_age = {record.resource: record for record in sorted(records, key=lambda record: record.age)}
     placed = [name for name in by_age if name in before.placed][:MOST_NAMES_OF_NODE]

@@ -23,7 +23,7 @@ from nodedevice_agent.offered_twice import compare
 from nodedevice_agent.plugins import patterns, room
 from nodedevice_agent.plugins.generic import source
 from nodedevice_agent.runtime import withheld_gpus
-from nodedevice_common import http_server, paced_log, part_plan
+from nodedevice_common import fair_places, http_server, paced_log, part_plan
 from nodedevice_operator import workqueue
 from nodedevice_operator.configs import status
 from nodedevice_operator.extender import admission, connections, server
@@ -119,7 +119,7 @@ BOUNDS = {
     f"{source.MAX_DEVICES:,} devices of a resource",
     f"{room.MAX_DEVICES_OF_ALL:,} devices of all built-in resources, and {room.LEAST_DEVICES} of each",
     f"{patterns._MAX_WILDCARDS} wildcards of a pattern",
-    f"a place in {places.EXCHANGE_SECONDS:g} s",
+    f"a place in {fair_places.EXCHANGE_SECONDS:g} s",
     f"{registration.MAX_OPENING} that have not answered",
     f"{plugin_watcher.MAX_SOCKETS:,} sockets of the registry",
     f"{turns.PER_SECOND:g} first lists and watches a second",

@@ -12,13 +12,13 @@ from functools import partial
 from typing import Final
 
 from nodedevice_api.extended_resources import domain_of
+from nodedevice_common.fair_places import EXCHANGE_SECONDS, spare
 
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 MAX_NAMES: Final = 256
-EXCHANGE_SECONDS: Final = 60.0
 # of domains, in a message
 _MOST_SHOWN: Final = 5
 # of names that have lost their place
@@ -140,19 +140,6 @@ def _in_all(all_places: Iterable[Places]) -> dict[str, bool]:
         for name, is_needed in places.own().items():
             found[name] = is_needed or found.get(name, False)
     return found
-
-
-def spare(name: str, taken: Mapping[str, bool]) -> str:
-    """The newest name that nobody needs of the domain with most, among those that still have as many as that name's domain then, or
-    that has none yet; "" for none.
-
-    taken: by name, the newest last, whether it is needed.
-    """
-    counts = Counter(map(domain_of, taken))
-    own = counts[domain_of(name)]
-    least = own + 2 if own else 1
-    unneeded = [other for other in reversed([*taken]) if not taken[other] and counts[domain_of(other)] >= least]
-    return max(unneeded, key=lambda other: counts[domain_of(other)], default="")
 
 
 def _is_needed(resource: Resource) -> bool:

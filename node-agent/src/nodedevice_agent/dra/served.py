@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from nodedevice_api import names
 from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.nodedevice import AllocationStatus, NodeDeviceStatus
+from nodedevice_common.fair_places import EXCHANGE_SECONDS, spare
 
 from nodedevice_agent import __version__, metrics
-from nodedevice_agent.devicemanager.places import EXCHANGE_SECONDS, Places, spare
+from nodedevice_agent.devicemanager.places import Places
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
 from nodedevice_agent.dra.devices import PoolKey, Slice

@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -114,10 +114,8 @@ class Election:
     on_lead: Callable[[bool, float], None]
     clock: Callable[[], float] = boot_seconds
     is_candidate: bool = True
-    _is_current: bool = field(default=False, init=False)
     _logged: str | None = field(default=None, init=False)
     _led: bool = field(default=False, init=False)
-    _deadline: float = field(default=0.0, init=False)
     _has_ended: bool = field(default=False, init=False)
     _may_lead: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _round_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -154,14 +152,14 @@ class Election:
         await self._release(until_quiet)
 
     async def _release(self, until_quiet: Callable[[], Awaitable[bool]]) -> None:
-        self.fence.close()
+        self._become(self._candidate.stopped())
         is_quiet = await until_quiet()
         async with self._round_lock:
-            self.fence.close()
+            # the next round, if there is one, reads first
+            self._become(self._candidate.stopped())
             if not is_quiet or not self._candidate.holds:
                 return
-            # the next round, if there is one, reads first
-            self._is_current = self._led = False
+            self._led = False
             try:
                 await self.leases.write(self._candidate.release(now_text(_FINE)))
             except ApiError as error:
@@ -170,44 +168,46 @@ class Election:
     async def _round(self) -> float:
         """Read the Lease, and write it if allowed; in how many seconds the next round is due."""
         self._log_if_over()
-        # after the deadline the known version of the Lease is not even tried
-        self._is_current = self._is_current and self.fence.is_open
         try:
-            if not self._is_current:
-                self._candidate = self._candidate.saw(await self._timed(self.leases.read), self.clock())
+            if self._candidate.must_read(self.clock()):
+                read = await self._timed(self.leases.read)
+                self._become(self._candidate.saw(read, self.clock()))
             wait = self._candidate.wait_seconds(self.clock())
             if wait > 0:
                 self._stand_by()
                 return min(wait, self.timing.retry_seconds)
             return await self._claim()
         except (Conflict, Invalid, NotFound):
-            self._is_current = False
+            self._become(self._candidate.unsure())
             return _LOST_RACE_SECONDS
         except ApiError as error:
-            # it is not known whether a write was done: the next round reads
-            self._is_current = False
+            self._become(self._candidate.unsure())
             log.debug("Lease update failed; retrying", extra={"error": str(error)})
             return self.timing.retry_seconds
 
     async def _claim(self) -> float:
         timing = self._pace.timing
-        self._candidate = replace(self._candidate, timing=timing)
+        # before it is sent: others may believe a shorter Lease from then on
+        self._become(self._candidate.claiming(timing, self.clock()))
         before, goes_on = self._candidate, self._candidate.holds and self._led
-        written, sent_at = await self._write(self._candidate.claim(now_text(_FINE)), timing)
-        self._candidate = self._candidate.saw(written, self.clock())
-        self._is_current = True
+        written, sent_at = await self._write(before.claim(now_text(_FINE)), timing)
         if self._has_ended or not self._may_lead.is_set():
+            self._become(self._candidate.saw(written, self.clock()))
             return 0.0
         begins = not self.fence.is_open
-        nobody_since = self._deadline if goes_on else before.last_sign_of_life
-        self._deadline = sent_at + timing.deadline_seconds
-        self.fence.open_until(self._deadline)
+        nobody_since = before.may_write_until if goes_on else before.last_sign_of_life
+        self._become(self._candidate.claimed(written, sent_at, self.clock()))
         self._logged = None
         if begins:
             log.info("leading", extra={"identity": self._candidate.identity, "transitions": written.transitions})
             self.on_lead(not goes_on, nobody_since)
         self._led = True
         return max(0.0, sent_at + timing.renew_seconds - self.clock())
+
+    def _become(self, candidate: Candidate) -> None:
+        """The one place that moves the fence."""
+        self._candidate = candidate
+        self.fence.open_until(candidate.may_write_until)
 
     async def _write(self, lease: LeaderLease, timing: Timing) -> tuple[LeaderLease, float]:
         """Write it, with a second try where the first has no answer: what is stored then, and when the try that did it was sent.
@@ -240,8 +240,8 @@ class Election:
 
     def _stand_by(self) -> None:
         """Another candidate holds the Lease."""
-        self.fence.close()
-        self._led = self._is_current = False
+        self._become(self._candidate.stopped())
+        self._led = False
         assert self._candidate.seen is not None
         holder = self._candidate.seen.holder
         if holder != self._logged:

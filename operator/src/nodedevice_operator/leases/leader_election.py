@@ -3,6 +3,9 @@
 The holder renews the Lease. Another candidate takes it when it has not seen it change for as long as the holder stated, or at once
 when its holder has released it. Each candidate measures ages by its own monotonic clock, from when it saw a change, so no two
 clocks are compared. Resource versions decide between two candidates that write at the same moment.
+
+A claim may be stored without an answer, and others believe what is stored. So the holder stops writing in time for the Lease that
+it is about to send, before it sends it.
 """
 
 import math
@@ -16,6 +19,8 @@ SHORTEST_LEASE_SECONDS: Final = 2
 _LONGEST_WHEN_SLOW_SECONDS: Final = 20
 # Two tries of a renewal, a quarter of the Lease each, and a fifth more.
 _LEASES_IN_ANSWERS: Final = 5
+# Who holds a Lease that was deleted, where others may have taken it before that.
+_ANYBODY: Final = "unknown"
 # The slowest of so many answers counts: one is awaited each quarter of the Lease.
 _REMEMBERED_ANSWERS: Final = 16
 
@@ -88,12 +93,18 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One operator, the Lease as it last saw it, and since when it is unchanged (monotonic seconds)."""
+    """One operator, the Lease as it last saw it, and since when that is unchanged. Times are monotonic seconds.
+
+    timing: of its last claim. may_write_until: when its write fence closes. is_current: whether what is stored is `seen`, as far
+    as it knows.
+    """
 
     identity: str
     timing: Timing
     seen: LeaderLease | None = None
     unchanged_since: float = 0.0
+    may_write_until: float = -math.inf
+    is_current: bool = False
 
     @property
     def holds(self) -> bool:
@@ -107,14 +118,26 @@ class Candidate:
             return self.unchanged_since
         return self.unchanged_since + Timing(self._stated_seconds(self.seen)).renew_seconds
 
+    def may_write(self, now: float) -> bool:
+        return now < self.may_write_until
+
+    def must_read(self, now: float) -> bool:
+        """Whether the Lease has to be read before it is claimed. After the deadline the known version is not even tried."""
+        return not (self.is_current and self.may_write(now))
+
     def saw(self, lease: LeaderLease, now: float) -> "Candidate":
         """After reading the Lease, or a response to a write of it."""
         if not lease.version and self.seen is not None and self.seen.holder:
-            # it was deleted; its holder may still write until its deadline
-            lease = replace(self.seen, version="")
+            lease = self._of_a_deleted_one(self.seen, now)
         if self.seen is not None and (lease.holder, lease.renewed) == (self.seen.holder, self.seen.renewed):
             return replace(self, seen=lease)
         return replace(self, seen=lease, unchanged_since=now)
+
+    def _of_a_deleted_one(self, before: LeaderLease, now: float) -> LeaderLease:
+        """Who holds a Lease that was deleted: we, while we may write; else anybody, for as long as any setting allows."""
+        if self.may_write(now) or before.holder == _ANYBODY:
+            return replace(before, version="")
+        return replace(before, holder=_ANYBODY, version="", duration_seconds=LONGEST_LEASE_SECONDS)
 
     def wait_seconds(self, now: float) -> float:
         """How long until we may write the Lease: 0 if it is ours, nobody's, or has expired."""
@@ -124,6 +147,10 @@ class Candidate:
 
     def _stated_seconds(self, lease: LeaderLease) -> int:
         return min(lease.duration_seconds or self.timing.lease_seconds, LONGEST_LEASE_SECONDS)
+
+    def claiming(self, timing: Timing, now: float) -> "Candidate":
+        """Before a claim of that timing is sent: it may be stored from now on, and its answer may never come."""
+        return replace(self, timing=timing, may_write_until=min(self.may_write_until, now + timing.deadline_seconds))
 
     def claim(self, now_text: str) -> LeaderLease:
         """The Lease to write in order to acquire or renew it. now_text: wall clock, for people and to differ from the last."""
@@ -136,6 +163,19 @@ class Candidate:
             duration_seconds=self.timing.lease_seconds,
             transitions=before.transitions + (0 if self.holds or not before.version else 1),
         )
+
+    def claimed(self, written: LeaderLease, sent_at: float, now: float) -> "Candidate":
+        """After the answer to a claim, which is stored as `written`. It counts from when it was sent."""
+        until = sent_at + self.timing.deadline_seconds
+        return replace(self.saw(written, now), may_write_until=until, is_current=True)
+
+    def unsure(self) -> "Candidate":
+        """After a claim that failed, or has no answer: it is not known what is stored."""
+        return replace(self, is_current=False)
+
+    def stopped(self) -> "Candidate":
+        """Without the right to write, until it has claimed the Lease again."""
+        return replace(self, may_write_until=-math.inf, is_current=False)
 
     def release(self, now_text: str) -> LeaderLease:
         """The Lease to write so that another candidate may take it at once."""

@@ -145,7 +145,9 @@ class RequiredPluginsController:
         candidates: list[NodeDeviceRecord] = []
         async for step in self.cache.node_devices.counting_in_steps():
             candidates += [record for record in step if policy.is_candidate(record, nodes.get(record.node))]
-        self._selection = policy.select(candidates, self.patterns)
+        # after a start, those of the operator before
+        known = before if before.names else PolicyNames(tuple(policy.guarded_by(self._stored())))
+        self._selection = policy.select(candidates, self.patterns, known, self.clock())
         if self._selection.left_out and not before.left_out:
             some = sorted(self._selection.left_out)[:_MOST_LOGGED]
             log.warning("resource names are left out of the policy and not advertised", extra={"resource_names": some})

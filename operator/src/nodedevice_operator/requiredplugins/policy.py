@@ -10,14 +10,16 @@ Source: NRI v0.12 plugins/default-validator and pkg/plugin/annotations.go; Mutat
 import json
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.names import NRI_PLUGIN as PLUGIN
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
 from nodedevice_api.names import RUNTIME_NRI, Reason
+from nodedevice_common.fair_places import EXCHANGE_SECONDS, spare
 
 from nodedevice_operator.objects.instance import labelled
 from nodedevice_operator.objects.node import NodeRecord
@@ -58,11 +60,21 @@ Stored = Mapping[str, Spec | None]
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """Of a node with more names than places: those that have one, those that have lost theirs, and when the next may (seconds)."""
+
+    placed: frozenset[str]
+    lost: frozenset[str] = frozenset()
+    next_exchange: float = -math.inf
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyNames:
-    """names: those that the policy must hold, sorted. left_out: names that it must not hold, and why."""
+    """names: those that the policy must hold, sorted. left_out: names that it must not hold, and why. shares: by node."""
 
     names: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+    shares: Mapping[str, Share] = field(default_factory=dict, compare=False)
 
 
 def is_candidate(record: NodeDeviceRecord, node: NodeRecord | None) -> bool:
@@ -71,10 +83,15 @@ def is_candidate(record: NodeDeviceRecord, node: NodeRecord | None) -> bool:
     return is_used and node is not None and node.uid == record.owner_uid and is_real(record)
 
 
-def select(candidates: Iterable[NodeDeviceRecord], patterns: Collection[str] = ("*",)) -> PolicyNames:
-    """Select the names of these NodeDevices, the oldest first where there are too many: one node cannot fill the policy.
+def select(
+    candidates: Iterable[NodeDeviceRecord],
+    patterns: Collection[str] = ("*",),
+    before: PolicyNames = PolicyNames(),
+    now: float = 0.0,
+) -> PolicyNames:
+    """Select the names of these NodeDevices. One node cannot fill the policy, nor one domain the places of a node.
 
-    patterns: names that an administrator allows.
+    patterns: names that an administrator allows. before: the last selection; after a start the names that are stored. now: seconds.
     """
     allowed = re.compile("|".join(".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns))
     by_node: dict[str, list[NodeDeviceRecord]] = defaultdict(list)
@@ -82,11 +99,15 @@ def select(candidates: Iterable[NodeDeviceRecord], patterns: Collection[str] = (
         by_node[record.node].append(record)
     left_out: dict[str, str] = {}
     oldest: dict[str, str] = {}
-    for found in by_node.values():
+    shares: dict[str, Share] = {}
+    for node, found in by_node.items():
         matching = [record for record in found if allowed.fullmatch(record.resource)]
         left_out |= dict.fromkeys((record.resource for record in found), Reason.NAME_EXCLUDED)
         left_out |= dict.fromkeys((record.resource for record in matching), Reason.TOO_MANY_NAMES)
-        for record in sorted(matching, key=lambda record: record.age)[:MOST_NAMES_OF_NODE]:
+        if len(matching) > MOST_NAMES_OF_NODE:
+            shares[node] = _share(matching, before.shares.get(node, Share(frozenset(before.names))), now)
+            matching = [record for record in matching if record.resource in shares[node].placed]
+        for record in matching:
             oldest[record.resource] = min(record.created, oldest.get(record.resource, record.created))
     names: set[str] = set()
     length = len(_asks(()))
@@ -95,7 +116,37 @@ def select(candidates: Iterable[NodeDeviceRecord], patterns: Collection[str] = (
             length += len(_literal(name))
             names.add(name)
             del left_out[name]
-    return PolicyNames(tuple(sorted(names)), left_out)
+    return PolicyNames(tuple(sorted(names)), left_out, shares)
+
+
+def _share(records: Iterable[NodeDeviceRecord], before: Share, now: float) -> Share:
+    """Who has the places of a node with too many names: those that had them; free ones go round by domain.
+
+    A domain with fewer then gets the place of an unneeded name, at most one a minute. A name that has lost its place takes none
+    from others, so that two never alternate.
+    """
+    by_age = {record.resource: record for record in sorted(records, key=lambda record: record.age)}
+    placed = [name for name in by_age if name in before.placed][:MOST_NAMES_OF_NODE]
+    counts = Counter(map(domain_of, placed))
+    waiting = [name for name in by_age if name not in placed]
+    while len(placed) < MOST_NAMES_OF_NODE:
+        name = min(waiting, key=lambda name: counts[domain_of(name)])
+        waiting.remove(name)
+        placed.append(name)
+        counts[domain_of(name)] += 1
+    lost = before.lost.intersection(waiting)
+    if now < before.next_exchange:
+        return Share(frozenset(placed), lost, before.next_exchange)
+    taken = {name: _is_needed(record) for name, record in by_age.items() if name in placed}
+    for name in sorted((name for name in waiting if name not in lost), key=lambda name: counts[domain_of(name)]):
+        if loser := spare(name, taken):
+            after = frozenset(placed) - {loser} | {name}
+            return Share(after, lost | {loser}, now + EXCHANGE_SECONDS)
+    return Share(frozenset(placed), lost)
+
+
+def _is_needed(record: NodeDeviceRecord) -> bool:
+    return bool(record.allocated or record.releasing or record.waiting or record.cordons)
 
 
 def plan(names: tuple[str, ...], stored: Stored) -> dict[str, Spec | None]:

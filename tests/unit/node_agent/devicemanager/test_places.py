@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable
 import pytest
 from nodedevice_agent.devicemanager import places
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.places import EXCHANGE_SECONDS, MAX_NAMES, spare
+from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.devicemanager.resources import devices
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_common.fair_places import EXCHANGE_SECONDS, spare
 
 from tests.unit.node_agent.devicemanager.scenario import Scenario, pod, status
 

@@ -1,9 +1,10 @@
 """By which names pools of DRA drivers have a NodeDevice, and which pools those are where a node has too many names."""
 
-from nodedevice_agent.devicemanager.places import EXCHANGE_SECONDS, MAX_NAMES, Places, share
+from nodedevice_agent.devicemanager.places import MAX_NAMES, Places, share
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
+from nodedevice_common.fair_places import EXCHANGE_SECONDS
 
 from tests.unit.node_agent.dra.published import DRIVER, NODE, a_slice, row
 from tests.unit.node_agent.dra.serving import KEY, NAME, Node

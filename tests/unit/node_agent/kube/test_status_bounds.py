@@ -51,6 +51,17 @@ class TestBounds:
         assert len(json.dumps(shown["devices"]).encode()) <= MAX_LIST_BYTES + 3 * 256
         assert shown["devicesOmitted"] + len(shown["devices"]) == 256
 
+    @pytest.mark.parametrize("sign", list("<>&"))
+    def test_ids_that_the_api_server_stores_longer_fit(self, sign: str) -> None:
+        """As six bytes each."""
+        scenario = Scenario()
+        scenario.plugin([Device(f"{index:03}" + sign * 125, healthy=False) for index in range(3 * 256)])
+        scenario.run(pod("p", gpu=0))
+        shown = status(scenario)
+        stored = json.dumps(shown["devices"], separators=(",", ":")).replace(sign, "\\u0000")
+        assert MAX_LIST_BYTES // 2 < len(stored) <= MAX_LIST_BYTES + MAX_NAMED_DEVICES
+        assert shown["devicesOmitted"] + len(shown["devices"]) == 3 * 256
+
     @pytest.mark.kubelet("weak spot 28")
     def test_one_pod_with_a_hundred_thousand_devices_fits(self) -> None:
         scenario = Scenario.with_plugin([f"d{index:06}" for index in range(100_000)]).run(pod("p", gpu=100_000))

@@ -164,3 +164,32 @@ async def test_of_two_tries_the_first_that_is_done_counts_from_when_it_was_sent(
     await later(0.2)
     assert not lapses.fence.is_open
     assert leases.lease.version == "1"
+
+
+class AnswersLost(SlowLeases):
+    """Stores what is shorter than before, and never answers."""
+
+    async def write(self, lease: LeaderLease, seconds: float | None = None) -> LeaderLease:
+        is_shorter = lease.duration_seconds < self.lease.duration_seconds
+        written = await super().write(lease, seconds)
+        if is_shorter:
+            self.turns = itertools.cycle((1000.0,))
+            await later(1000.0)
+        return written
+
+
+@virtual_time
+async def test_a_shorter_lease_whose_answer_is_lost_is_over_before_another_may_take_it() -> None:
+    leases = AnswersLost((0.01,))
+    lapses, clock = Lapses(leases), asyncio.get_running_loop().time
+    async with running(lapses.election.work()):
+        await asyncio.sleep(10)
+        leases.turns = itertools.cycle((2.9,))
+        await asyncio.sleep(20)
+        leases.turns = itertools.cycle((0.01,))
+        while leases.lease.duration_seconds > 4:
+            await later(0.1)
+        shortened = clock()
+        while lapses.fence.is_open:
+            await later(0.1)
+        assert clock() - shortened < 4

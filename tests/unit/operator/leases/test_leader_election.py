@@ -1,10 +1,8 @@
-"""Who may write the Lease, when, and what is written: for one candidate, and for several that race."""
+"""Who may write the Lease, when, and what is written."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from nodedevice_operator.leases.leader_election import Candidate, LeaderLease, Pace, Timing
 
 TIMING = Timing(4)
@@ -59,11 +57,29 @@ def test_how_long_it_lasts_is_the_holders_word_within_reason(stated: int, waited
     assert candidate().saw(replace(OTHERS, duration_seconds=stated), 0).wait_seconds(0) == waited
 
 
-def test_a_deleted_lease_frees_nobody_of_its_holder() -> None:
+def test_whoever_held_a_deleted_lease_may_write_as_long_as_any_setting_allows() -> None:
+    """Another may have taken it since it was read last."""
     waiting = candidate().saw(OTHERS, 100).saw(LeaderLease(), 101)
-    assert waiting.wait_seconds(101) == 3
+    assert waiting.wait_seconds(101) == 60
+    assert waiting.saw(LeaderLease(), 150).wait_seconds(150) == 11
     # it is created then, not replaced
     assert waiting.claim("now").version == ""
+
+
+def test_a_holder_creates_a_deleted_lease_at_once_only_while_it_may_write() -> None:
+    stored = LeaderLease("me", "r", "a", 4, 2, "5")
+    holder = candidate().saw(stored, 100).claimed(stored, 100, 100)
+    assert holder.saw(LeaderLease(), 102.9).wait_seconds(102.9) == 0
+    assert holder.saw(LeaderLease(), 103).wait_seconds(103) == 60
+
+
+def test_the_fence_is_lowered_for_the_lease_that_is_about_to_be_sent() -> None:
+    stored = LeaderLease("me", "r", "a", 20, 2, "5")
+    holder = candidate().claiming(Timing(20), 100).claimed(stored, 100, 101)
+    assert holder.may_write_until == 115
+    assert holder.claiming(Timing(20), 105).may_write_until == 115
+    assert holder.claiming(Timing(4), 105).may_write_until == 108
+    assert not candidate().claiming(Timing(4), 105).may_write(105)
 
 
 def test_taking_it_counts_and_keeping_it_does_not() -> None:
@@ -86,84 +102,3 @@ def test_writing_ends_before_anybody_else_begins() -> None:
         timing = Timing(seconds)
         assert timing.renew_seconds * 2 < timing.deadline_seconds < timing.lease_seconds
         assert timing.retry_seconds < timing.lease_seconds - timing.deadline_seconds
-
-
-@dataclass
-class _Process:
-    """A candidate and its gate. `version` is what it believes the Lease to be at; None: it reads first."""
-
-    candidate: Candidate
-    deadline: float = 0.0
-    is_current: bool = False
-    is_stopped: bool = False
-
-
-@dataclass
-class _Store:
-    lease: LeaderLease = field(default_factory=LeaderLease)
-    version: int = 0
-
-    def put(self, lease: LeaderLease) -> LeaderLease | None:
-        if lease.version != self.lease.version:
-            return None
-        self.version += 1
-        self.lease = replace(lease, version=str(self.version))
-        return self.lease
-
-
-class Race(RuleBasedStateMachine):
-    """Three candidates that read, write, stop and go on in any order; time passes; people delete the Lease."""
-
-    @initialize()
-    def begin(self) -> None:
-        self.now = 0.0
-        self.texts = 0
-        self.store = _Store()
-        self.processes = [_Process(Candidate(f"c{number}", TIMING)) for number in range(3)]
-
-    def _text(self) -> str:
-        self.texts += 1
-        return str(self.texts)
-
-    @rule(seconds=st.floats(0.01, 3.0))
-    def time_passes(self, seconds: float) -> None:
-        self.now += seconds
-
-    @rule(number=st.integers(0, 2), is_answer_lost=st.booleans())
-    def a_round(self, number: int, is_answer_lost: bool) -> None:
-        process = self.processes[number]
-        if not process.is_current:
-            process.candidate = process.candidate.saw(self.store.lease, self.now)
-        if process.candidate.wait_seconds(self.now) > 0:
-            process.is_current = False
-            process.deadline = 0.0
-            return
-        written = self.store.put(process.candidate.claim(self._text()))
-        process.is_current = written is not None and not is_answer_lost
-        if written is not None and not is_answer_lost:
-            process.candidate = process.candidate.saw(written, self.now)
-            process.deadline = self.now + TIMING.deadline_seconds
-
-    @rule(number=st.integers(0, 2))
-    def a_clean_end(self, number: int) -> None:
-        if self.store.version and not self.store.lease.version:
-            return  # who starts just after the Lease was deleted knows of no holder: then only the Nodes' versions protect
-        process = self.processes[number]
-        process.deadline = 0.0
-        if process.candidate.holds:
-            self.store.put(process.candidate.release(self._text()))
-        self.processes[number] = _Process(Candidate(f"{process.candidate.identity}'", TIMING))
-
-    @rule()
-    def it_is_deleted(self) -> None:
-        # who never saw its last holder could take it at once; all have read it, as they do once or twice a second
-        for process in self.processes:
-            process.candidate = process.candidate.saw(self.store.lease, self.now)
-        self.store.lease = LeaderLease()
-
-    @invariant()
-    def no_two_may_write(self) -> None:
-        assert sum(self.now < process.deadline for process in self.processes) <= 1
-
-
-TestRace = Race.TestCase

@@ -1,5 +1,6 @@
 """What is to be done about the policy, for every way in which the two objects may stand."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_api import names
+from nodedevice_api.extended_resources import domain_of
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.requiredplugins import policy
@@ -121,6 +123,75 @@ def test_a_node_has_64_names_the_oldest_first_and_takes_none_from_another() -> N
     both = selected([*old, also], {**NODES, "node-b": NODES["node-a"]})
     assert len(both.names) == 65
     assert old[0].resource in both.names
+
+
+def of_domain(domain: str, count: int, since: int, **more: Any) -> list[NodeDeviceRecord]:
+    return [
+        node_device(f"{domain}/{number:04}", runtime="nri", created=f"{since + number:09}", **more)
+        for number in range(count)
+    ]
+
+
+def domains(found: PolicyNames) -> Counter[str]:
+    return Counter(map(domain_of, found.names))
+
+
+JUNK = of_domain("junk.example", 200, 0)
+INVENTED = [record for number in range(100) for record in of_domain(f"junk-{number}.example", 1, 0)]
+
+
+class TestTheShareOfADomain:
+    def test_a_domain_that_comes_late_gets_a_place_at_once(self) -> None:
+        good = of_domain("good.example", 1, 1000)
+        before = select(JUNK)
+        found = select([*JUNK, *good], before=before, now=5)
+        assert domains(found) == {"junk.example": 63, "good.example": 1}
+        # the newest of those that had one
+        assert {*before.names} - {*found.names} == {JUNK[63].resource}
+        assert found.left_out[JUNK[63].resource] == "TooManyNames"
+
+    def test_it_gets_a_place_a_minute_until_both_have_as_many(self) -> None:
+        records = [*JUNK, *of_domain("good.example", 100, 1000)]
+        found, numbers = select(JUNK), []
+        for now in range(0, 40 * 60, 30):
+            found = select(records, before=found, now=now)
+            numbers.append(domains(found)["good.example"])
+        assert numbers[:5] == [1, 1, 2, 2, 3]
+        assert numbers[-1] == 32
+
+    def test_where_nothing_has_a_place_yet_they_go_round(self) -> None:
+        records = [*JUNK, *of_domain("good.example", 100, 1000), *of_domain("few.example", 3, 2000)]
+        assert sorted(domains(select(records)).values()) == [3, 30, 31]
+
+    def test_any_number_of_invented_domains_displaces_one_name_a_minute(self) -> None:
+        good = of_domain("good.example", 60, 1000)
+        found, left = select(good), []
+        for now in range(0, 600, 10):
+            found = select([*good, *INVENTED], before=found, now=now)
+            left.append(domains(found)["good.example"])
+        # four were free
+        assert (left[0], left[5], left[6], left[-1]) == (59, 59, 58, 50)
+
+    def test_which_has_lost_its_place_does_not_take_that_of_another(self) -> None:
+        found = select(INVENTED[:65])
+        seen = {found.names}
+        for now in range(0, 6000, 60):
+            found = select(INVENTED[:65], before=found, now=now)
+            seen.add(found.names)
+        assert len(seen) <= 2
+
+    @pytest.mark.parametrize("fields", [{"allocated": 1}, {"releasing": 1}])
+    def test_what_pods_hold_stays(self, fields: dict[str, Any]) -> None:
+        held = of_domain("junk.example", 100, 0, **fields)
+        before = select(held)
+        assert select([*held, *of_domain("good.example", 1, 1000)], before=before, now=5) == PolicyNames(
+            before.names, {**before.left_out, "good.example/0000": "TooManyNames"}
+        )
+
+    def test_after_a_start_the_stored_names_have_their_places(self) -> None:
+        records = [*JUNK, *of_domain("good.example", 100, 1000)]
+        stored = PolicyNames(tuple(record.resource for record in JUNK[100:164]))
+        assert domains(select(records, before=stored, now=5)) == {"junk.example": 63, "good.example": 1}
 
 
 def test_all_names_together_fit_into_one_expression_the_oldest_first() -> None:

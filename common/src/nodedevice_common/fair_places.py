@@ -1,0 +1,23 @@
+"""How resource names share a bounded number of places: by domain, and a new domain displaces few. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from nodedevice_api.extended_resources import domain_of
+
+# At least so long is between two names that lose their place to another.
+EXCHANGE_SECONDS: Final = 60.0
+
+
+def spare(name: str, taken: Mapping[str, bool]) -> str:
+    """The newest name that nobody needs of the domain with most, among those that still have as many as that name's domain then, or
+    that has none yet; "" for none.
+
+    taken: by name, the newest last, whether it is needed.
+    """
+    counts = Counter(map(domain_of, taken))
+    own = counts[domain_of(name)]
+    least = own + 2 if own else 1
+    unneeded = [other for other in reversed([*taken]) if not taken[other] and counts[domain_of(other)] >= least]
+    return max(unneeded, key=lambda other: counts[domain_of(other)], default="")

@@ -5,7 +5,7 @@ that is not valid is refused whole, and says why.
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, field
 from nodedevice_common.conversion import converted
 from nodedevice_common.decoding import decode
 
+from nodedevice_agent.lib.config_rules import plugins_problems
 from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings
 from nodedevice_agent.plugins.settings import GPUS, SCOPE, GenericSettings, PluginSettings, SimulatedSettings
 
@@ -21,7 +22,7 @@ from nodedevice_agent.plugins.settings import GPUS, SCOPE, GenericSettings, Plug
 NVML = "nvml"
 # of an agent's report about all of them, in bytes; and of one sentence in it, in characters
 MAX_REPORT = 2048
-_MAX_SENTENCE = 200
+_MAX_SENTENCE, _MAX_SHORTER = 500, 200
 # Of the specs of all configurations that select a node, as text. One of 256 resources has a twentieth of that.
 MAX_OCTETS = 1024 * 1024
 _TOO_LONG = (
@@ -46,14 +47,6 @@ class ConfiguredPlugins(Struct, frozen=True, forbid_unknown_fields=True, rename=
     simulated: Annotated[list[SimulatedSettings], Meta(max_length=256)] = []
     # NVIDIA's GPUs; `{}` is enough. Unset: GPUs are ignored, as another plugin may serve them.
     nvml: NvmlSettings | None = None
-
-
-class ConfigSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """spec: its keys. A mistyped selector would select every node."""
-
-    node_selector: Any = None
-    priority: Any = None
-    plugins: Any = None
 
 
 class Config(Struct, frozen=True):
@@ -213,39 +206,40 @@ def _readable_names(plugins: Any) -> Iterator[str]:
 
 def _plugins(config: Config, written: Any, allowed_host_paths: Collection[str]) -> ConfiguredPlugins:
     """written: its plugins. Raises ValueError."""
-    converted(ConfigSpec, dict.fromkeys(config.keys))
+    if problems := plugins_problems(written, config.keys):
+        raise ValueError(_together(problems))
     found = converted(ConfiguredPlugins, written)
-    # what names itself twice is refused as in a file
-    PluginSettings(found.generic, found.simulated, found.nvml)
-    if found.nvml is not None and found.nvml.library_dir:
-        raise ValueError(
-            "nvml.libraryDir: not allowed here, because the agent loads that library; set it in agents.config of the chart"
-        )
-    for key, path in _host_paths(found):
-        if not any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in allowed_host_paths):
-            roots = ", ".join(allowed_host_paths) or "nothing"
-            raise ValueError(
-                f"{key}: {path[:400]} is not below {roots}; add its directory to agents.allowedHostPaths of the chart"
-            )
+    roots = ", ".join(allowed_host_paths) or "nothing"
+    outside = [
+        f"{key}: {path[:400]} is not below {roots}; add its directory to agents.allowedHostPaths of the chart"
+        for key, path in _host_paths(found, "spec.plugins")
+        if not any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in allowed_host_paths)
+    ]
+    if outside:
+        raise ValueError(_together(outside))
     return found
 
 
-def _host_paths(settings: object) -> Iterator[tuple[str, str]]:
-    """Each path of the host that is named there, with its key."""
+def _together(problems: Sequence[str]) -> str:
+    return problems[0] if len(problems) == 1 else f"{len(problems)} mistakes: {'; '.join(problems)}"
+
+
+def _host_paths(settings: object, key: str) -> Iterator[tuple[str, str]]:
+    """Each path of the host that is named there, with its place. key: of the settings."""
     if isinstance(settings, LimitSettings) and not settings.library:
         # its other paths count with a library alone
         return
     if isinstance(settings, list | tuple):
-        for each in settings:
-            yield from _host_paths(each)
+        for at, each in enumerate(settings):
+            yield from _host_paths(each, f"{key}[{at}]")
     elif isinstance(settings, Struct):
         for found in msgspec.structs.fields(settings):
-            value = getattr(settings, found.name)
+            value, here = getattr(settings, found.name), f"{key}.{found.encode_name}"
             if found.name in _HOST_PATHS and isinstance(value, str):
                 if value:
-                    yield found.encode_name, value
+                    yield here, value
             else:
-                yield from _host_paths(value)
+                yield from _host_paths(value, here)
 
 
 def _sentence(error: ValueError) -> str:
@@ -257,7 +251,7 @@ def _sentence(error: ValueError) -> str:
 
 def report(outcomes: Mapping[str, Outcome]) -> str:
     """For the annotation of the agent's Lease: JSON of at most MAX_REPORT bytes. What has no room is left out, details first."""
-    for longest in (_MAX_SENTENCE, _MAX_SHORT, 0):
+    for longest in (_MAX_SENTENCE, _MAX_SHORTER, _MAX_SHORT, 0):
         text = _encoded(outcomes, longest)
         if len(text.encode()) <= MAX_REPORT:
             return text

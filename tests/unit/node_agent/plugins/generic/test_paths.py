@@ -234,18 +234,6 @@ def test_an_optional_file(tmp_path: Path, paths: list[str], present: list[str], 
             assert node.container_path.split("/")[1] == node.host_path.split("/")[2].rstrip("0123456789")
 
 
-@pytest.mark.parametrize(
-    "paths",
-    [
-        pytest.param([{"path": "/dev/a", "optional": True}], id="all"),
-        pytest.param([{"path": "/dev/a"}, {"path": "/dev/b*", "optional": True}], id="all wildcard paths"),
-    ],
-)
-def test_what_a_device_is_named_after_is_not_optional(paths: list[dict[str, Any]]) -> None:
-    with pytest.raises(msgspec.ValidationError, match=r"optional: devices are named after .* remove optional from one"):
-        settings({"paths": paths})
-
-
 def test_an_optional_file_of_two_devices_is_in_both(tmp_path: Path) -> None:
     """What comes takes no device away."""
     timer = {"path": "/dev/snd/timer", "optional": True}

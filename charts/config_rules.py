@@ -62,8 +62,9 @@ _PLAIN: Final = [
     _not("//", "must be a plain path, without //", ("/+", "/")),
     _not("[\x00]", "is not a path: it has a NUL"),
 ]
-_TEXT_OF_WILDCARDS: Final = r"^[^*?\[]*([*?\[][^*?\[]*){0,8}$"
-_WILDCARDS: Final = _is(_TEXT_OF_WILDCARDS, "has more than 8 wildcards; use fewer")
+MAX_WILDCARDS: Final = 8
+_TEXT_OF_WILDCARDS: Final = rf"^[^*?\[]*([*?\[][^*?\[]*){{0,{MAX_WILDCARDS}}}$"
+_WILDCARDS: Final = _is(_TEXT_OF_WILDCARDS, f"has more than {MAX_WILDCARDS} wildcards; use fewer")
 _NAMES: Final = [
     _is("/", "must be domain/name, such as vendor.com/gpu"),
     _not(
@@ -99,14 +100,20 @@ _ABSOLUTE: Final = _is("^/", "is a relative path: set an absolute one", ("^", "/
 _NUMA: Final = "(0?[0-9]{1,3}|10[01][0-9]|102[0-3])"
 
 
-def text(*rules: Rule, most: int = 0, **more: Any) -> Rule:
+def text(*rules: Rule, most: int = 0, example: str = "", **more: Any) -> Rule:
+    more |= {"x-example": example} if example else {}
     return {"x-rules": [*rules]} | ({"maxLength": most} if most else {}) | more
 
 
-_OR_EMPTY: Final = {"x-or-empty": True}
+_OR_EMPTY: Final[dict[str, Any]] = {"x-or-empty": True}
 # A part of a path between two slashes: anything but nothing and `..`.
 _PART: Final = "([^/]|[^/][^/.]|[^/.][^/]|[^/]{3,})"
-_NAMED: Final = text(*_NAMES, most=309, pattern=f"^{_DOMAIN}/{_NAME}$")
+_NAMED: Final = text(
+    *_NAMES,
+    most=309,
+    pattern=f"^{_DOMAIN}/{_NAME}$",
+    allOf=[{"pattern": f"^[^/]{{0,{extended_resources.MAX_DOMAIN}}}/"}],
+)
 _NAMED_OR_EMPTY: Final = _NAMED | _OR_EMPTY
 _PATH: Final = text(*_PLAIN, most=MAX_PATH, pattern=f"^/({_PART}(/{_PART})*/?)?$")
 _PATH_OR_EMPTY: Final = _PATH | _OR_EMPTY
@@ -137,8 +144,8 @@ RULES: Final[dict[type[msgspec.Struct], dict[str, Rule]]] = {
                 }
             ]
         },
-        "vendor": text(_USB_ID, **_OR_EMPTY, **{"x-example": "0403"}),
-        "product": text(_USB_ID, **_OR_EMPTY, **{"x-example": "6001"}),
+        "vendor": text(_USB_ID, **_OR_EMPTY, example="0403"),
+        "product": text(_USB_ID, **_OR_EMPTY, example="6001"),
         "serial": _MATCHED,
         "port": _MATCHED,
     },
@@ -212,11 +219,11 @@ RULES: Final[dict[type[msgspec.Struct], dict[str, Rule]]] = {
         "mountPath": _PATH,
     },
     MpsSettings: {"pipeDirectory": _PATH, "shmDirectory": _PATH},
-    SharesSettings: {"resourceName": _NAMED_OR_EMPTY, "reserve": text(_QUANTITY)},
+    SharesSettings: {"resourceName": _NAMED_OR_EMPTY, "reserve": text(_QUANTITY, most=17)},
     MemorySettings: {
         "resourceName": _NAMED,
-        "unit": text(_QUANTITY, _not("^0+[MG]i$", "is no memory; use 1Gi or another amount")),
-        "reserve": text(_QUANTITY),
+        "unit": text(_QUANTITY, _not("^0+[MG]i$", "is no memory; use 1Gi or another amount"), most=17),
+        "reserve": text(_QUANTITY, most=17),
     },
     SharingRule: {
         "": {
@@ -281,7 +288,7 @@ RULES: Final[dict[type[msgspec.Struct], dict[str, Rule]]] = {
         "numaNodes": text(
             _is(f"^ *({_NUMA}(-{_NUMA})?( *, *{_NUMA}(-{_NUMA})?)*)? *$", "must be a list such as 0 or 0-1,4"),
             most=1000,
-            **{"x-example": "0"},
+            example="0",
         ),
         "allowedHostPaths": {"items": _PATH},
     },

@@ -116,9 +116,8 @@ def _list_of(kind: shapes.ListType, rules: Rules) -> Schema:
     item = type_of(kind.item_type, rules)
     most = kind.max_length if kind.max_length is not None else _MOST_VALUES
     keys: Schema = {"x-kubernetes-list-type": "atomic"}
-    if item["type"] == "object":
-        if "resourceName" in item.get("required", ()):
-            keys = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["resourceName"]}
+    if item["type"] == "object" and "resourceName" in item.get("required", ()):
+        keys = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["resourceName"]}
     least = {"minItems": kind.min_length} if kind.min_length else {}
     return {"type": "array", **least, "maxItems": most, **keys, "items": item}
 
@@ -165,6 +164,7 @@ def for_api(rule: Rule) -> Schema:
         found["pattern"] = patterns[0]
     if "pattern" in found and rule.get("x-or-empty"):
         found["pattern"] = f"^$|{found['pattern']}"
+        found |= {"allOf": [{"pattern": f"^$|{each['pattern']}"} for each in rule["allOf"]]} if "allOf" in rule else {}
     if in_cel := [each for one in rule.get("x-rules", ()) for each in _cel(one, rule)]:
         found["x-kubernetes-validations"] = in_cel
     return found
@@ -173,7 +173,7 @@ def for_api(rule: Rule) -> Schema:
 def _cel(one: Rule, rule: Rule) -> list[Schema]:
     if "check" in one:
         return _IN_CEL.get(one["check"], [])
-    if "not" in one and "allOf" not in rule and rule.get("maxLength") != MAX_PATH:
+    if "not" in one and rule.get("maxLength") != MAX_PATH:
         return [{"rule": f"!self.matches({json.dumps(one['not'])})", "message": one["message"]}]
     if "alone" in one:
         return [{"rule": f"!({json.dumps(one['alone'])} in self) || size(self) == 1", "message": one["message"]}]

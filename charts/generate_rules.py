@@ -57,7 +57,9 @@ def values(*, is_whole: bool) -> Rule:
         agents = made["properties"]["agents"]["properties"]
     agents["config"] = settings() | {"nullable": True}
     for key in generate_schema.DECIDED["agent"]:
-        agents["config"]["properties"][key] = {"x-refused": "the chart sets it; remove the key, or use its value in agents"}
+        agents["config"]["properties"][key] = {
+            "x-refused": "the chart sets it; remove the key, or use its value in agents"
+        }
     return made
 
 

@@ -37,8 +37,8 @@ _PATH: Final = "generic[0].groups[0].paths[0]"
 _SELECT: Final = "generic[0].groups[0].select"
 _USB: Final = f"{_SELECT}.usb"
 
-# By what is wrong: the plugins, and the places of all mistakes. `late` ends the name of one that no API server can find at a bearable
-# cost: only agents refuse it in a NodeDeviceConfig.
+# By what is wrong: the plugins, and the places of all mistakes. `late` ends the name of one that costs an API server too much: only
+# agents refuse it in a NodeDeviceConfig.
 MISTAKES: Final[dict[str, tuple[Plugins, list[str]]]] = {
     "a key": (group(cout=2), ["generic[0].groups[0].cout"]),
     "a key of another place": ({"usb": {"vendor": "0403"}}, ["usb"]),

@@ -22,6 +22,7 @@ BROKEN: Final = "DeviceBroken"
 OFFERED_TWICE: Final = "OfferedTwice"
 CONFIG_REFUSED: Final = "ConfigRefused"
 CONFIG_CONFLICT: Final = "ConfigConflict"
+CONFIG_UNMATCHED: Final = "ConfigMatchesNoDevice"
 POD_WAITING: Final = "PodWaiting"
 POD_UNSCHEDULABLE: Final = "PodUnschedulable"
 ORDER: Final = (
@@ -34,6 +35,7 @@ ORDER: Final = (
     OFFERED_TWICE,
     CONFIG_REFUSED,
     CONFIG_CONFLICT,
+    CONFIG_UNMATCHED,
     POD_WAITING,
     POD_UNSCHEDULABLE,
 )
@@ -200,8 +202,8 @@ def asked_for(pod: Pod) -> set[str]:
     return {*requests(pod), *(f"claim {each.name}" for each in pod.claims)}
 
 
-def of_configs(name: str, refused: int, conflict: str, result: str) -> Iterator[Need]:
-    """Of one NodeDeviceConfig, as the API server prints it."""
+def of_configs(name: str, refused: int, conflict: str, result: str, missing: str = "") -> Iterator[Need]:
+    """Of one NodeDeviceConfig, as the API server prints it. missing: what no node has a device of."""
     explained = f"kubectl get nodedeviceconfig {shlex.quote(name)} -o wide"
     if refused:
         words = result or f"{counted(refused, 'node')} {'refuses' if refused == 1 else 'refuse'} it"
@@ -209,6 +211,8 @@ def of_configs(name: str, refused: int, conflict: str, result: str) -> Iterator[
     if conflict == "True":
         text = f"NodeDeviceConfig {name}: another one has a resource of it"
         yield Need(CONFIG_CONFLICT, text, explained, "", {"config": name})
+    if missing:
+        yield Need(CONFIG_UNMATCHED, f"NodeDeviceConfig {name}: {missing}", explained, "", {"config": name})
 
 
 def _why_pod(namespace: str, name: str) -> str:

@@ -247,11 +247,11 @@ def _of_number(value: float, rule: Rule) -> str:
 def range_of(rule: Rule) -> str:
     """Such as `1 to 1000`, or `more than 0, up to 3600`."""
     least, most = rule.get("minimum"), rule.get("maximum")
-    if most is None:
-        return "a number" if least is None else f"{least} or more"
     if least is None:
-        return f"up to {most}"
-    return f"more than {least}, up to {most}" if rule.get("exclusiveMinimum") else f"{least} to {most}"
+        return "a number" if most is None else f"up to {most}"
+    if rule.get("exclusiveMinimum"):
+        return f"more than {least}" if most is None else f"more than {least}, up to {most}"
+    return f"{least} or more" if most is None else f"{least} to {most}"
 
 
 def _shown(value: Any) -> str:

@@ -43,7 +43,17 @@ def test_no_schema_has_what_is_not_checked() -> None:
     known = {
         *("type", "properties", "required", "additionalProperties", "items", "enum", "nullable", "pattern"),
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength"),
-        *("minItems", "maxItems", "maxProperties", "x-rules", "x-keys", "x-or-empty", "x-any", "x-refused", "x-example"),
+        *(
+            "minItems",
+            "maxItems",
+            "maxProperties",
+            "x-rules",
+            "x-keys",
+            "x-or-empty",
+            "x-any",
+            "x-refused",
+            "x-example",
+        ),
         *("x-kubernetes-list-map-keys", "x-kubernetes-list-type", "x-kubernetes-preserve-unknown-fields"),
         *("description", "format", "default"),
         # of a selector's meaning to an API server; and what x-rules say better

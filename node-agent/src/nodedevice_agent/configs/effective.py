@@ -32,6 +32,8 @@ _TOO_LONG = (
 # the rank of the agent's file: behind any priority
 _LAST = 2**31
 _MAX_SHORT = 60
+# groups without a device that an agent reports of one configuration
+_MAX_UNMATCHED = 8
 # settings that name a path of the host
 _HOST_PATHS = frozenset(
     {"path", "host_path", "library", "preload", "directory", "lock", "pipe_directory", "shm_directory"}
@@ -85,14 +87,16 @@ class Effective(Struct, frozen=True):
     """The plugins of a node, and the outcomes by name of the configurations that select it.
 
     ranks: by resource name, that of its layer; the lower one is preferred where two resources have the same device.
-    refused: resource names in configurations that are refused, NVML for all of GPUs. is_known: False for a node that does not know
-    its configurations yet. is_cut: True where one is refused for its length, so that its names are not known.
+    refused: resource names in configurations that are refused, NVML for all of GPUs. places: by resource name of device files, its
+    configuration and its index there, with an empty name for the agent's file. is_known: False for a node that does not know its
+    configurations yet. is_cut: True where one is refused for its length, so that its names are not known.
     """
 
     plugins: PluginSettings
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     ranks: Mapping[str, int] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
+    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     is_known: bool = True
     is_cut: bool = False
 
@@ -131,7 +135,7 @@ def effective(
     # the names of the file are nobody's loss: configurations are there to replace them
     taken.add("", ConfiguredPlugins(base.generic, base.simulated, base.nvml), _LAST)
     found = PluginSettings(taken.generic, taken.simulated, taken.nvml, base.host_root)
-    return Effective(found, outcomes, taken.ranks, frozenset(refused), is_cut=bool(beyond))
+    return Effective(found, outcomes, taken.ranks, frozenset(refused), taken.places, is_cut=bool(beyond))
 
 
 def beyond_limit(selected: Iterable[Config]) -> frozenset[str]:
@@ -150,6 +154,7 @@ class _Taken:
         self.nvml: NvmlSettings | None = None
         self._owner: dict[str, str] = {}
         self.ranks: dict[str, int] = {}
+        self.places: dict[str, tuple[str, int]] = {}
 
     def add(self, owner: str, plugins: ConfiguredPlugins, rank: int) -> tuple[tuple[str, str], ...]:
         """Add what is free. Returns what is not, with its owners."""
@@ -167,9 +172,10 @@ class _Taken:
             else:
                 self.nvml = plugins.nvml
                 self._owner |= dict.fromkeys((NVML, *_gpu_names(plugins.nvml)), owner)
-        for generic in plugins.generic:
+        for at, generic in enumerate(plugins.generic):
             if self._is_free(generic.resource_name, owner, lost):
                 self.generic.append(generic)
+                self.places[generic.resource_name] = owner, at
         for simulated in plugins.simulated:
             if self._is_free(simulated.resource_name, owner, lost):
                 self.simulated.append(simulated)
@@ -246,22 +252,47 @@ def _sentence(error: ValueError) -> str:
     return " ".join(str(error).split())
 
 
+def unmatched(found: Effective, groups: Mapping[str, Sequence[int]]) -> Mapping[str, tuple[str, ...] | None]:
+    """By configuration, its groups without a device on the node; None where that is not known yet.
+
+    groups: by resource name, the indexes of those without one.
+    """
+    known: dict[str, tuple[str, ...] | None] = {}
+    for generic in found.plugins.generic:
+        owner, at = found.places[generic.resource_name]
+        before, indexes = known.setdefault(owner, ()), groups.get(generic.resource_name)
+        if before is not None and indexes is not None:
+            place = f"spec.plugins.generic[{at}].groups"
+            texts = [
+                f"{place}[{i}] ({generic.groups[i].key_pattern()[:_MAX_SHORT]})"
+                for i in indexes
+                if i < len(generic.groups)
+            ]
+            known[owner] = (*before, *texts)[:_MAX_UNMATCHED]
+        else:
+            known[owner] = None
+    return known
+
+
 # -- the report ---------------------------------------------------------------------------------------------------------------
 
 
-def report(outcomes: Mapping[str, Outcome]) -> str:
-    """For the annotation of the agent's Lease: JSON of at most MAX_REPORT bytes. What has no room is left out, details first."""
+def report(outcomes: Mapping[str, Outcome], without: Mapping[str, Sequence[str] | None] | None = None) -> str:
+    """For the annotation of the agent's Lease: JSON of at most MAX_REPORT bytes. What has no room is left out, details first.
+
+    without: as unmatched() has it.
+    """
     for longest in (_MAX_SENTENCE, _MAX_SHORTER, _MAX_SHORT, 0):
-        text = _encoded(outcomes, longest)
+        text = _encoded(outcomes, longest, without or {})
         if len(text.encode()) <= MAX_REPORT:
             return text
     kept = dict(sorted(outcomes.items()))
-    while kept and len(_encoded(kept, 0).encode()) > MAX_REPORT:
+    while kept and len(_encoded(kept, 0, {}).encode()) > MAX_REPORT:
         kept.popitem()
-    return _encoded(kept, 0)
+    return _encoded(kept, 0, {})
 
 
-def _encoded(outcomes: Mapping[str, Outcome], longest: int) -> str:
+def _encoded(outcomes: Mapping[str, Outcome], longest: int, without: Mapping[str, Sequence[str] | None]) -> str:
     """longest: of a sentence; 0: one word."""
     shown: dict[str, dict[str, Any]] = {}
     for name, outcome in sorted(outcomes.items()):
@@ -270,4 +301,6 @@ def _encoded(outcomes: Mapping[str, Outcome], longest: int) -> str:
             shown[name]["refusal"] = outcome.refusal[:longest] or "refused"
         if outcome.lost:
             shown[name]["lost"] = {resource: to for resource, to in outcome.lost if longest}
+        if without.get(name, ()) != () and longest > _MAX_SHORT and not outcome.refusal:
+            shown[name]["unmatched"] = without[name]
     return json.dumps(shown, separators=(",", ":"), ensure_ascii=False) if shown else ""

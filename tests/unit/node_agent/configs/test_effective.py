@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from nodedevice_agent.configs.effective import MAX_REPORT, Config, Effective, Outcome, effective, report
+from nodedevice_agent.configs.effective import MAX_REPORT, Config, Effective, Outcome, effective, report, unmatched
 from nodedevice_agent.configs.kept import config_of
 from nodedevice_agent.kube.objects import GenerationMetadata, NodeDeviceConfigObject
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
@@ -187,7 +187,7 @@ LIBRARY = {"nvml": {"sharing": [{"memory": {"limits": {"library": "/usr/local/vg
     [
         (
             serial("/etc/shadow"),
-            "spec.plugins.generic[0].groups[0].paths[0].path: /etc/shadow is not below /dev; add its directory to agents.allowedHostPaths",
+            "spec.plugins.generic[0].groups[0].paths[0].path: /etc/shadow is not below /dev; add its directory to agents.",
         ),
         (serial("/devices/x"), "path: /devices/x is not below /dev"),
         (serial("/dev/../etc/shadow"), "must be a plain path"),
@@ -289,6 +289,17 @@ def test_the_report_gives_up_details_when_they_have_no_room() -> None:
     assert json.loads(reported("x" * 200, 10))["c09"]["refusal"] == "x" * 60
     found = json.loads(reported("x" * 200, 30))
     assert found["c29"] == {"generation": 1, "refusal": "refused", "lost": {}}
+
+
+def test_groups_without_a_device_are_reported_by_their_place_once_they_are_known() -> None:
+    two = {"generic": [*serial()["generic"], *serial("/dev/x", "example.com/x")["generic"]]}
+    found = decided(config("a", priority=1), config("b", two), base=PluginSettings(simulated=[]))
+    place = "spec.plugins.generic[1].groups[0] (/dev/x)"
+    assert unmatched(found, {SERIAL: (), "example.com/x": (0,)}) == {"a": (), "b": (place,)}
+    assert unmatched(found, {SERIAL: (0,)}) == {"a": ("spec.plugins.generic[0].groups[0] (/dev/ttyUSB*)",), "b": None}
+    reported = json.loads(report(found.outcomes, {"a": (), "b": (place,)}))
+    assert [each.get("unmatched", "nothing") for each in reported.values()] == ["nothing", [place]]
+    assert json.loads(report(found.outcomes, {"b": None}))["b"]["unmatched"] is None
 
 
 def test_a_report_may_be_as_long_as_its_bound() -> None:

@@ -75,12 +75,13 @@ class Config(Struct, frozen=True):
 class Outcome(Struct, frozen=True):
     """What became of a configuration on a node. refusal: why it is not taken at all; empty where it is.
 
-    lost: resources that it names and that another one has, with the name of that.
+    lost: resources that it names and that another one has, with the name of that. replaces: those that the agent's file names, too.
     """
 
     generation: int
     refusal: str = ""
     lost: tuple[tuple[str, str], ...] = ()
+    replaces: tuple[str, ...] = ()
 
 
 class Effective(Struct, frozen=True):
@@ -132,8 +133,9 @@ def effective(
             refused.update(_readable_names(written))
             continue
         outcomes[config.name] = Outcome(config.generation, lost=taken.add(config.name, plugins, -config.priority))
-    # the names of the file are nobody's loss: configurations are there to replace them
-    taken.add("", ConfiguredPlugins(base.generic, base.simulated, base.nvml), _LAST)
+    # no loss of the file: configurations are there to replace its resources
+    for name, owner in taken.add("", ConfiguredPlugins(base.generic, base.simulated, base.nvml), _LAST):
+        outcomes[owner] = msgspec.structs.replace(outcomes[owner], replaces=(*outcomes[owner].replaces, name))
     found = PluginSettings(taken.generic, taken.simulated, taken.nvml, base.host_root)
     return Effective(found, outcomes, taken.ranks, frozenset(refused), taken.places, is_cut=bool(beyond))
 
@@ -301,6 +303,8 @@ def _encoded(outcomes: Mapping[str, Outcome], longest: int, without: Mapping[str
             shown[name]["refusal"] = outcome.refusal[:longest] or "refused"
         if outcome.lost:
             shown[name]["lost"] = {resource: to for resource, to in outcome.lost if longest}
+        if outcome.replaces and longest:
+            shown[name]["replaces"] = outcome.replaces
         if without.get(name, ()) != () and longest > _MAX_SHORT and not outcome.refusal:
             shown[name]["unmatched"] = without[name]
     return json.dumps(shown, separators=(",", ":"), ensure_ascii=False) if shown else ""

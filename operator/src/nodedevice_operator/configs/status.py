@@ -26,6 +26,7 @@ class _Report(msgspec.Struct):
     refusal: str = ""
     lost: dict[str, str] = {}
     unmatched: list[str] | None = []
+    replaces: list[str] = []
 
 
 # by the configuration's name, what an agent reports of it
@@ -69,15 +70,15 @@ def config_status(name: str, generation: int, by_node: Mapping[str, Reports]) ->
     )
     named = [node for node, sentence in refusing.items() if frequent and sentence == frequent[0][0]][:_MOST_NODES]
     conditions = {
-        ConfigCondition.ACCEPTED: _accepted(found, named),
+        ConfigCondition.ACCEPTED: _accepted(found, named, sorted({n for r in current.values() for n in r.replaces})),
         ConfigCondition.CONFLICT: _conflict(name, own, by_node),
         ConfigCondition.DEVICES_FOUND: _devices_found(found, [r for r in current.values() if not r.refusal]),
     }
     return ConfigStatus(found.generation, found.selected, found.accepted, found.refused, found.refusals, conditions)
 
 
-def _accepted(found: ConfigStatus, named: Sequence[str]) -> tuple[str, str, str]:
-    """named: some nodes of the most frequent refusal."""
+def _accepted(found: ConfigStatus, named: Sequence[str], replaced: Sequence[str]) -> tuple[str, str, str]:
+    """named: some nodes of the most frequent refusal. replaced: resources that the agents' file names, too."""
     if found.refused:
         more = f" and {found.refused - len(named)} more" if found.refused > len(named) else ""
         return "False", ConfigReason.REFUSED, f"{', '.join(named)}{more}: {found.refusals[0][0]}"
@@ -89,7 +90,9 @@ def _accepted(found: ConfigStatus, named: Sequence[str]) -> tuple[str, str, str]
         have = "has" if waiting == 1 else "have"
         message = f"{_nodes(waiting)} of {found.selected} {have} not taken this generation yet"
         return "Unknown", ConfigReason.PENDING, message
-    return "True", ConfigReason.TAKEN, f"taken by {_nodes(found.selected)}"
+    names = ", ".join(name[:_LONGEST_PLACE] for name in replaced[:_MOST_TAKEN]) + (", …" if len(replaced) > _MOST_TAKEN else "")
+    instead = f"; takes the place of agents.config.plugins for {names}" if names else ""
+    return "True", ConfigReason.TAKEN, f"taken by {_nodes(found.selected)}{instead}"
 
 
 def _conflict(name: str, own: Mapping[str, _Report], by_node: Mapping[str, Reports]) -> tuple[str, str, str]:

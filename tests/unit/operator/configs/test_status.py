@@ -155,6 +155,11 @@ def test_a_status_that_others_wrote_is_replaced(conditions: Any) -> None:
     assert {each["lastTransitionTime"] for each in stored["conditions"]} == {"now"}
 
 
+def test_resources_that_the_agents_file_has_are_named() -> None:
+    _, _, message = status(n1={"a": {**TAKEN, "replaces": [GPU]}}, n2={"a": TAKEN}).conditions[ACCEPTED]
+    assert message == f"taken by 2 nodes; takes the place of agents.config.plugins for {GPU}"
+
+
 HERE, THERE = "spec.plugins.generic[0].groups[0] (/dev/a)", "spec.plugins.generic[0].groups[1] (/dev/b)"
 
 

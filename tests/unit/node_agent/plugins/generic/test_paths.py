@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from nodedevice_agent.lib.deviceplugin_server.built_in import UnmatchedGroups
 from nodedevice_agent.lib.deviceplugin_server.values import device_id
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.source import GenericSource
@@ -43,6 +44,20 @@ def test_a_path_that_is_not_there_is_named_until_it_is(tmp_path: Path) -> None:
     source.refresh()
     assert len(source.devices.latest) == 1
     assert source.devices.trouble == ("", "")
+
+
+def test_groups_without_a_device_are_noted_and_unknown_once_settings_change(tmp_path: Path) -> None:
+    found = UnmatchedGroups()
+    changes: list[dict[str, Sequence[int]]] = []
+    found.changed = lambda: changes.append(dict(found.by_resource))
+    source = source_of(tmp_path, "/dev/ttyUSB0", "/dev/ttyACM*")
+    source.note_unmatched = found.note
+    source.refresh()
+    source.refresh()
+    FakeSysfs(tmp_path).dongle("1-1", 0)
+    source.refresh()
+    source.reconfigure(settings({"paths": [{"path": "/dev/other"}]}))
+    assert [each.get("example.com/serial") for each in changes] == [(0, 1), (1,), None]
 
 
 def test_a_change_of_the_list_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ itself; one that a rule marks `always` takes any value. The chart's template `_r
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
@@ -222,6 +222,39 @@ def settings(value: Object, path: str) -> Iterator[Problem]:
     for first, last in re.findall(r"([0-9]+)-([0-9]+)", numa if isinstance(numa, str) else ""):
         if int(first) > int(last):
             yield f"{prefix}numaNodes", f"{first}-{last} ends before it begins: the smaller number is the first"
+
+
+# -- the host ---------------------------------------------------------------------------------------------------------
+
+# keys that name a path of the host
+_HOST_PATHS: Final = frozenset(
+    {"path", "hostPath", "library", "preload", "directory", "lock", "pipeDirectory", "shmDirectory"}
+)
+
+
+def outside(plugins: Any, path: str, roots: Iterable[str]) -> Iterator[Problem]:
+    """Paths of the host that are below none of these directories. plugins: of a NodeDeviceConfig, of any shape."""
+    allowed = [*roots]
+    for key, each in _host_paths(plugins, path):
+        if not any(each == root or each.startswith(f"{root.rstrip('/')}/") for root in allowed):
+            named = ", ".join(allowed) or "nothing"
+            yield key, f"{each[:400]} is not below {named}; add its directory to agents.allowedHostPaths of the chart"
+
+
+def _host_paths(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Each absolute path of the host, with its place. Paths of limits count with a library alone."""
+    for at, each in enumerate(value if isinstance(value, list) else ()):
+        yield from _host_paths(each, f"{path}[{at}]")
+    for key, each in value.items() if isinstance(value, dict) else ():
+        here = f"{path}.{key}"
+        if key == "limits" and isinstance(each, dict):
+            yield from _host_paths({**_LIMITS, **each} if each.get("library") else {}, here)
+        elif key == "mps" and isinstance(each, dict):
+            yield from _host_paths({**_MPS, **each}, here)
+        elif key in _HOST_PATHS and isinstance(each, str):
+            yield from [(here, each)] if each.startswith("/") else []
+        elif key not in ("env", "udev", "modelResourceNames"):
+            yield from _host_paths(each, here)
 
 
 CHECKS: Final[Mapping[str, Callable[[Object, str], Iterator[Problem]]]] = {

@@ -132,6 +132,22 @@ def test_what_is_wrong(run: Run, tmp_path: Path, document: Any, problem: str) ->
     assert problem in ran.out
 
 
+def test_paths_of_the_host_are_compared_with_values_that_are_checked_too(run: Run, tmp_path: Path) -> None:
+    """As an agent does, with the default of the chart otherwise."""
+    shadow = _generic(paths=[{"path": "/etc/shadow"}], mounts=[{"hostPath": "/opt/x"}])
+    ran = run("config", "validate", _file(tmp_path, shadow))
+    assert ran.status == 1
+    place = "spec.plugins.generic[0].groups[0]"
+    assert (
+        f"{place}.paths[0].path: /etc/shadow is not below /dev; add its directory to agents.allowedHostPaths" in ran.out
+    )
+    assert f"{place}.mounts[0].hostPath: /opt/x is not below /dev" in ran.out
+    assert (
+        run("config", "validate", _file(tmp_path, shadow, {"agents": {"allowedHostPaths": ["/etc", "/opt"]}})).status
+        == 0
+    )
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -2,13 +2,16 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from kubectl_nodedevice import schema
+from kubectl_nodedevice.config_checks import outside
 from kubectl_nodedevice.config_rules import closest, problems, sentences
 from kubectl_nodedevice.decoding import Undecodable, decode_documents, read_text
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, UsageProblem
@@ -70,10 +73,13 @@ def explain(context: click.Context, field: str, is_settings: bool) -> int:
 def validate(context: click.Context, names: tuple[str, ...]) -> int:
     """Check files: NodeDeviceConfigs, values of the chart, or settings of the agent; - is standard input.
 
+    Paths in NodeDeviceConfigs are compared with agents.allowedHostPaths of values that are checked with them, or its default.
     What only an agent knows is left to it.
     """
     screen = current(context).screen
-    found = [(name, *each) for name in names[:_MOST_FILES] for each in _checked(name)]
+    documents = [(name, each) for name in names[:_MOST_FILES] for each in _documents(name)]
+    roots = _host_paths([each for _, each in documents])
+    found = [(name, *_of_document(each, roots)) for name, each in documents]
     bad = [each for each in found if each[2]]
     if screen.is_for_machines:
         items = [{"file": name, "document": what, "problems": mistakes} for name, what, mistakes in found]
@@ -94,8 +100,8 @@ def _schemas() -> dict[str, Any]:
     return found
 
 
-def _checked(name: str) -> list[tuple[str, list[str]]]:
-    """Each document of a file: what it is, and its problems. Raises UsageProblem for a file that cannot be read."""
+def _documents(name: str) -> list[Any]:
+    """Of a file. Raises UsageProblem for one that cannot be read."""
     try:
         text = sys.stdin.read() if name == "-" else read_text(Path(name))
         documents = decode_documents(text)
@@ -105,10 +111,17 @@ def _checked(name: str) -> list[tuple[str, list[str]]]:
         raise UsageProblem(
             f"{name}: it is empty", "it has a NodeDeviceConfig, values or settings of the agent", code="BadFile"
         )
-    return [_of_document(each) for each in documents]
+    return documents
 
 
-def _of_document(document: Any) -> tuple[str, list[str]]:
+def _host_paths(documents: Sequence[Any]) -> list[str]:
+    """Below which NodeDeviceConfigs may name paths, by values of the chart among the documents; its default without any."""
+    named = [path for each in documents for path in list_of(map_of(each, "agents"), "allowedHostPaths")]
+    return [path for path in named if isinstance(path, str)] or ["/dev"]
+
+
+def _of_document(document: Any, roots: Sequence[str]) -> tuple[str, list[str]]:
+    """What it is, and its problems."""
     kind = text_of(document, "kind")
     schemas = _schemas()
     if kind:
@@ -116,7 +129,8 @@ def _of_document(document: Any) -> tuple[str, list[str]]:
         if kind != _KIND or text_of(document, "apiVersion") != _API_VERSION:
             near = closest(kind, [_KIND]) or _KIND
             return what, [f"apiVersion, kind: only {_API_VERSION}, {near} can be checked here"]
-        return what, sentences(problems(document, schemas[_KIND]))
+        plugins = map_of(document, "spec", "plugins")
+        return what, sentences(chain(problems(document, schemas[_KIND]), outside(plugins, "spec.plugins", roots)))
     # max() takes the first of two that are as likely
     candidates = (
         (_VALUES, _SETTINGS, _KIND) if _known_keys(document, schemas[_VALUES])[0] else (_SETTINGS, _VALUES, _KIND)

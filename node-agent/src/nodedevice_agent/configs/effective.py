@@ -11,11 +11,13 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct, field
+from nodedevice_common.config_checks import outside
+from nodedevice_common.config_rules import sentences
 from nodedevice_common.conversion import converted
 from nodedevice_common.decoding import decode
 
 from nodedevice_agent.lib.config_rules import plugins_problems
-from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import GPUS, SCOPE, GenericSettings, PluginSettings, SimulatedSettings
 
 # the settings of a layer that may be a conflict as a whole
@@ -34,10 +36,6 @@ _LAST = 2**31
 _MAX_SHORT = 60
 # groups without a device that an agent reports of one configuration
 _MAX_UNMATCHED = 8
-# settings that name a path of the host
-_HOST_PATHS = frozenset(
-    {"path", "host_path", "library", "preload", "directory", "lock", "pipe_directory", "shm_directory"}
-)
 
 
 class ConfiguredPlugins(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -214,40 +212,13 @@ def _readable_names(plugins: Any) -> Iterator[str]:
 
 def _plugins(config: Config, written: Any, allowed_host_paths: Collection[str]) -> ConfiguredPlugins:
     """written: its plugins. Raises ValueError."""
-    if problems := plugins_problems(written, config.keys):
-        raise ValueError(_together(problems))
-    found = converted(ConfiguredPlugins, written)
-    roots = ", ".join(allowed_host_paths) or "nothing"
-    outside = [
-        f"{key}: {path[:400]} is not below {roots}; add its directory to agents.allowedHostPaths of the chart"
-        for key, path in _host_paths(found, "spec.plugins")
-        if not any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in allowed_host_paths)
+    problems = [
+        *plugins_problems(written, config.keys),
+        *sentences(outside(written, "spec.plugins", allowed_host_paths)),
     ]
-    if outside:
-        raise ValueError(_together(outside))
-    return found
-
-
-def _together(problems: Sequence[str]) -> str:
-    return problems[0] if len(problems) == 1 else f"{len(problems)} mistakes: {'; '.join(problems)}"
-
-
-def _host_paths(settings: object, key: str) -> Iterator[tuple[str, str]]:
-    """Each path of the host that is named there, with its place. key: of the settings."""
-    if isinstance(settings, LimitSettings) and not settings.library:
-        # its other paths count with a library alone
-        return
-    if isinstance(settings, list | tuple):
-        for at, each in enumerate(settings):
-            yield from _host_paths(each, f"{key}[{at}]")
-    elif isinstance(settings, Struct):
-        for found in msgspec.structs.fields(settings):
-            value, here = getattr(settings, found.name), f"{key}.{found.encode_name}"
-            if found.name in _HOST_PATHS and isinstance(value, str):
-                if value:
-                    yield here, value
-            else:
-                yield from _host_paths(value, here)
+    if problems:
+        raise ValueError(problems[0] if len(problems) == 1 else f"{len(problems)} mistakes: {'; '.join(problems)}")
+    return converted(ConfiguredPlugins, written)
 
 
 def _sentence(error: ValueError) -> str:

@@ -256,7 +256,9 @@ def _device(
     reason, message = _plain(details.reason, _MAX_REASON), _plain(details.message, _MAX_MESSAGE)
     if not message and device.health not in _HEALTHS:
         # one string for all devices with that word
-        message = intern(f'its plugin reports health "{_plain(device.health, _MAX_WORD)}", which is neither Healthy nor Unhealthy')
+        message = intern(
+            f'its plugin reports health "{_plain(device.health, _MAX_WORD)}", which is neither Healthy nor Unhealthy'
+        )
     # The parent of many parts: one string for all of them.
     parent = intern(details.parent) if details.parent and is_ordinary(details.parent) else ""
     return Device(shown_id(device.ID), device.health == HEALTHY, numa_nodes, reason, message, attributes, parent)

@@ -20,8 +20,9 @@ PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
 # what `kubectl nodedevice`, which imports nothing of the other programs, has copies of
 SHARED := depth.py masking.py
 # what `make generate` writes into
-GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards templates/_defaults.tpl values.schema.json README.md) \
-  operator/src/nodedevice_operator/definitions $(addprefix cli/src/kubectl_nodedevice/,schemas.json $(SHARED)) docs/api.md docs/install.md docs/observe.md docs/reasons.md docs/settings.md hack/demo/manifests
+GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards templates/_defaults.tpl values.schema.json rules.json README.md) \
+  operator/src/nodedevice_operator/definitions $(addprefix cli/src/kubectl_nodedevice/,schemas.json config_rules.py config_checks.py $(SHARED)) \
+  node-agent/src/nodedevice_agent/lib/rules.json docs/api.md docs/install.md docs/observe.md docs/reasons.md docs/settings.md hack/demo/manifests
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
 # one job after the other under `make -j`, too: `generate` rewrites what types and tests read
@@ -155,10 +156,10 @@ generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the 
 	PATH=$(GENERATE_VENV)/bin:$$PATH $(GENERATE_VENV)/bin/python -m grpc_tools.protoc -I $(PROTO_ROOT) \
 	  --python_out=$(PROTO_ROOT) --mypy_out=$(PROTO_ROOT) --grpc_python_out=$(PROTO_ROOT) --mypy_grpc_out=$(PROTO_ROOT) $(PROTOS)
 	$(BIN)/python -m charts.generate_config_schema
-	$(BIN)/python -m charts.generate_cli_schemas
 	cd common/src/nodedevice_common && cp $(SHARED) $(CURDIR)/cli/src/kubectl_nodedevice/
 	$(BIN)/python charts/generate_crds.py
-	$(BIN)/python charts/generate_schema.py
+	$(BIN)/python -m charts.generate_schema
+	$(BIN)/python -m charts.generate_rules
 	$(BIN)/python -m charts.generate_defaults
 	$(BIN)/python -m charts.generate_values_table
 	$(BIN)/python -m docs.generate_api

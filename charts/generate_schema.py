@@ -5,7 +5,6 @@ reject with a helpful message is in templates/_checks.tpl; the rest (two groups 
 rejects it at its start. Part of `make generate`.
 """
 
-import itertools
 import json
 import re
 from pathlib import Path
@@ -13,13 +12,6 @@ from typing import Any, get_args
 
 import msgspec
 import yaml
-from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateRetry
-from nodedevice_agent.lib.cdi_specification import KIND as CDI_KIND
-from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES
-from nodedevice_agent.plugins.checks import MAX_PATH
-from nodedevice_agent.plugins.generic.select_settings import PROPERTY, SUBSYSTEM, USB_ID
-from nodedevice_agent.plugins.nvml.settings import LIBRARY_DIR, QUANTITY
-from nodedevice_agent.plugins.settings import ENV_NAME, ID_PREFIX
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api import extended_resources
 from nodedevice_operator.extender.settings import ExtenderSettings
@@ -89,17 +81,6 @@ DECIDED = {
     ),
 }
 
-_ABSOLUTE = {"pattern": "^/"}
-# A part of a path between two slashes: anything but nothing and `..`.
-_PART = "([^/]|[^/][^/.]|[^/.][^/]|[^/]{3,})"
-_PLAIN_PATH = {"pattern": f"^/({_PART}(/{_PART})*/?)?$", "maxLength": MAX_PATH}
-_PLAIN_PATH_OR_NONE = {"pattern": f"^(/({_PART}(/{_PART})*/?)?)?$", "maxLength": MAX_PATH}
-# The kernel has no more than 1024; which of two comes first is checked in templates/_checks.tpl.
-_NUMA_NODE = "(0?[0-9]{1,3}|10[01][0-9]|102[0-3])"
-_NUMA_NODES = f"{_NUMA_NODE}(-{_NUMA_NODE})?"
-_NO_DOUBLE_STAR = {"pattern": r"^([^*]|\*[^*])*\*?$"}
-_PERMISSIONS = sorted("".join(letters) for n in (1, 2, 3) for letters in itertools.permutations("rwm", n))
-
 
 def _whole(*patterns: "re.Pattern[str]", between: str = "") -> str:
     """The pattern of a text that is these and nothing else. Programs match whole texts, JSON schema any part of one."""
@@ -111,8 +92,6 @@ _RESOURCE_NAME: dict[str, Any] = {
     "allOf": [{"pattern": f"^[^/]{{1,{extended_resources.MAX_DOMAIN}}}/"}],
 }
 
-_RESOURCE_NAME_OR_NONE: dict[str, Any] = {"anyOf": [{"const": ""}, _RESOURCE_NAME]}
-
 
 def _by_resource(words: tuple[str, ...]) -> dict[str, Any]:
     """A mapping from resource names, * for all others, to one of these words."""
@@ -120,59 +99,8 @@ def _by_resource(words: tuple[str, ...]) -> dict[str, Any]:
     return {"patternProperties": {name: {"enum": sorted(words)} for name in names}, "additionalProperties": False}
 
 
-# What the programs check in code of their own, beside the types; by definition and key.
+# What the operator checks in code of its own, beside the types; by definition and key.
 _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
-    "AgentSettings": {
-        "stateDir": _ABSOLUTE | {"maxLength": MAX_PATH_BYTES - len("/pod-resources/kubelet.sock")},
-        "pluginDir": _ABSOLUTE | {"maxLength": MAX_PATH_BYTES - len("/kubelet.sock")},
-        "kubeletDir": _ABSOLUTE,
-        "nriSocket": _ABSOLUTE | {"maxLength": MAX_PATH_BYTES},
-        "podResourcesSocket": {"pattern": "^(/.*)?$", "maxLength": MAX_PATH_BYTES},
-        "pluginsRegistryDir": {"pattern": "^(/.*)?$"},
-        "runtimeConfig": {"pattern": "^(/.*)?$"},
-        "allocateRetry": _by_resource(get_args(AllocateRetry)),
-        "numaNodes": {"pattern": f"^ *({_NUMA_NODES}( *, *{_NUMA_NODES})*)? *$"},
-    },
-    "AgentPluginSettings": {"hostRoot": _PLAIN_PATH},
-    "AgentGenericSettings": {"resourceName": _RESOURCE_NAME},
-    "AgentGroupSettings": {
-        "env": {"patternProperties": {_whole(ENV_NAME): {"type": "string"}}, "additionalProperties": False}
-    },
-    "AgentSimulatedSettings": {
-        "resourceName": _RESOURCE_NAME,
-        "idPrefix": {"pattern": f"^({ID_PREFIX.pattern})?$"},
-    },
-    "AgentNvmlSettings": {
-        "resourceName": _RESOURCE_NAME,
-        "modelResourceNames": {"additionalProperties": {"type": "string"} | _RESOURCE_NAME},
-        "cdiKind": {"pattern": _whole(CDI_KIND)},
-        "libraryDir": {"pattern": f"^({LIBRARY_DIR.pattern})?$"},
-    },
-    "AgentWholeSettings": {"resourceName": _RESOURCE_NAME_OR_NONE},
-    "AgentMpsSettings": {"pipeDirectory": _PLAIN_PATH, "shmDirectory": _PLAIN_PATH},
-    "AgentLimitSettings": {
-        **dict.fromkeys(("library", "preload", "directory", "lock"), _PLAIN_PATH_OR_NONE),
-        "mountPath": _PLAIN_PATH,
-    },
-    "AgentSharesSettings": {"resourceName": _RESOURCE_NAME_OR_NONE, "reserve": {"pattern": _whole(QUANTITY)}},
-    "AgentMemorySettings": {
-        "resourceName": _RESOURCE_NAME,
-        "unit": {"pattern": _whole(QUANTITY)},
-        "reserve": {"pattern": _whole(QUANTITY)},
-    },
-    "AgentPathSettings": {
-        "path": {"pattern": f"^(/{_PART})+$", "maxLength": MAX_PATH, "allOf": [_NO_DOUBLE_STAR]},
-        "mountPath": _PLAIN_PATH_OR_NONE,
-        "permissions": {"enum": _PERMISSIONS},
-    },
-    "AgentUsbSettings": {key: {"pattern": f"^({USB_ID.pattern})?$"} for key in ("vendor", "product")},
-    "AgentSelectSettings": {
-        "udev": {"patternProperties": {_whole(PROPERTY): {"type": "string"}}, "additionalProperties": False},
-        "subsystems": {"items": {"type": "string", "pattern": _whole(SUBSYSTEM)}},
-        "mountPath": _PLAIN_PATH_OR_NONE,
-        "permissions": {"enum": _PERMISSIONS},
-    },
-    "AgentMountSettings": {"hostPath": _PLAIN_PATH, "containerPath": _PLAIN_PATH_OR_NONE},
     "OperatorSettings": {
         "heldDevicePolicy": _by_resource(get_args(Policy)),
     },
@@ -180,7 +108,30 @@ _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def schema() -> dict[str, Any]:
-    """The whole schema as plain values."""
+    """The file's: of what the templates check only the shape, for editors."""
+    made = strict()
+    for name, each in made["$defs"].items():
+        if name.startswith("Agent"):
+            made["$defs"][name] = _shape(each)
+    for part in (made, made["properties"]["agents"]):
+        del part["additionalProperties"]
+    return made
+
+
+def _shape(part: Any) -> Any:
+    """Keys and their meanings, without anything that refuses a value."""
+    found = {key: part[key] for key in ("title", "description", "default", "$ref") if key in part}
+    if "properties" in part:
+        found["properties"] = {key: _shape(each) for key, each in part["properties"].items()}
+    if isinstance(part.get("items"), dict):
+        found["items"] = _shape(part["items"])
+    if "anyOf" in part and any("$ref" in each for each in part["anyOf"]):
+        found |= next(_shape(each) for each in part["anyOf"] if "$ref" in each)
+    return found
+
+
+def strict() -> dict[str, Any]:
+    """All that a schema can say of the values."""
     made: dict[str, Any] = yaml.safe_load(SOURCE.read_text(encoding="utf-8"))
     for program, settings in PROGRAMS.items():
         made["$defs"] |= _definitions(program, settings)

@@ -82,6 +82,7 @@ AWAITED: Final = {
         "self._watches.follow('node', NodeMetadataObject, node, _NodeHandler(self._labels_are))": "the task configs",
         "self._follow_configs()": "the task configs",
         "self._work()": "the task configs",
+        "self._report_unmatched()": "the task configs",
         "follow": "the task configs, which waits for it",
         "self._list_needed(lists)": "the task configs, which waits for it",
     },

@@ -20,7 +20,7 @@ from nodedevice_agent.kubelet import codec, directory, served
 from nodedevice_agent.lib import cdi_files, grpc_server, patient_reads
 from nodedevice_agent.nri import synchronization
 from nodedevice_agent.offered_twice import compare
-from nodedevice_agent.plugins import patterns, room
+from nodedevice_agent.plugins import room
 from nodedevice_agent.plugins.generic import source
 from nodedevice_agent.runtime import withheld_gpus
 from nodedevice_common import fair_places, http_server, paced_log, part_plan
@@ -33,6 +33,7 @@ from nodedevice_operator.observability import recorder
 from nodedevice_operator.reconcile import turn
 from nodedevice_operator.requiredplugins import policy
 
+from charts import config_rules
 from tests.unit.sources import ROOT, parsed
 
 PAGE = ROOT / "docs" / "threat-model.md"
@@ -118,7 +119,7 @@ BOUNDS = {
     f"{status._MOST_REFUSALS} refusals of {status._LONGEST_REFUSAL} characters in its status",
     f"{source.MAX_DEVICES:,} devices of a resource",
     f"{room.MAX_DEVICES_OF_ALL:,} devices of all built-in resources, and {room.LEAST_DEVICES} of each",
-    f"{patterns._MAX_WILDCARDS} wildcards of a pattern",
+    f"{config_rules.MAX_WILDCARDS} wildcards of a pattern",
     f"a place in {fair_places.EXCHANGE_SECONDS:g} s",
     f"{registration.MAX_OPENING} that have not answered",
     f"{plugin_watcher.MAX_SOCKETS:,} sockets of the registry",

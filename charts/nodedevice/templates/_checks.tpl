@@ -48,18 +48,6 @@ Paths of the host in the agent's container. Call with (dict "config" .Values.age
 {{- end }}
 
 {{/*
-Ranges of NUMA nodes. Call with .Values.agents.config.numaNodes, if any.
-*/}}
-{{- define "nodedevice.check.numaNodes" -}}
-{{- range $range := regexFindAll "[0-9]+-[0-9]+" (. | default "") -1 -}}
-{{- $ends := splitList "-" $range -}}
-{{- if gt (first $ends | atoi) (last $ends | atoi) -}}
-{{- fail (printf "agents.config.numaNodes: %s ends before it begins: the smaller number is the first" $range) -}}
-{{- end -}}
-{{- end -}}
-{{- end }}
-
-{{/*
 An extended resource's name. Call with (dict "at" "what names it" "name" "vendor.com/gpu").
 */}}
 {{- define "nodedevice.check.resourceName" -}}
@@ -68,81 +56,6 @@ An extended resource's name. Call with (dict "at" "what names it" "name" "vendor
 {{- end -}}
 {{- if hasPrefix "requests." .name -}}
 {{- fail (printf "%s %s: a name that begins with requests. is read by Kubernetes as a quota; use another domain" .at .name) -}}
-{{- end -}}
-{{- end }}
-
-{{/*
-What makes up the devices of each group. Call with .Values.agents.config.plugins.
-*/}}
-{{- define "nodedevice.check.groups" -}}
-{{- range $resource := .generic | default list -}}
-{{- range $group := $resource.groups -}}
-{{- $at := printf "agents.config.plugins.generic: a group of %s" $resource.resourceName -}}
-{{- if eq (empty $group.paths) (not (kindIs "map" $group.select)) -}}
-{{- fail (printf "%s needs either paths or select, and not both: split the group or set one" $at) -}}
-{{- end -}}
-{{- with $group.select -}}
-{{- if $group.allowFiles -}}
-{{- fail (printf "%s has select, which finds device files only, and allowFiles: remove allowFiles" $at) -}}
-{{- end -}}
-{{- end -}}
-{{- if kindIs "map" $group.select -}}
-{{- if not (or (kindIs "map" $group.select.usb) $group.select.udev $group.select.subsystems) -}}
-{{- fail (printf "%s has a select that selects nothing: set usb, udev or subsystems" $at) -}}
-{{- end -}}
-{{- if and (kindIs "map" $group.select.usb) (not (join "" (values $group.select.usb))) -}}
-{{- fail (printf "%s has a select.usb that selects nothing: set vendor, product, serial or port" $at) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end }}
-
-{{/*
-What GPUs are used as. Call with .Values.agents.config.plugins.nvml, if any.
-*/}}
-{{- define "nodedevice.check.sharing" -}}
-{{- range $index, $rule := (. | default dict).sharing -}}
-{{- $uses := list -}}
-{{- range $use := list "whole" "shares" "memory" -}}
-{{- if kindIs "map" (get $rule $use) }}{{ $uses = append $uses $use }}{{ end -}}
-{{- end -}}
-{{- if ne (len $uses) 1 -}}
-{{- fail (printf "agents.config.plugins.nvml.sharing[%d]: a GPU has one use, and %s is named; name one of whole, shares and memory, such as memory: {}" $index (join " and " $uses | default "none")) -}}
-{{- end -}}
-{{- end -}}
-{{- end }}
-
-{{/*
-Names of the built-in plugins' resources. Call with .Values.agents.config.plugins.
-*/}}
-{{- define "nodedevice.check.resourceNames" -}}
-{{- $names := list -}}
-{{- range concat (.generic | default list) (.simulated | default list) -}}
-{{- $names = append $names .resourceName -}}
-{{- end -}}
-{{- with .nvml -}}
-{{- $gpus := prepend (values (.modelResourceNames | default dict)) (.resourceName | default "nvidia.com/gpu") -}}
-{{- range $rule := .sharing | default list -}}
-{{- range $use, $default := dict "whole" "" "shares" "" "memory" "aliyun.com/gpu-mem" -}}
-{{- if kindIs "map" (get $rule $use) -}}
-{{- with (get $rule $use).resourceName | default $default -}}
-{{- $gpus = append $gpus . -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- $names = concat $names (uniq $gpus) -}}
-{{- else -}}
-{{- if kindIs "map" .nvml -}}
-{{- $names = append $names "nvidia.com/gpu" -}}
-{{- end -}}
-{{- end -}}
-{{- range $index, $name := $names -}}
-{{- include "nodedevice.check.resourceName" (dict "at" "agents.config.plugins: resourceName" "name" $name) -}}
-{{- if has $name (slice $names 0 $index) -}}
-{{- fail (printf "agents.config.plugins: resourceName %s is named twice; give each resource one entry, with all its groups" $name) -}}
-{{- end -}}
 {{- end -}}
 {{- end }}
 

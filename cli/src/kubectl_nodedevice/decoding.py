@@ -58,7 +58,16 @@ def decode_documents(text: str, *, is_strict: bool = False) -> list[Any]:
         return [each for each in yaml.load_all(text, Loader=loader) if each is not None]
     except yaml.MarkedYAMLError as exc:
         place = f" in line {exc.problem_mark.line + 1}" if exc.problem_mark else ""
-        raise Undecodable(f"it is not YAML: {exc.problem}{place}") from exc
+        mark = exc.problem_mark
+        is_tab = (
+            mark is not None and text.splitlines()[mark.line : mark.line + 1] and "\t" in text.splitlines()[mark.line]
+        )
+        why = (
+            "YAML is indented by spaces, and this has a tab"
+            if is_tab and "token" in (exc.problem or "")
+            else exc.problem
+        )
+        raise Undecodable(f"it is not YAML: {why}{place}") from exc
     except Exception as exc:
         # odd dates, empty numbers and half characters leave the library as half a dozen exceptions besides its own
         raise Undecodable(_why(exc)) from exc

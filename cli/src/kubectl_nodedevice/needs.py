@@ -21,6 +21,7 @@ BROKEN: Final = "DeviceBroken"
 OFFERED_TWICE: Final = "OfferedTwice"
 CONFIG_REFUSED: Final = "ConfigRefused"
 CONFIG_CONFLICT: Final = "ConfigConflict"
+CONFIG_UNMATCHED: Final = "ConfigMatchesNoDevice"
 POD_WAITING: Final = "PodWaiting"
 POD_UNSCHEDULABLE: Final = "PodUnschedulable"
 ORDER: Final = (
@@ -33,6 +34,7 @@ ORDER: Final = (
     OFFERED_TWICE,
     CONFIG_REFUSED,
     CONFIG_CONFLICT,
+    CONFIG_UNMATCHED,
     POD_WAITING,
     POD_UNSCHEDULABLE,
 )
@@ -199,8 +201,8 @@ def asked_for(pod: Pod) -> set[str]:
     return {*requests(pod), *(f"claim {each.name}" for each in pod.claims)}
 
 
-def of_configs(name: str, refused: int, conflict: str, result: str) -> Iterator[Need]:
-    """Of one NodeDeviceConfig, as the API server prints it."""
+def of_configs(name: str, refused: int, conflict: str, result: str, missing: str = "") -> Iterator[Need]:
+    """Of one NodeDeviceConfig, as the API server prints it. missing: what no node has a device of."""
     explained = typed("kubectl", "get", "nodedeviceconfig", name, "-o", "wide")
     if refused:
         words = result or f"{counted(refused, 'node')} {'refuses' if refused == 1 else 'refuse'} it"
@@ -208,6 +210,8 @@ def of_configs(name: str, refused: int, conflict: str, result: str) -> Iterator[
     if conflict == "True":
         text = f"NodeDeviceConfig {name}: another one has a resource of it"
         yield Need(CONFIG_CONFLICT, text, explained, "", {"config": name})
+    if missing:
+        yield Need(CONFIG_UNMATCHED, f"NodeDeviceConfig {name}: {missing}", explained, "", {"config": name})
 
 
 def _why_pod(namespace: str, name: str) -> Typed:

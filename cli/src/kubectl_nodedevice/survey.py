@@ -148,7 +148,11 @@ def _pending(reader: Reader, namespace: str) -> list[Pod]:
 
 
 def _of_config(row: Rows) -> list[Need]:
-    return list(of_configs(row.text("name"), row.number("refused"), row.text("conflict"), row.text("result")))
+    return list(
+        of_configs(
+            row.text("name"), row.number("refused"), row.text("conflict"), row.text("result"), row.text("missing")
+        )
+    )
 
 
 def _lines(rows: Sequence[Summary], pending: Sequence[Pod]) -> list[ResourceLine]:

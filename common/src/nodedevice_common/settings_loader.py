@@ -4,7 +4,7 @@ The file's keys are the flags' names in camelCase. A mistake is an error that na
 typo must not become a default.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,18 +28,23 @@ class SettingProblem(Exception):
         self.problem = problem
 
 
-def load(kind: type[S], file: Path | None, given: Mapping[str, Any]) -> S:
+def load(
+    kind: type[S],
+    file: Path | None,
+    given: Mapping[str, Any],
+    problems: Callable[[Any], Sequence[str]] = lambda raw: (),
+) -> S:
     """Settings from the file, with `given` (flags and environment by field name; None: not given) on top.
 
-    Raises SettingProblem.
+    problems: all that is wrong with what the file has, beside its types. Raises SettingProblem.
     """
-    settings = _from_file(kind, file) if file is not None else kind()
+    settings = _from_file(kind, file, problems) if file is not None else kind()
     keys = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
     changes = {name: _from_flag(kind, name, keys[name], value) for name, value in given.items() if value is not None}
     return msgspec.structs.replace(settings, **changes)
 
 
-def _from_file(kind: type[S], file: Path) -> S:
+def _from_file(kind: type[S], file: Path, problems: Callable[[Any], Sequence[str]]) -> S:
     source = f"config file {file}"
     try:
         raw = _parsed(file.read_text(encoding="utf-8"))
@@ -49,6 +54,8 @@ def _from_file(kind: type[S], file: Path) -> S:
         raise SettingProblem(source, f"is not YAML ({exc})") from exc
     if raw is not None and not isinstance(raw, dict):
         raise SettingProblem(source, "must be a mapping of settings, such as `logLevel: debug`")
+    if found := problems(raw or {}):
+        raise SettingProblem(source, found[0] if len(found) == 1 else "\n  ".join([f"{len(found)} mistakes:", *found]))
     try:
         return _checked(source, converted(kind, raw or {}))
     except ValueError as exc:

@@ -136,6 +136,7 @@ class Agent:
             partial(self._configured, apply_plugins),
             self._lease.report_configs,
             built_in.node_labels.are,
+            built_in.unmatched,
         )
         self._pod_resources = self._pod_resources_server()
         self._watcher = self._plugin_watcher(directory)

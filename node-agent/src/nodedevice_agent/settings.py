@@ -18,6 +18,7 @@ from nodedevice_common.logs import LogFormat, LogLevel
 from nodedevice_agent.devicemanager.allocation import topology
 from nodedevice_agent.devicemanager.allocation.allocate_once import ANY_RESOURCE, AllocateRetry
 from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.lib.config_rules import settings_problems
 from nodedevice_agent.plugins.checks import check_path
 from nodedevice_agent.plugins.settings import PluginSettings
 
@@ -160,7 +161,7 @@ def combined(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
     Raises AgentSettingsError that names the key.
     """
     try:
-        return settings_loader.load(AgentSettings, file, given)
+        return settings_loader.load(AgentSettings, file, given, settings_problems)
     except settings_loader.SettingProblem as exc:
         raise AgentSettingsError(str(exc)) from exc
 

@@ -268,6 +268,7 @@ class ConfigCondition:
 
     ACCEPTED: Final = "Accepted"
     CONFLICT: Final = "Conflict"
+    DEVICES_FOUND: Final = "DevicesFound"
 
 
 class ConfigReason:
@@ -280,6 +281,8 @@ class ConfigReason:
     RESOURCE_TAKEN: Final = "ResourceTaken"
     RESOURCE_WON: Final = "ResourceWon"
     NO_OTHER: Final = "NoOther"
+    FOUND: Final = "Found"
+    NO_MATCH: Final = "NoMatch"
 
 
 # Reasons of Advertised with which the operator never writes the name on the Node: the kubelet counts it, or nobody does.

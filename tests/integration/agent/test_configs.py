@@ -97,6 +97,16 @@ async def test_a_list_changes_without_a_moment_in_which_it_is_empty(configured: 
     assert (seen["allocated"], seen["total"]) == (1, 2)
 
 
+async def test_a_pattern_without_a_device_is_reported_until_there_is_one(configured: ConfiguredNode) -> None:
+    configured.start_agent()
+    await configured.configure("a", configured.serial("tty*"))
+    await until(lambda: bool(configured.reported().get("a", {}).get("unmatched")), lambda: str(configured.reported()))
+    [place] = configured.reported()["a"]["unmatched"]
+    assert place.startswith("spec.plugins.generic[0].groups[0] (/")
+    (configured.files / "tty0").touch()
+    await configured.until_reported({"a": {"generation": 1}})
+
+
 async def test_labels_of_the_node_decide(configured: ConfiguredNode) -> None:
     configured.start_agent()
     await configured.configure("a", simulated(2), pool=f"{configured.node.name}-b")

@@ -145,6 +145,19 @@ def test_refusals_are_shown_with_one_node_that_says_so(fleet: Fleet) -> None:
     wait_until(lambda: ConfigReason.REFUSED in fleet.events("a"), "there is an Event")
 
 
+def test_a_group_of_which_no_node_has_a_device_is_a_condition_and_a_column(fleet: Fleet) -> None:
+    fleet.configure("a")
+    place = "spec.plugins.generic[0].groups[0] (/dev/x)"
+    fleet.report("n1", a={"generation": 1, "unmatched": [place]})
+    fleet.report("n2", a={"generation": 1, "unmatched": None})
+    fleet.until("a", ConfigCondition.DEVICES_FOUND, "Unknown", ConfigReason.PENDING)
+    fleet.report("n2", a={"generation": 1, "unmatched": [place]})
+    message = fleet.until("a", ConfigCondition.DEVICES_FOUND, "False", ConfigReason.NO_MATCH)
+    assert message in fleet.control_plane.kubectl("get", "nodedeviceconfigs", fleet.name("a"), "-o", "wide")
+    fleet.report("n2", a={"generation": 1})
+    fleet.until("a", ConfigCondition.DEVICES_FOUND, "True", ConfigReason.FOUND)
+
+
 def test_a_conflict_is_shown_on_both(fleet: Fleet) -> None:
     fleet.configure("a")
     fleet.configure("b")

@@ -23,6 +23,8 @@ SCHEMA_KEYS = {
     *("x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"),
     # an object of the agents' settings that may be null
     "nullable",
+    # further patterns of a text
+    "allOf",
     # an object of the agents' settings: they refuse a key that they do not know, and name the nearest
     "x-kubernetes-preserve-unknown-fields",
 }

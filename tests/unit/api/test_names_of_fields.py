@@ -20,6 +20,7 @@ OF_KUBERNETES: Final = {"nodeName", "resourceName", "lastTransitionTime", "obser
 ELSEWHERE: Final = {
     "operator/src/nodedevice_operator/reconcile/cordon_reconciler.py": "cordons are written back as they were stored",
     "node-agent/src/nodedevice_agent/cli/checkpoint.py": "the kubelet's checkpoint in words, which has keys of its own",
+    "common/src/nodedevice_common/config_checks.py": "settings of the built-in plugins",
     "hack/demo": "demos print what kubectl gives",
     "hack/install/texts.py": "what kubectl gives before an uninstall",
     "hack/cluster/local/stack.py": "settings of the built-in plugins",

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from kubectl_nodedevice import schema
+from kubectl_nodedevice import config_rules
 from kubectl_nodedevice.errors import CliError
 
-from charts import generate_cli_schemas
+from charts import generate_rules
 from tests.unit.cli.conftest import Run, Terminal
 from tests.unit.cli.test_bad_input import STEERING, check_answer
 
@@ -33,35 +33,31 @@ def _file(folder: Path, *documents: Any) -> str:
     return str(file)
 
 
-def test_the_schemas_are_generated() -> None:
-    assert generate_cli_schemas.TARGET.read_text(encoding="utf-8") == generate_cli_schemas.text(), "run make generate"
+def test_the_rules_are_generated() -> None:
+    for path, text in generate_rules.files().items():
+        assert path.read_text(encoding="utf-8") == text, "run make generate"
 
 
 def test_no_schema_has_what_is_not_checked() -> None:
     """A bound of another kind would pass unseen."""
     known = {
         *("type", "properties", "required", "additionalProperties", "items", "enum", "nullable", "pattern"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength"),
         *(
-            "minimum",
-            "maximum",
-            "exclusiveMinimum",
-            "exclusiveMaximum",
-            "minLength",
-            "maxLength",
             "minItems",
             "maxItems",
             "maxProperties",
+            "x-rules",
+            "x-keys",
+            "x-or-empty",
+            "x-any",
+            "x-refused",
+            "x-example",
         ),
-        *(
-            "x-kubernetes-list-map-keys",
-            "x-kubernetes-list-type",
-            "x-kubernetes-preserve-unknown-fields",
-            "description",
-            "format",
-            "default",
-        ),
-        # of the status, and of a selector's meaning to an API server
-        *("x-kubernetes-map-type", "x-kubernetes-validations"),
+        *("x-kubernetes-list-map-keys", "x-kubernetes-list-type", "x-kubernetes-preserve-unknown-fields"),
+        *("description", "format", "default"),
+        # of a selector's meaning to an API server; and what x-rules say better
+        *("x-kubernetes-map-type", "allOf"),
     }
 
     def words(found: Any) -> set[str]:
@@ -70,7 +66,7 @@ def test_no_schema_has_what_is_not_checked() -> None:
         inner = [*found.get("properties", {}).values(), found.get("items"), found.get("additionalProperties")]
         return {*found, *(word for each in inner for word in words(each))}
 
-    for found in generate_cli_schemas.schemas().values():
+    for found in (generate_rules.config(), generate_rules.settings(), generate_rules.values(is_whole=True)):
         assert words(found) <= known
 
 
@@ -86,18 +82,46 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
     ("document", "problem"),
     [
         (_generic(path=[]), "spec.plugins.generic[0].groups[0].path: there is no such key; did you mean paths?"),
-        (_generic(count="3"), 'spec.plugins.generic[0].groups[0].count: "3" is no whole number'),
-        (_generic(count=0), "count: 0 is not possible; 1, to 1000 is"),
+        (
+            _generic(count="3"),
+            'spec.plugins.generic[0].groups[0].count: "3" is no whole number: write a number without quotes',
+        ),
+        (_generic(count=0), "count: 0 is not possible; 1 to 1000 is"),
         (_generic(count=True), "count: true is no whole number"),
         (_generic(paths={}), "paths: {} is no list"),
         (_config({"generic": [{"groups": []}]}), "spec.plugins.generic[0].resourceName: is missing"),
-        (_config({"generic": [{"resourceName": "no", "groups": [_GROUP]}]}), '"no" is not of the form'),
-        (_config({"generic": [{"resourceName": "a/b", "groups": [_GROUP]}] * 2}), "there are several of a/b"),
+        (
+            _config({"generic": [{"resourceName": "no", "groups": [_GROUP]}]}),
+            '"no" must be domain/name, such as vendor.com/gpu',
+        ),
+        (
+            _config({"generic": [{"resourceName": "a/b", "groups": [_GROUP]}] * 2}),
+            "spec.plugins.generic[1]: a/b is named twice",
+        ),
         (_config(None), "spec.plugins: null is no object with keys"),
         ({**_config({}), "kind": "Pod"}, "only nodedevice.io/v1alpha1, NodeDeviceConfig can be checked here"),
         ({"runtime": "docker"}, '"docker" is none of auto, kubelet, none, nri'),
         ({"flappingWindowSeconds": float("nan")}, "is not possible"),
-        ({"agents": {"config": {"runtim": 1}}}, "agents.config: runtim: there is no such key; did you mean runtime?"),
+        (
+            {"agents": {"config": {"runtim": 1}}},
+            "values of the chart: agents.config.runtim: there is no such key; did you mean runtime?",
+        ),
+        ({"agent": {}, "operator": {}}, "values of the chart: agent: there is no such key; did you mean agents?"),
+        ({"agents": {}, "plugins": {}}, "plugins: there is no such key; it belongs below agents.config"),
+        (
+            {"operator": {"replicas": 10}, "scheduler": {"httpTimeout": "5"}},
+            "operator.replicas: 10 is not possible; 1 to 9 is",
+        ),
+        ({"image": {"tag": 3}}, "image.tag: 3 is no text: put it in quotes"),
+        (
+            {"agents": {"resources": {"limits": {"memory": "1 Gi"}}}},
+            'agents.resources.limits.memory: "1 Gi" is not of the form',
+        ),
+        ({"agents": {"podLabels": {"a b": "x"}}}, 'agents.podLabels.a b: "a b" is not possible as a key here'),
+        (
+            {"apiVersion": "nodedevice.io/v1alpha1", "spec": {}},
+            "apiVersion, kind: are missing; a NodeDeviceConfig begins with",
+        ),
         ([1], "the document: [1] is no object with keys"),
         ("x", 'the document: "x" is no object with keys'),
     ],
@@ -106,6 +130,22 @@ def test_what_is_wrong(run: Run, tmp_path: Path, document: Any, problem: str) ->
     ran = run("config", "validate", _file(tmp_path, document))
     assert ran.status == 1
     assert problem in ran.out
+
+
+def test_paths_of_the_host_are_compared_with_values_that_are_checked_too(run: Run, tmp_path: Path) -> None:
+    """As an agent does, with the default of the chart otherwise."""
+    shadow = _generic(paths=[{"path": "/etc/shadow"}], mounts=[{"hostPath": "/opt/x"}])
+    ran = run("config", "validate", _file(tmp_path, shadow))
+    assert ran.status == 1
+    place = "spec.plugins.generic[0].groups[0]"
+    assert (
+        f"{place}.paths[0].path: /etc/shadow is not below /dev; add its directory to agents.allowedHostPaths" in ran.out
+    )
+    assert f"{place}.mounts[0].hostPath: /opt/x is not below /dev" in ran.out
+    assert (
+        run("config", "validate", _file(tmp_path, shadow, {"agents": {"allowedHostPaths": ["/etc", "/opt"]}})).status
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,7 +194,7 @@ def test_what_is_in_a_file_cannot_steer(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [{}, _config({})])
 def test_many_problems_are_cut(run: Run, tmp_path: Path, more: dict[str, Any]) -> None:
     ran = run("config", "validate", _file(tmp_path, {**more, **{f"k{number}": 1 for number in range(200)}}))
-    assert len(ran.out.splitlines()) == schema.MOST
+    assert len(ran.out.splitlines()) == config_rules.MOST + 1
 
 
 def test_json(run: Run, tmp_path: Path) -> None:
@@ -207,7 +247,7 @@ def test_a_file_that_cannot_be_checked(refused: Callable[..., CliError], tmp_pat
     empty, bad = tmp_path / "empty", tmp_path / "bad"
     empty.touch()
     bad.write_bytes(b"\xff")
-    remedy = "it has a NodeDeviceConfig, or settings of the agent"
+    remedy = "it has a NodeDeviceConfig, values or settings of the agent"
     for file, why in ((empty, ("it is empty", remedy)), (bad, ("it is no text in UTF-8", "correct the file"))):
         found = refused("config", "validate", str(file))
         assert (found.code, found.problem, found.remedy) == ("BadFile", f"{file}: {why[0]}", why[1])
@@ -216,7 +256,7 @@ def test_a_file_that_cannot_be_checked(refused: Callable[..., CliError], tmp_pat
 def test_explain(run: Run) -> None:
     assert "groups" in run("config", "explain", "spec.plugins.generic").out
     out = run("config", "explain", "spec.plugins.generic.groups.count").out
-    assert out.startswith("spec.plugins.generic.groups.count: whole number, 1, to 1000\n")
+    assert out.startswith("spec.plugins.generic.groups.count: whole number, 1 to 1000\n")
     assert "text, one of auto" in run("config", "explain", "--agent", "runtime").out
     assert run("config", "explain").status == 0
 

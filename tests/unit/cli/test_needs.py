@@ -310,3 +310,8 @@ def test_a_configuration(refused: int, conflict: str, result: str, expected: lis
     explained = "kubectl get nodedeviceconfig 'a b' -o wide"
     found = [need(code, text, explained, "", {"config": "a b"}) for code, text in expected]
     assert [*needs.of_configs("a b", refused, conflict, result)] == found
+
+
+def test_a_configuration_of_which_no_node_has_a_device() -> None:
+    [need] = needs.of_configs("a", 0, "False", "taken by 2 nodes", "no node has a device of x")
+    assert (need.code, need.text) == (needs.CONFIG_UNMATCHED, "NodeDeviceConfig a: no node has a device of x")

@@ -1,15 +1,18 @@
 """`kubectl nodedevice config`: what a NodeDeviceConfig and the agent's settings file may have, and whether a file is one."""
 
-import itertools
 import json
 import sys
+from collections.abc import Sequence
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from kubectl_nodedevice import schema
+from kubectl_nodedevice.config_checks import outside
+from kubectl_nodedevice.config_rules import closest, problems, sentences
 from kubectl_nodedevice.decoding import Undecodable, decode_documents, read_text
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, UsageProblem
 from kubectl_nodedevice.fields import list_of, map_of, text_of
@@ -19,6 +22,8 @@ from kubectl_nodedevice.styles import BAD, BOLD, FAINT, GOOD
 
 _KIND: Final = "NodeDeviceConfig"
 _SETTINGS: Final = "agent"
+_VALUES: Final = "values"
+_NAMES: Final = {_SETTINGS: "settings of the agent", _VALUES: "values of the chart", _KIND: _KIND}
 _API_VERSION: Final = "nodedevice.io/v1alpha1"
 _LEFT: Final = "an agent alone knows the rest: files of its host, and conflicts between configurations"
 _MOST_FILES: Final = 1000
@@ -66,18 +71,24 @@ def explain(context: click.Context, field: str, is_settings: bool) -> int:
 @click.argument("names", metavar="FILE...", nargs=-1, required=True)
 @click.pass_context
 def validate(context: click.Context, names: tuple[str, ...]) -> int:
-    """Check files: NodeDeviceConfigs, or settings of the agent; - is standard input. What only an agent knows is left to it."""
+    """Check files: NodeDeviceConfigs, values of the chart, or settings of the agent; - is standard input.
+
+    Paths in NodeDeviceConfigs are compared with agents.allowedHostPaths of values that are checked with them, or its default.
+    What only an agent knows is left to it.
+    """
     screen = current(context).screen
-    found = [(name, *each) for name in names[:_MOST_FILES] for each in _checked(name)]
+    documents = [(name, each) for name in names[:_MOST_FILES] for each in _documents(name)]
+    roots = _host_paths([each for _, each in documents])
+    found = [(name, *_of_document(each, roots)) for name, each in documents]
     bad = [each for each in found if each[2]]
     if screen.is_for_machines:
-        items = [{"file": name, "document": what, "problems": problems} for name, what, problems in found]
+        items = [{"file": name, "document": what, "problems": mistakes} for name, what, mistakes in found]
         screen.data("ValidationReport", {"items": items})
         return NEEDS_YOU if bad else FINE
-    for name, what, problems in found:
-        for each in problems:
+    for name, what, mistakes in found:
+        for each in mistakes:
             screen.line(f"{name}: {what}: {each}", BAD)
-        if not problems:
+        if not mistakes:
             screen.line(f"{name}: {what} is valid", GOOD)
     if not bad:
         screen.line(f"What a schema can say is right; {_LEFT}.", FAINT)
@@ -89,8 +100,8 @@ def _schemas() -> dict[str, Any]:
     return found
 
 
-def _checked(name: str) -> list[tuple[str, list[str]]]:
-    """Each document of a file: what it is, and its problems. Raises UsageProblem for a file that cannot be read."""
+def _documents(name: str) -> list[Any]:
+    """Of a file. Raises UsageProblem for one that cannot be read."""
     try:
         text = sys.stdin.read() if name == "-" else read_text(Path(name))
         documents = decode_documents(text, is_strict=True)
@@ -98,24 +109,41 @@ def _checked(name: str) -> list[tuple[str, list[str]]]:
         raise UsageProblem(f"{name}: {exc}", "correct the file", code="BadFile") from exc
     if not documents:
         raise UsageProblem(
-            f"{name}: it is empty", "it has a NodeDeviceConfig, or settings of the agent", code="BadFile"
+            f"{name}: it is empty", "it has a NodeDeviceConfig, values or settings of the agent", code="BadFile"
         )
-    return [_of_document(each) for each in documents]
+    return documents
 
 
-def _of_document(document: Any) -> tuple[str, list[str]]:
+def _host_paths(documents: Sequence[Any]) -> list[str]:
+    """Below which NodeDeviceConfigs may name paths, by values of the chart among the documents; its default without any."""
+    named = [path for each in documents for path in list_of(map_of(each, "agents"), "allowedHostPaths")]
+    return [path for path in named if isinstance(path, str)] or ["/dev"]
+
+
+def _of_document(document: Any, roots: Sequence[str]) -> tuple[str, list[str]]:
+    """What it is, and its problems."""
     kind = text_of(document, "kind")
-    if not kind:
-        return _of_settings(document)
-    what = f"{kind} {text_of(document, 'metadata', 'name') or '(no name)'}"
-    if kind != _KIND or text_of(document, "apiVersion") != _API_VERSION:
-        return what, [f"apiVersion, kind: only {_API_VERSION}, {_KIND} can be checked here"]
-    found = schema.problems(document, _schemas()[_KIND])
-    return what, list(itertools.islice(found, schema.MOST))
+    schemas = _schemas()
+    if kind:
+        what = f"{kind} {text_of(document, 'metadata', 'name') or '(no name)'}"
+        if kind != _KIND or text_of(document, "apiVersion") != _API_VERSION:
+            near = closest(kind, [_KIND]) or _KIND
+            return what, [f"apiVersion, kind: only {_API_VERSION}, {near} can be checked here"]
+        plugins = map_of(document, "spec", "plugins")
+        return what, sentences(chain(problems(document, schemas[_KIND]), outside(plugins, "spec.plugins", roots)))
+    # max() takes the first of two that are as likely
+    candidates = (
+        (_VALUES, _SETTINGS, _KIND) if _known_keys(document, schemas[_VALUES])[0] else (_SETTINGS, _VALUES, _KIND)
+    )
+    name = max(candidates, key=lambda each: _known_keys(document, schemas[each]))
+    if name == _KIND:
+        return _NAMES[_KIND], [
+            f"apiVersion, kind: are missing; a {_KIND} begins with apiVersion: {_API_VERSION}, kind: {_KIND}"
+        ]
+    return _NAMES[name], sentences(problems(document, schemas[name]))
 
 
-def _of_settings(document: Any) -> tuple[str, list[str]]:
-    """Of the agent, or of the chart, which has them in agents.config."""
-    values = map_of(document, "agents", "config")
-    what, settings = ("agents.config", values) if values else ("settings of the agent", document)
-    return what, list(itertools.islice(schema.problems(settings, _schemas()[_SETTINGS]), schema.MOST))
+def _known_keys(document: Any, rule: schema.Schema) -> tuple[int, int]:
+    """How many keys of a document are those of a file of that kind, and how many are like one."""
+    keys, known = [str(key) for key in map_of(document)], [*rule["properties"]]
+    return sum(key in known for key in keys), sum(bool(closest(key, known)) for key in keys)

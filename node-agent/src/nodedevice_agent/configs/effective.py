@@ -5,23 +5,26 @@ that is not valid is refused whole, and says why.
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct, field
+from nodedevice_common.config_checks import outside
+from nodedevice_common.config_rules import sentences
 from nodedevice_common.conversion import converted
 from nodedevice_common.decoding import decode
 
-from nodedevice_agent.plugins.nvml.settings import LimitSettings, NvmlSettings
+from nodedevice_agent.lib.config_rules import plugins_problems
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import GPUS, SCOPE, GenericSettings, PluginSettings, SimulatedSettings
 
 # the settings of a layer that may be a conflict as a whole
 NVML = "nvml"
 # of an agent's report about all of them, in bytes; and of one sentence in it, in characters
 MAX_REPORT = 2048
-_MAX_SENTENCE = 200
+_MAX_SENTENCE, _MAX_SHORTER = 500, 200
 # Of the specs of all configurations that select a node, as text. One of 256 resources has a twentieth of that.
 MAX_OCTETS = 1024 * 1024
 _TOO_LONG = (
@@ -31,10 +34,8 @@ _TOO_LONG = (
 # the rank of the agent's file: behind any priority
 _LAST = 2**31
 _MAX_SHORT = 60
-# settings that name a path of the host
-_HOST_PATHS = frozenset(
-    {"path", "host_path", "library", "preload", "directory", "lock", "pipe_directory", "shm_directory"}
-)
+# groups without a device that an agent reports of one configuration
+_MAX_UNMATCHED = 8
 
 
 class ConfiguredPlugins(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -46,14 +47,6 @@ class ConfiguredPlugins(Struct, frozen=True, forbid_unknown_fields=True, rename=
     simulated: Annotated[list[SimulatedSettings], Meta(max_length=256)] = []
     # NVIDIA's GPUs; `{}` is enough. Unset: GPUs are ignored, as another plugin may serve them.
     nvml: NvmlSettings | None = None
-
-
-class ConfigSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """spec: its keys. A mistyped selector would select every node."""
-
-    node_selector: Any = None
-    priority: Any = None
-    plugins: Any = None
 
 
 class Config(Struct, frozen=True):
@@ -80,26 +73,29 @@ class Config(Struct, frozen=True):
 class Outcome(Struct, frozen=True):
     """What became of a configuration on a node. refusal: why it is not taken at all; empty where it is.
 
-    lost: resources that it names and that another one has, with the name of that.
+    lost: resources that it names and that another one has, with the name of that. replaces: those that the agent's file names, too.
     """
 
     generation: int
     refusal: str = ""
     lost: tuple[tuple[str, str], ...] = ()
+    replaces: tuple[str, ...] = ()
 
 
 class Effective(Struct, frozen=True):
     """The plugins of a node, and the outcomes by name of the configurations that select it.
 
     ranks: by resource name, that of its layer; the lower one is preferred where two resources have the same device.
-    refused: resource names in configurations that are refused, NVML for all of GPUs. is_known: False for a node that does not know
-    its configurations yet. is_cut: True where one is refused for its length, so that its names are not known.
+    refused: resource names in configurations that are refused, NVML for all of GPUs. places: by resource name of device files, its
+    configuration and its index there, with an empty name for the agent's file. is_known: False for a node that does not know its
+    configurations yet. is_cut: True where one is refused for its length, so that its names are not known.
     """
 
     plugins: PluginSettings
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     ranks: Mapping[str, int] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
+    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     is_known: bool = True
     is_cut: bool = False
 
@@ -135,10 +131,11 @@ def effective(
             refused.update(_readable_names(written))
             continue
         outcomes[config.name] = Outcome(config.generation, lost=taken.add(config.name, plugins, -config.priority))
-    # the names of the file are nobody's loss: configurations are there to replace them
-    taken.add("", ConfiguredPlugins(base.generic, base.simulated, base.nvml), _LAST)
+    # no loss of the file: configurations are there to replace its resources
+    for name, owner in taken.add("", ConfiguredPlugins(base.generic, base.simulated, base.nvml), _LAST):
+        outcomes[owner] = msgspec.structs.replace(outcomes[owner], replaces=(*outcomes[owner].replaces, name))
     found = PluginSettings(taken.generic, taken.simulated, taken.nvml, base.host_root)
-    return Effective(found, outcomes, taken.ranks, frozenset(refused), is_cut=bool(beyond))
+    return Effective(found, outcomes, taken.ranks, frozenset(refused), taken.places, is_cut=bool(beyond))
 
 
 def beyond_limit(selected: Iterable[Config]) -> frozenset[str]:
@@ -157,6 +154,7 @@ class _Taken:
         self.nvml: NvmlSettings | None = None
         self._owner: dict[str, str] = {}
         self.ranks: dict[str, int] = {}
+        self.places: dict[str, tuple[str, int]] = {}
 
     def add(self, owner: str, plugins: ConfiguredPlugins, rank: int) -> tuple[tuple[str, str], ...]:
         """Add what is free. Returns what is not, with its owners."""
@@ -174,9 +172,10 @@ class _Taken:
             else:
                 self.nvml = plugins.nvml
                 self._owner |= dict.fromkeys((NVML, *_gpu_names(plugins.nvml)), owner)
-        for generic in plugins.generic:
+        for at, generic in enumerate(plugins.generic):
             if self._is_free(generic.resource_name, owner, lost):
                 self.generic.append(generic)
+                self.places[generic.resource_name] = owner, at
         for simulated in plugins.simulated:
             if self._is_free(simulated.resource_name, owner, lost):
                 self.simulated.append(simulated)
@@ -213,61 +212,60 @@ def _readable_names(plugins: Any) -> Iterator[str]:
 
 def _plugins(config: Config, written: Any, allowed_host_paths: Collection[str]) -> ConfiguredPlugins:
     """written: its plugins. Raises ValueError."""
-    converted(ConfigSpec, dict.fromkeys(config.keys))
-    found = converted(ConfiguredPlugins, written)
-    # what names itself twice is refused as in a file
-    PluginSettings(found.generic, found.simulated, found.nvml)
-    if found.nvml is not None and found.nvml.library_dir:
-        raise ValueError(
-            "nvml.libraryDir: not allowed here, because the agent loads that library; set it in agents.config of the chart"
-        )
-    for key, path in _host_paths(found):
-        if not any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in allowed_host_paths):
-            roots = ", ".join(allowed_host_paths) or "nothing"
-            raise ValueError(
-                f"{key}: {path[:400]} is not below {roots}; add its directory to agents.allowedHostPaths of the chart"
-            )
-    return found
-
-
-def _host_paths(settings: object) -> Iterator[tuple[str, str]]:
-    """Each path of the host that is named there, with its key."""
-    if isinstance(settings, LimitSettings) and not settings.library:
-        # its other paths count with a library alone
-        return
-    if isinstance(settings, list | tuple):
-        for each in settings:
-            yield from _host_paths(each)
-    elif isinstance(settings, Struct):
-        for found in msgspec.structs.fields(settings):
-            value = getattr(settings, found.name)
-            if found.name in _HOST_PATHS and isinstance(value, str):
-                if value:
-                    yield found.encode_name, value
-            else:
-                yield from _host_paths(value)
+    problems = [
+        *plugins_problems(written, config.keys),
+        *sentences(outside(written, "spec.plugins", allowed_host_paths)),
+    ]
+    if problems:
+        raise ValueError(problems[0] if len(problems) == 1 else f"{len(problems)} mistakes: {'; '.join(problems)}")
+    return converted(ConfiguredPlugins, written)
 
 
 def _sentence(error: ValueError) -> str:
     return " ".join(str(error).split())
 
 
+def unmatched(found: Effective, groups: Mapping[str, Sequence[int]]) -> Mapping[str, tuple[str, ...] | None]:
+    """By configuration, its groups without a device on the node; None where that is not known yet.
+
+    groups: by resource name, the indexes of those without one.
+    """
+    known: dict[str, tuple[str, ...] | None] = {}
+    for generic in found.plugins.generic:
+        owner, at = found.places[generic.resource_name]
+        before, indexes = known.setdefault(owner, ()), groups.get(generic.resource_name)
+        if before is not None and indexes is not None:
+            place = f"spec.plugins.generic[{at}].groups"
+            texts = [
+                f"{place}[{i}] ({generic.groups[i].key_pattern()[:_MAX_SHORT]})"
+                for i in indexes
+                if i < len(generic.groups)
+            ]
+            known[owner] = (*before, *texts)[:_MAX_UNMATCHED]
+        else:
+            known[owner] = None
+    return known
+
+
 # -- the report ---------------------------------------------------------------------------------------------------------------
 
 
-def report(outcomes: Mapping[str, Outcome]) -> str:
-    """For the annotation of the agent's Lease: JSON of at most MAX_REPORT bytes. What has no room is left out, details first."""
-    for longest in (_MAX_SENTENCE, _MAX_SHORT, 0):
-        text = _encoded(outcomes, longest)
+def report(outcomes: Mapping[str, Outcome], without: Mapping[str, Sequence[str] | None] | None = None) -> str:
+    """For the annotation of the agent's Lease: JSON of at most MAX_REPORT bytes. What has no room is left out, details first.
+
+    without: as unmatched() has it.
+    """
+    for longest in (_MAX_SENTENCE, _MAX_SHORTER, _MAX_SHORT, 0):
+        text = _encoded(outcomes, longest, without or {})
         if len(text.encode()) <= MAX_REPORT:
             return text
     kept = dict(sorted(outcomes.items()))
-    while kept and len(_encoded(kept, 0).encode()) > MAX_REPORT:
+    while kept and len(_encoded(kept, 0, {}).encode()) > MAX_REPORT:
         kept.popitem()
-    return _encoded(kept, 0)
+    return _encoded(kept, 0, {})
 
 
-def _encoded(outcomes: Mapping[str, Outcome], longest: int) -> str:
+def _encoded(outcomes: Mapping[str, Outcome], longest: int, without: Mapping[str, Sequence[str] | None]) -> str:
     """longest: of a sentence; 0: one word."""
     shown: dict[str, dict[str, Any]] = {}
     for name, outcome in sorted(outcomes.items()):
@@ -276,4 +274,8 @@ def _encoded(outcomes: Mapping[str, Outcome], longest: int) -> str:
             shown[name]["refusal"] = outcome.refusal[:longest] or "refused"
         if outcome.lost:
             shown[name]["lost"] = {resource: to for resource, to in outcome.lost if longest}
+        if outcome.replaces and longest:
+            shown[name]["replaces"] = outcome.replaces
+        if without.get(name, ()) != () and longest > _MAX_SHORT and not outcome.refusal:
+            shown[name]["unmatched"] = without[name]
     return json.dumps(shown, separators=(",", ":"), ensure_ascii=False) if shown else ""

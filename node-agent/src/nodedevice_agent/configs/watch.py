@@ -17,12 +17,13 @@ from nodedevice_common.decoding import Undecodable, decode
 from nodedevice_common.pacing import TokenBucket
 from nodedevice_common.threads import in_thread, in_thread_if
 
-from nodedevice_agent.configs.effective import Config, Effective, effective, report
+from nodedevice_agent.configs.effective import Config, Effective, effective, report, unmatched
 from nodedevice_agent.configs.kept import KeptConfig, KeptConfigs
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeMetadataObject
 from nodedevice_agent.kube.responses import MOST_BYTES_IN_LOOP
+from nodedevice_agent.lib.deviceplugin_server.built_in import UnmatchedGroups
 from nodedevice_agent.lib.filesystem import replace_durably
 from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL, PluginSettings
 
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "configs.json"
 _START_SECONDS: Final = 5.0
+_REPORT_SECONDS: Final = 2.0
 # of lists beside those that a watch needs
 _LISTS_PER_SECOND: Final = 0.1
 _LISTS_AT_ONCE: Final = 3
@@ -49,6 +51,7 @@ class ConfigWatch:
     base: the plugins of the agent's file. apply: called with what the node has, at first and whenever that changes.
     publish: called with the report about the configurations that select the node, and whether it refuses one, when that changes.
     labels_are: called with the Node's labels at each change, and at first with those that were kept.
+    without: groups of device files without a device, which are in the report.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class ConfigWatch:
         apply: Callable[[Effective], None],
         publish: Callable[[str, bool], None],
         labels_are: Callable[[Mapping[str, str]], None] = lambda _: None,
+        without: UnmatchedGroups | None = None,
     ) -> None:
         # of its own: an API server without this kind makes no other watch wait, nor is the agent unready for it
         self._watches = Watches(cluster)
@@ -80,6 +84,9 @@ class ConfigWatch:
         # one of them is another
         self._is_changed = asyncio.Event()
         self._applied: Effective | None = None
+        self._without = without or UnmatchedGroups()
+        self._is_without_changed = asyncio.Event()
+        self._without.changed = self._is_without_changed.set
 
     async def run(self) -> None:
         stored = await in_thread(lambda: _read(self._file))
@@ -100,6 +107,7 @@ class ConfigWatch:
                 if not self._are_known.is_set():
                     await self._decide(self._stored, is_known=False)
             tasks.create_task(self._work())
+            tasks.create_task(self._report_unmatched())
 
     # -- what is known ----------------------------------------------------------------------------------------------------
 
@@ -193,7 +201,20 @@ class ConfigWatch:
                 log.info("configuration taken", extra={**extra, "lost": dict(outcome.lost)})
         if before is None or _without_outcomes(before) != _without_outcomes(found):
             self._apply(found)
-        self._publish(report(found.outcomes), any(outcome.refusal for outcome in found.outcomes.values()))
+        self._report(found)
+
+    def _report(self, found: Effective) -> None:
+        without = unmatched(found, self._without.by_resource)
+        self._publish(report(found.outcomes, without), any(outcome.refusal for outcome in found.outcomes.values()))
+
+    async def _report_unmatched(self) -> None:
+        """Again when other groups are without a device, at a bounded rate: devices may come and go many times a second."""
+        while True:
+            await self._is_without_changed.wait()
+            await asyncio.sleep(_REPORT_SECONDS)
+            self._is_without_changed.clear()
+            if self._applied is not None:
+                self._report(self._applied)
 
     async def _write(self, known: _Stored) -> None:
         try:

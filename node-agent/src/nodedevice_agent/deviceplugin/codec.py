@@ -46,12 +46,14 @@ from nodedevice_agent.devicemanager.resources.devices import (
 from nodedevice_agent.lib.wire_fields import fields
 
 HEALTHY = "Healthy"
+# a plugin that is not built in may leave it out
+_HEALTHS = frozenset({HEALTHY, "Unhealthy", ""})
 # Of one response: each takes 1.5 µs in the event loop. A variable has two bytes at least.
 MAX_ENTRIES = 16 * 1024
 
 # the CRD's bounds for a device's details
 _MAX_PART_SIZE = 64
-_MAX_REASON, _MAX_MESSAGE, _MAX_ATTRIBUTES, _MAX_ATTRIBUTE = 128, 1024, 32, 256
+_MAX_REASON, _MAX_MESSAGE, _MAX_ATTRIBUTES, _MAX_ATTRIBUTE, _MAX_WORD = 128, 1024, 32, 256, 40
 # ... and for the attributes of all devices together; the CRD has 4096 devices
 _MAX_ATTRIBUTES_OF_ALL = 4096 * _MAX_ATTRIBUTES
 # Twice as much as 4096 devices with a KiB each. Parsed, attributes take twenty times as much memory.
@@ -252,6 +254,11 @@ def _device(
         nodes = {node.ID for node in listed if 0 <= node.ID <= MAX_NUMA_NODE}
     numa_nodes = tuple(sorted(nodes))[:MAX_NUMA_NODES]
     reason, message = _plain(details.reason, _MAX_REASON), _plain(details.message, _MAX_MESSAGE)
+    if not message and device.health not in _HEALTHS:
+        # one string for all devices with that word
+        message = intern(
+            f'its plugin reports health "{_plain(device.health, _MAX_WORD)}", which is neither Healthy nor Unhealthy'
+        )
     # The parent of many parts: one string for all of them.
     parent = intern(details.parent) if details.parent and is_ordinary(details.parent) else ""
     return Device(shown_id(device.ID), device.health == HEALTHY, numa_nodes, reason, message, attributes, parent)

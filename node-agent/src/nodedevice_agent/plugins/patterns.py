@@ -12,8 +12,6 @@ from functools import lru_cache
 
 # The first character of a class belongs to it even if it is ]; a [ that is never closed is a literal.
 WILDCARD = re.compile(r"\*|\?|\[(?:!.|[^!])[^\]]*\]", re.DOTALL)
-# nothing real needs more
-_MAX_WILDCARDS = 8
 
 Captures = tuple[str, ...]
 
@@ -21,12 +19,6 @@ Captures = tuple[str, ...]
 def wildcard_count(pattern: str) -> int:
     """Number of wildcards in a pattern, or in a part of it; 0 for plain text."""
     return len(WILDCARD.findall(pattern))
-
-
-def check_wildcards(key: str, pattern: str) -> None:
-    """key: for the message. Raises ValueError."""
-    if wildcard_count(pattern) > _MAX_WILDCARDS:
-        raise ValueError(f"{key}: {pattern[:400]!r} has more than {_MAX_WILDCARDS} wildcards; use fewer")
 
 
 def is_match(pattern: str, text: str) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -103,6 +103,7 @@ class PluginRunner:
                 del self._running[name]
                 await running.end()
                 self._room.forget(name)
+                self.sockets.unmatched.note(name, None)
         for name, plugin in self._wanted.items():
             if name not in self._running:
                 running = self._running[name] = _Running(plugin)
@@ -124,7 +125,7 @@ class PluginRunner:
             await _served(name, lambda: serve(make(), self._plugin_dir, watcher, while_served=made))
 
     def _shared(self, host_root: str) -> "_Shared":
-        return _Shared(self._file_reads, self._room, self._sysfs, host_root)
+        return _Shared(self._file_reads, self._room, self._sysfs, host_root, self.sockets.unmatched.note)
 
     async def _run_gpus(self, settings: NvmlSettings, host_root: str, watcher: FileWatcher) -> None:
         """One watch for all resource names; each name is served as soon as it has something to list."""
@@ -153,6 +154,7 @@ class _Shared(Struct, frozen=True):
     room: Room
     by_root: dict[str, Any]
     host_root: str
+    note_unmatched: Callable[[str, Sequence[int] | None], None]
 
     def sysfs(self) -> Any:
         from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
@@ -180,6 +182,7 @@ class _Running:
             generic = GenericSource(
                 settings, self.plugin.host_root, watcher, state_dir, shared.file_reads, shared.room, shared.sysfs()
             )
+            generic.note_unmatched = shared.note_unmatched
             self._reconfigure = generic.reconfigure
             return generic
         assert isinstance(settings, SimulatedSettings)

@@ -1,9 +1,8 @@
-"""Settings of the built-in plugins: the `plugins` section and its validation.
+"""Settings of the built-in plugins: the `plugins` section. Paths are the host's.
 
-An error names the key, the value and the remedy. Paths are the host's.
+What types do not state is in charts/config_rules.py, and checked before settings are made of it.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, Final
 
@@ -11,11 +10,10 @@ import msgspec
 from msgspec import Meta, Struct, field
 from nodedevice_api.parts import PartRules
 
-from nodedevice_agent.plugins.checks import check_path, check_permissions, check_resource_name, first_repeated
 from nodedevice_agent.plugins.generic.select_settings import SelectSettings
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.parts import PartsSettings
-from nodedevice_agent.plugins.patterns import check_wildcards, wildcard_count
+from nodedevice_agent.plugins.patterns import wildcard_count
 from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED
 
 # Of the IDs of physical devices of built-in plugins, behind it: the resource, but for GPUs, which are the same in all resources.
@@ -25,8 +23,6 @@ GPUS: Final = "GPUs"
 GPU_SCOPE: Final = f"{SCOPE} {GPUS}"
 # of the Node, set by NVIDIA's GPU Operator: whether programs that use the driver may run there
 GPU_CLIENT_LABEL: Final = "nvidia.com/gpu.deploy.client"
-ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-ID_PREFIX = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,52}[A-Za-z0-9])?")
 
 
 class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -41,19 +37,6 @@ class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     # Whether the device is listed without this file too; a container gets it where it exists, and so may others.
     optional: bool = False
 
-    def __post_init__(self) -> None:
-        check_path("path", self.path)
-        if self.mount_path:
-            check_path("mountPath", self.mount_path)
-        if self.path.endswith("/"):
-            raise ValueError(f"path: {self.path!r} names a directory; name device files, such as {self.path}*")
-        if "**" in self.path:
-            raise ValueError(
-                f"path: {self.path!r} has **; a wildcard stays within one directory, so write one * per level"
-            )
-        check_wildcards("path", self.path)
-        check_permissions(self.permissions)
-
 
 class MountSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A path of the host that is mounted into a container together with its device."""
@@ -64,11 +47,6 @@ class MountSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     container_path: str = ""
     # whether the container may only read it
     read_only: bool = False
-
-    def __post_init__(self) -> None:
-        check_path("hostPath", self.host_path)
-        if self.container_path:
-            check_path("containerPath", self.container_path)
 
 
 class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -88,26 +66,6 @@ class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     select: SelectSettings | None = None
     # Whether other resources may offer the same files, if they are shared there too; so it is where count is above 1.
     shared: bool = False
-
-    def __post_init__(self) -> None:
-        if bool(self.paths) == (self.select is not None):
-            raise ValueError("groups: a group needs either paths or select, and not both; split the group or set one")
-        if self.select is not None and self.allow_files:
-            raise ValueError("allowFiles: is for paths, and select finds device files only; remove it")
-        counts = {wildcard_count(path.path) for path in self.paths} - {0}
-        if len(counts) > 1:
-            raise ValueError(
-                "paths: wildcard paths of one group are joined by what their wildcards match, so each needs the same "
-                "number of wildcards; split the group"
-            )
-        if self.paths and (self.named_after.optional or (counts and not wildcard_count(self.named_after.path))):
-            raise ValueError(
-                "optional: devices are named after the first path that is not optional, of wildcard paths if there are any; "
-                "remove optional from one"
-            )
-        for key in self.env:
-            if not ENV_NAME.fullmatch(key):
-                raise ValueError(f"env: {key!r} is not the name of an environment variable; use letters, digits and _")
 
     @property
     def is_shared(self) -> bool:
@@ -142,14 +100,6 @@ class GenericSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="c
         is_shared = any(group.count > 1 for group in self.groups)
         return self.parts.rules() if self.parts is not None and is_shared else None
 
-    def __post_init__(self) -> None:
-        check_resource_name(self.resource_name)
-        repeated = first_repeated(group.key_pattern() for group in self.groups)
-        if repeated:
-            raise ValueError(
-                f"groups: two groups of {self.resource_name} are named after {repeated}; join them or drop one"
-            )
-
 
 class SimulatedSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One resource of simulated devices."""
@@ -172,18 +122,6 @@ class SimulatedSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
         """None where devices are whole."""
         return self.parts.rules() if self.parts_per_device > 1 else None
 
-    def __post_init__(self) -> None:
-        check_resource_name(self.resource_name)
-        if self.count * self.parts_per_device > MAX_SIMULATED:
-            raise ValueError(
-                f"partsPerDevice: {self.count} devices of {self.parts_per_device} parts are too many; "
-                f"simulate {MAX_SIMULATED} parts at most"
-            )
-        if self.id_prefix and not ID_PREFIX.fullmatch(self.id_prefix):
-            raise ValueError(
-                f"idPrefix: {self.id_prefix!r} must be 1 to 54 of letters, digits, - _ . and begin and end with a letter or digit"
-            )
-
     def prefix(self) -> str:
         """What device IDs begin with."""
         return self.id_prefix or self.resource_name.partition("/")[2][:54]
@@ -200,14 +138,6 @@ class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     nvml: NvmlSettings | None = None
     # Where the agent sees the host's file tree; / for an agent with the host's /dev mounted at /dev.
     host_root: str = "/"
-
-    def __post_init__(self) -> None:
-        check_path("hostRoot", self.host_root)
-        repeated = first_repeated(self.resource_names())
-        if repeated:
-            raise ValueError(
-                f"resourceName: {repeated} is named twice; give each resource one entry, with all its groups"
-            )
 
     def may_serve(self, resource_name: str) -> bool:
         is_instance = self.nvml is not None and self.nvml.is_instance_name(resource_name)

@@ -209,8 +209,8 @@ class ConfigController(Collector):
         known.status = msgspec.to_builtins(status)
 
 
-_QUIET: Final = frozenset({ConfigReason.PENDING, ConfigReason.NO_NODES, ConfigReason.RESOURCE_WON})
-_BAD: Final = frozenset({ConfigReason.REFUSED, ConfigReason.RESOURCE_TAKEN})
+_QUIET: Final = frozenset({ConfigReason.PENDING, ConfigReason.NO_NODES, ConfigReason.RESOURCE_WON, ConfigReason.FOUND})
+_BAD: Final = frozenset({ConfigReason.REFUSED, ConfigReason.RESOURCE_TAKEN, ConfigReason.NO_MATCH})
 
 
 def _events(about: About, before: Mapping[str, Any], wanted: ConfigStatus) -> list[Event]:

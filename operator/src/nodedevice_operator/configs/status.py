@@ -16,6 +16,7 @@ from nodedevice_common.decoding import Undecodable, decode
 _MOST_REFUSALS: Final = 8
 _LONGEST_REFUSAL: Final = 512
 _MOST_TAKEN: Final = 3
+_LONGEST_PLACE: Final = 200
 # nodes that are named of those that refuse
 _MOST_NODES: Final = 3
 
@@ -24,6 +25,8 @@ class _Report(msgspec.Struct):
     generation: int = 0
     refusal: str = ""
     lost: dict[str, str] = {}
+    unmatched: list[str] | None = []
+    replaces: list[str] = []
 
 
 # by the configuration's name, what an agent reports of it
@@ -67,14 +70,15 @@ def config_status(name: str, generation: int, by_node: Mapping[str, Reports]) ->
     )
     named = [node for node, sentence in refusing.items() if frequent and sentence == frequent[0][0]][:_MOST_NODES]
     conditions = {
-        ConfigCondition.ACCEPTED: _accepted(found, named),
+        ConfigCondition.ACCEPTED: _accepted(found, named, sorted({n for r in current.values() for n in r.replaces})),
         ConfigCondition.CONFLICT: _conflict(name, own, by_node),
+        ConfigCondition.DEVICES_FOUND: _devices_found(found, [r for r in current.values() if not r.refusal]),
     }
     return ConfigStatus(found.generation, found.selected, found.accepted, found.refused, found.refusals, conditions)
 
 
-def _accepted(found: ConfigStatus, named: Sequence[str]) -> tuple[str, str, str]:
-    """named: some nodes of the most frequent refusal."""
+def _accepted(found: ConfigStatus, named: Sequence[str], replaced: Sequence[str]) -> tuple[str, str, str]:
+    """named: some nodes of the most frequent refusal. replaced: resources that the agents' file names, too."""
     if found.refused:
         more = f" and {found.refused - len(named)} more" if found.refused > len(named) else ""
         return "False", ConfigReason.REFUSED, f"{', '.join(named)}{more}: {found.refusals[0][0]}"
@@ -86,7 +90,9 @@ def _accepted(found: ConfigStatus, named: Sequence[str]) -> tuple[str, str, str]
         have = "has" if waiting == 1 else "have"
         message = f"{_nodes(waiting)} of {found.selected} {have} not taken this generation yet"
         return "Unknown", ConfigReason.PENDING, message
-    return "True", ConfigReason.TAKEN, f"taken by {_nodes(found.selected)}"
+    names = ", ".join(name[:_LONGEST_PLACE] for name in replaced[:_MOST_TAKEN]) + (", …" if len(replaced) > _MOST_TAKEN else "")
+    instead = f"; takes the place of agents.config.plugins for {names}" if names else ""
+    return "True", ConfigReason.TAKEN, f"taken by {_nodes(found.selected)}{instead}"
 
 
 def _conflict(name: str, own: Mapping[str, _Report], by_node: Mapping[str, Reports]) -> tuple[str, str, str]:
@@ -110,6 +116,23 @@ def _conflict(name: str, own: Mapping[str, _Report], by_node: Mapping[str, Repor
         named = "; ".join(f"{other} names {resource} on {_nodes(n)}" for (resource, other), n in _first(won))
         return "True", ConfigReason.RESOURCE_WON, f"{named}, and this one has it by its priority or its name"
     return "False", ConfigReason.NO_OTHER, "no other configuration names one of its resources on a node"
+
+
+def _devices_found(found: ConfigStatus, taken: Sequence[_Report]) -> tuple[str, str, str]:
+    """taken: the reports of the agents that have taken it. A node without a device is no mistake, all of them without it are."""
+    if not taken:
+        reason = ConfigReason.PENDING if found.selected else ConfigReason.NO_NODES
+        return "Unknown", reason, "no agent has taken it"
+    known = [report.unmatched for report in taken if report.unmatched is not None]
+    nowhere = [place for place in known[0] if all(place in each for each in known)] if known else []
+    if len(known) + found.refused < found.selected:
+        return "Unknown", ConfigReason.PENDING, "not all agents have looked for its devices yet"
+    if not nowhere:
+        return "True", ConfigReason.FOUND, "each group of device files has a device on some node"
+    named = ", ".join(place[:_LONGEST_PLACE] for place in nowhere[:_MOST_TAKEN])
+    more = f" and {len(nowhere) - _MOST_TAKEN} more" if len(nowhere) > _MOST_TAKEN else ""
+    remedy = "connect the device, or correct the path or the selection"
+    return "False", ConfigReason.NO_MATCH, f"no node has a device of {named}{more}: {remedy}"
 
 
 def _first(counts: Counter[tuple[str, str]]) -> list[tuple[tuple[str, str], int]]:

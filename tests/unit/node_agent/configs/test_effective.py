@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from nodedevice_agent.configs.effective import MAX_REPORT, Config, Effective, Outcome, effective, report
+from nodedevice_agent.configs.effective import MAX_REPORT, Config, Effective, Outcome, effective, report, unmatched
 from nodedevice_agent.configs.kept import config_of
 from nodedevice_agent.kube.objects import GenerationMetadata, NodeDeviceConfigObject
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
@@ -185,21 +185,28 @@ LIBRARY = {"nvml": {"sharing": [{"memory": {"limits": {"library": "/usr/local/vg
 @pytest.mark.parametrize(
     ("plugins", "words"),
     [
-        (serial("/etc/shadow"), "path: /etc/shadow is not below /dev; add its directory to agents.allowedHostPaths"),
+        (
+            serial("/etc/shadow"),
+            "spec.plugins.generic[0].groups[0].paths[0].path: /etc/shadow is not below /dev; add its directory to agents.",
+        ),
         (serial("/devices/x"), "path: /devices/x is not below /dev"),
         (serial("/dev/../etc/shadow"), "must be a plain path"),
         (serial(mounts=[{"hostPath": "/etc"}]), "hostPath: /etc is not below /dev"),
         (serial(path="ttyUSB0"), "must be an absolute path"),
-        ({"generics": []}, "unknown field `generics`"),
-        ({"hostRoot": "/x"}, "unknown field `hostRoot`"),
-        ("none", "Expected `object`"),
+        ({"generics": []}, "spec.plugins.generics: there is no such key; did you mean generic?"),
+        ({"hostRoot": "/x"}, "spec.plugins.hostRoot: there is no such key"),
+        ("none", 'spec.plugins: "none" is no object with keys'),
         (None, ""),
         ({"generic": serial()["generic"] * 2}, "is named twice"),
         ({"nvml": {}, "simulated": [{"resourceName": GPU}]}, "is named twice"),
-        ({"nvml": {"libraryDir": "/tmp/evil"}}, "nvml.libraryDir: not allowed here"),
+        ({"nvml": {"libraryDir": "/tmp/evil"}}, "is not allowed in a NodeDeviceConfig"),
         (LIBRARY, "library: /usr/local/vgpu/libvgpu.so is not below /dev"),
         ({"nvml": {"sharing": [{"memory": {}}]}}, ""),
-        ({"simulated": [{"resourceName": "kubernetes.io/x"}]}, "reserved by Kubernetes"),
+        ({"simulated": [{"resourceName": "kubernetes.io/x"}]}, "is reserved"),
+        (
+            {"generics": [], "simulated": 1},
+            "2 mistakes: spec.plugins.generics: there is no such key; did you mean generic?; spec.",
+        ),
     ],
 )
 def test_what_is_not_valid_is_refused_whole_with_the_remedy(plugins: Any, words: str) -> None:
@@ -216,8 +223,8 @@ def test_what_is_not_valid_is_refused_whole_with_the_remedy(plugins: Any, words:
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("nodeSelectr", "unknown field `nodeSelectr`; did you mean nodeSelector?"),
-        ("x", "known are nodeSelector, plugins, priority"),
+        ("nodeSelectr", "spec.nodeSelectr: there is no such key; did you mean nodeSelector?"),
+        ("x", "spec.x: there is no such key; there is nodeSelector, plugins, priority"),
         ("plugins", ""),
     ],
 )
@@ -278,10 +285,21 @@ def test_the_report_gives_up_details_when_they_have_no_room() -> None:
 
     assert reported("no", 1) == '{"c00":{"generation":1,"refusal":"no","lost":{"example.com/serial":"a"}}}'
     one = len(reported("", 1))
-    assert len(reported("x" * 300, 1)) == one + len(',"refusal":""') + 200
+    assert len(reported("x" * 600, 1)) == one + len(',"refusal":""') + 500
     assert json.loads(reported("x" * 200, 10))["c09"]["refusal"] == "x" * 60
     found = json.loads(reported("x" * 200, 30))
     assert found["c29"] == {"generation": 1, "refusal": "refused", "lost": {}}
+
+
+def test_groups_without_a_device_are_reported_by_their_place_once_they_are_known() -> None:
+    two = {"generic": [*serial()["generic"], *serial("/dev/x", "example.com/x")["generic"]]}
+    found = decided(config("a", priority=1), config("b", two), base=PluginSettings(simulated=[]))
+    place = "spec.plugins.generic[1].groups[0] (/dev/x)"
+    assert unmatched(found, {SERIAL: (), "example.com/x": (0,)}) == {"a": (), "b": (place,)}
+    assert unmatched(found, {SERIAL: (0,)}) == {"a": ("spec.plugins.generic[0].groups[0] (/dev/ttyUSB*)",), "b": None}
+    reported = json.loads(report(found.outcomes, {"a": (), "b": (place,)}))
+    assert [each.get("unmatched", "nothing") for each in reported.values()] == ["nothing", [place]]
+    assert json.loads(report(found.outcomes, {"b": None}))["b"]["unmatched"] is None
 
 
 def test_a_report_may_be_as_long_as_its_bound() -> None:

@@ -181,6 +181,16 @@ def test_details_are_read_of_lists_up_to_a_length(more: int, is_shown: bool, mon
     assert device_list(octets).devices["a"].reason == ("Broken" if is_shown else "")
 
 
+@pytest.mark.parametrize(
+    ("health", "message"),
+    [("OK\x1b", 'its plugin reports health "OK ", which is neither Healthy nor Unhealthy'), ("Unhealthy", ""), ("", "")],
+)
+def test_a_health_that_there_is_not_is_named(health: str, message: str) -> None:
+    device = api_pb2.Device(ID="a", health=health)
+    listed = device_list(api_pb2.ListAndWatchResponse(devices=[device]).SerializeToString()).devices["a"]
+    assert (listed.healthy, listed.message) == (False, message)
+
+
 def test_the_highest_numa_node_counts() -> None:
     nodes = [api_pb2.NUMANode(ID=node) for node in (MAX_NUMA_NODE, MAX_NUMA_NODE + 1, 0, -1)]
     device = api_pb2.Device(ID="a", health="Healthy", topology=api_pb2.TopologyInfo(nodes=nodes))

@@ -127,6 +127,7 @@ def test_what_is_stored_has_every_field_that_the_kind_asks_for() -> None:
     assert [(each["type"], each["lastTransitionTime"]) for each in stored["conditions"]] == [
         (ACCEPTED, "now"),
         (CONFLICT, "now"),
+        (ConfigCondition.DEVICES_FOUND, "now"),
     ]
 
 
@@ -138,6 +139,7 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     assert {each["type"]: each["lastTransitionTime"] for each in taken["conditions"]} == {
         ACCEPTED: "third",
         CONFLICT: "first",
+        ConfigCondition.DEVICES_FOUND: "third",
     }
 
 
@@ -151,3 +153,38 @@ def test_what_has_not_changed_is_equal_to_what_is_stored() -> None:
 def test_a_status_that_others_wrote_is_replaced(conditions: Any) -> None:
     stored = to_json(status(n1={"a": TAKEN}), {"conditions": conditions}, "now")
     assert {each["lastTransitionTime"] for each in stored["conditions"]} == {"now"}
+
+
+def test_resources_that_the_agents_file_has_are_named() -> None:
+    _, _, message = status(n1={"a": {**TAKEN, "replaces": [GPU]}}, n2={"a": TAKEN}).conditions[ACCEPTED]
+    assert message == f"taken by 2 nodes; takes the place of agents.config.plugins for {GPU}"
+
+
+HERE, THERE = "spec.plugins.generic[0].groups[0] (/dev/a)", "spec.plugins.generic[0].groups[1] (/dev/b)"
+
+
+def without(*places: str) -> dict[str, Any]:
+    return {"a": {**TAKEN, "unmatched": [*places]}}
+
+
+@pytest.mark.parametrize(
+    ("by_node", "state", "words"),
+    [
+        ({}, "Unknown", "no agent has taken it"),
+        ({"n1": {"a": TAKEN}}, "True", "each group"),
+        ({"n1": without(HERE)}, "False", f"no node has a device of {HERE}: connect the device"),
+        ({"n1": without(HERE), "n2": without(HERE, THERE)}, "False", f"no node has a device of {HERE}: connect"),
+        ({"n1": without(HERE), "n2": without(THERE)}, "True", "each group"),
+        ({"n1": without(HERE), "n2": {"a": TAKEN}}, "True", "each group"),
+        ({"n1": without(HERE), "n2": refusing("no")}, "False", f"no node has a device of {HERE}"),
+        ({"n1": without(HERE), "n2": {"a": {**TAKEN, "unmatched": None}}}, "Unknown", "not all agents have looked"),
+        ({"n1": without(HERE), "n2": {"a": {"generation": 1}}}, "Unknown", "not all agents have looked"),
+        ({"n1": refusing("no")}, "Unknown", "no agent has taken it"),
+        ({"n1": without(*(f"{number:0300}" for number in range(9)))}, "False", " and 6 more: connect"),
+    ],
+)
+def test_a_group_without_a_device_on_any_node_is_a_condition(by_node: dict[str, Any], state: str, words: str) -> None:
+    found, _, message = status(**by_node).conditions[ConfigCondition.DEVICES_FOUND]
+    assert found == state
+    assert words in message
+    assert len(message) < 1000

@@ -4,7 +4,7 @@ Nothing that a plugin sends can claim it: a plugin of somebody else may take ove
 that was made here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,12 +21,34 @@ class BuiltIn(Struct, frozen=True):
     scope: str
 
 
+class UnmatchedGroups:
+    """Groups of device files of which the node has no device: their indexes, by resource name. Use in one thread.
+
+    changed: called at each change.
+    """
+
+    def __init__(self) -> None:
+        self.by_resource: dict[str, Sequence[int]] = {}
+        self.changed: Callable[[], None] = lambda: None
+
+    def note(self, resource_name: str, groups: Sequence[int] | None) -> None:
+        """groups: None where that is not known yet."""
+        if self.by_resource.get(resource_name) == groups:
+            return
+        if groups is None:
+            del self.by_resource[resource_name]
+        else:
+            self.by_resource[resource_name] = groups
+        self.changed()
+
+
 class BuiltInSockets:
     """Those that are served now. Use in one thread."""
 
     def __init__(self) -> None:
         self.delivery = Delivery()
         self.node_labels = NodeLabels()
+        self.unmatched = UnmatchedGroups()
         self._plugins: dict[FileIdentity, BuiltIn] = {}
 
     @contextmanager

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
@@ -63,12 +63,16 @@ _MAX_NAMED = 3
 
 
 class _Look(Struct):
-    """What was found. directories: whose changes could change it. unconfirmed: why each of these devices is not allocated now."""
+    """What was found. directories: whose changes could change it. unconfirmed: why each of these devices is not allocated now.
+
+    unmatched: groups without a device.
+    """
 
     by_id: Mapping[str, GenericDevice]
     trouble: Trouble
     directories: frozenset[Path]
     unconfirmed: Mapping[str, str] = {}
+    unmatched: tuple[int, ...] = ()
 
 
 class GenericSource:
@@ -90,6 +94,8 @@ class GenericSource:
         self.resource_name = settings.resource_name
         self.devices = DeviceList(settings.part_rules)
         self._configure(settings)
+        # called with the groups without a device, None where that is not known
+        self.note_unmatched: Callable[[str, Sequence[int] | None], None] = lambda resource_name, groups: None
         self._root = host_root.rstrip("/")
         self._serials_file = SerialsFile(state_dir, settings.resource_name) if state_dir is not None else None
         self._serials = Serials(self._serials_file.read() if self._serials_file is not None else {})
@@ -123,6 +129,8 @@ class GenericSource:
 
     def reconfigure(self, settings: GenericSettings) -> None:
         """From now on these devices; of the same resource, with the same rules of parts."""
+        if settings.groups != self._groups:
+            self.note_unmatched(self.resource_name, None)
         self._configure(settings)
         if self._subscription is not None:
             self._subscription.wake()
@@ -150,6 +158,8 @@ class GenericSource:
 
     def _publish(self, look: _Look) -> None:
         self._by_id, self._directories = look.by_id, look.directories
+        if self._looked_for is self._groups:
+            self.note_unmatched(self.resource_name, look.unmatched)
         devices = (device.listed for device in look.by_id.values())
         if self.devices.publish(devices, look.trouble, unconfirmed=look.unconfirmed):
             log.info("devices changed", extra={"resource_name": self.resource_name, "devices": len(look.by_id)})
@@ -220,7 +230,9 @@ class GenericSource:
             if each != NO_TROUBLE
         ]
         trouble = (notes[0][0], "; ".join(message for _, message in notes)) if notes else NO_TROUBLE
-        return _Look(self._kept_objects(by_id), trouble, frozenset(directories))
+        matched = {offer.group for offer in (*choice.listed, *(each.offer for each in choice.not_listed))}
+        unmatched = tuple(index for index in range(len(groups)) if index not in matched)
+        return _Look(self._kept_objects(by_id), trouble, frozenset(directories), unmatched=unmatched)
 
     def _kept_objects(self, by_id: Mapping[str, GenericDevice]) -> Mapping[str, GenericDevice]:
         """The same devices, without a second object for what is listed already."""

@@ -1,36 +1,27 @@
 """Settings of the nvml plugin, and what each GPU of a node is used as.
 
-An error names the key, the value and the remedy.
+What types do not state is in charts/config_rules.py, and checked before settings are made of it.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from itertools import combinations
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field, structs
 from nodedevice_api import extended_resources
 from nodedevice_api.parts import PartRules, Placement
 
-from nodedevice_agent.lib import cdi_specification
-from nodedevice_agent.plugins.checks import check_path, check_resource_name
 from nodedevice_agent.plugins.nvml.conditions import EFFECTS, Effect
 from nodedevice_agent.plugins.nvml.health import EccErrors, HealthRules
 from nodedevice_agent.plugins.nvml.mig import mig_prefix
 from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS
 from nodedevice_agent.plugins.parts import PartChoiceSettings
 
-# one item of LD_LIBRARY_PATH; a NUL would end the environment variable
-LIBRARY_DIR = re.compile(r"/[^:;\x00-\x1f\x7f]*")
-QUANTITY = re.compile(r"[0-9]{1,15}(Mi|Gi)")
 # of one GPU; as many as the generic plugin shares a device between
 MAX_PARTS: Final = 1000
 # of units of memory, by the gpushare plugins
 GPUSHARE_NAME: Final = "aliyun.com/gpu-mem"
-# shell patterns of a namespace and, behind a slash, of a pod
-EXEMPT = re.compile(r"[a-z0-9*?\[\]!.-]{1,253}(/[a-z0-9*?\[\]!.-]{1,253})?")
 _SHARED = ".shared"
 
 HandOver = Literal["auto", "env", "deviceNodes", "cdi"]
@@ -64,12 +55,6 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     # directory on the node for the library's lock, the same for all containers
     lock: str = "/tmp/vgpulock"
 
-    def __post_init__(self) -> None:
-        for key in ("library", "preload", "directory", "mountPath", "lock"):
-            path = getattr(self, "mount_path" if key == "mountPath" else key)
-            if path or key == "mountPath":
-                check_path(f"limits.{key}", path)
-
 
 class MpsSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The MPS daemon that the administrator runs for the shared GPUs; the agent starts none. Paths are the host's."""
@@ -78,10 +63,6 @@ class MpsSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
     pipe_directory: str = "/tmp/nvidia-mps"
     # the shared memory of the daemon: the host's, unless it runs in a container
     shm_directory: str = "/dev/shm"
-
-    def __post_init__(self) -> None:
-        check_path("pipeDirectory", self.pipe_directory)
-        check_path("shmDirectory", self.shm_directory)
 
 
 class SharesSettings(PartChoiceSettings, frozen=True, kw_only=True):
@@ -102,9 +83,6 @@ class SharesSettings(PartChoiceSettings, frozen=True, kw_only=True):
     # what a container is limited to; unset: nothing, as with time slices of NVIDIA's plugin
     limits: LimitSettings | None = None
 
-    def __post_init__(self) -> None:
-        _check_quantity("reserve", self.reserve)
-
     @property
     def reserve_bytes(self) -> int:
         return extended_resources.count(self.reserve) or 0
@@ -118,10 +96,6 @@ class SharesSettings(PartChoiceSettings, frozen=True, kw_only=True):
             return (self.resource_name,)
         return tuple(name + _SHARED for name in whole_names) if self.rename_by_default else whole_names
 
-    def alike(self) -> "SharesSettings":
-        """Equal for settings that one resource can have at the same time."""
-        return structs.replace(self, replicas=MAX_PARTS, resource_name="", rename_by_default=False, reserve="0Gi")
-
 
 class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
     """Containers share the GPU's memory in units."""
@@ -134,12 +108,6 @@ class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
     reserve: str = "640Mi"
     # what a container is limited to; null: nothing
     limits: LimitSettings | None = field(default_factory=LimitSettings)
-
-    def __post_init__(self) -> None:
-        _check_quantity("unit", self.unit)
-        _check_quantity("reserve", self.reserve)
-        if not self.unit_bytes:
-            raise ValueError(f"unit: {self.unit!r} is no memory; use 1Gi or another amount")
 
     @property
     def unit_bytes(self) -> int:
@@ -155,18 +123,9 @@ class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
     def names(self, whole_names: tuple[str, ...]) -> tuple[str, ...]:
         return (self.resource_name,)
 
-    def alike(self) -> "MemorySettings":
-        """Equal for settings that one resource can have at the same time."""
-        return structs.replace(self, reserve="640Mi")
-
 
 def _with_limits(rules: PartRules, limits: LimitSettings | None) -> PartRules:
     return rules if limits is None else replace(rules, sm_percent=limits.sm_percent)
-
-
-def _check_quantity(key: str, text: str) -> None:
-    if not QUANTITY.fullmatch(text):
-        raise ValueError(f"{key}: {text[:400]!r} must be a whole number of Mi or Gi, such as 512Mi or 1Gi")
 
 
 PartsOf = SharesSettings | MemorySettings
@@ -185,12 +144,6 @@ class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
     shares: SharesSettings | None = None
     # containers request units of memory
     memory: MemorySettings | None = None
-
-    def __post_init__(self) -> None:
-        chosen = [key for key in ("whole", "shares", "memory") if getattr(self, key) is not None]
-        if len(chosen) != 1:
-            named = " and ".join(chosen) or "none"
-            raise ValueError(f"a GPU has one use, and {named} is named; name one of whole, shares and memory")
 
     @property
     def is_for_others(self) -> bool:
@@ -212,15 +165,6 @@ class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
         """Whether it selects this GPU."""
         is_model = not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
         return not self.is_for_others and is_model and (not self.indexes or index in self.indexes)
-
-    def overlaps(self, other: "SharingRule") -> bool:
-        """Whether both select GPUs of the same model or index, as far as the settings alone show."""
-        if self.is_for_others or other.is_for_others:
-            return self.is_for_others and other.is_for_others
-        models, indexes = set(self.models) & set(other.models), set(self.indexes) & set(other.indexes)
-        models_differ = self.models and other.models and not models
-        indexes_differ = self.indexes and other.indexes and not indexes
-        return bool(models or indexes) and not models_differ and not indexes_differ
 
     def names(self, whole_names: tuple[str, ...]) -> tuple[str, ...]:
         """The resource names that it makes of GPUs with these names."""
@@ -288,30 +232,6 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     # where libnvidia-ml.so.1 is, for an agent in a container; empty: where the loader finds it
     library_dir: str = ""
 
-    def __post_init__(self) -> None:
-        for name in (*self.whole_names(), *self.resource_names()):
-            check_resource_name(name)
-        self._check_sharing()
-        if not cdi_specification.KIND.fullmatch(self.cdi_kind):
-            raise ValueError(
-                f"cdiKind: {self.cdi_kind[:400]!r} must be vendor/class, such as nvidia.com/gpu: each begins with a letter, ends "
-                "with a letter or digit, and has letters, digits, `_`, `-` and `.` between"
-            )
-        if self.library_dir and not LIBRARY_DIR.fullmatch(self.library_dir):
-            raise ValueError(
-                f"libraryDir: {self.library_dir[:400]!r} must be one absolute path, such as /usr/lib/x86_64-linux-gnu"
-            )
-        if "auto" in self.hand_over and len(self.hand_over) > 1:
-            raise ValueError("handOver: auto chooses by itself; set it alone, or name the other ways without it")
-        for place, pattern in enumerate(self.exempt):
-            if not EXEMPT.fullmatch(pattern):
-                raise ValueError(
-                    f"exempt[{place}]: {pattern[:400]!r} must be a namespace or namespace/pod, with * and ? where needed"
-                )
-        both = sorted(set(self.critical_xids) & set(self.harmless_xids))
-        if both:
-            raise ValueError(f"harmlessXids: {both[0]} is in criticalXids too; keep it in one of them")
-
     @property
     def domain(self) -> str:
         return extended_resources.domain_of(self.resource_name)
@@ -359,18 +279,3 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
             yield from ((name, None, "mig: single") for name in self.whole_names())
         for place, rule in enumerate(self.sharing):
             yield from ((name, rule.parts, f"sharing[{place}]") for name in rule.names(self.whole_names()))
-
-    def _check_sharing(self) -> None:
-        for (one, rule), (other, later) in combinations(enumerate(self.sharing), 2):
-            if rule.overlaps(later):
-                raise ValueError(f"sharing[{other}]: it is for GPUs that sharing[{one}] matches; a GPU has one use")
-        first: dict[str, tuple[PartsOf | None, str]] = {}
-        for name, parts, who in self._uses():
-            if self.is_instance_name(name):
-                raise ValueError(f"{who}: {name} is a name of MIG instances (mig: mixed); set another resourceName")
-            alike = parts.alike() if parts is not None else None
-            known, by = first.setdefault(name, (alike, who))
-            if known != alike:
-                raise ValueError(
-                    f"{who}: {name} is the name of other devices already ({by}); set another resourceName, or renameByDefault"
-                )

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nodedevice_agent.lib.config_rules import plugins_problems
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.identity import Identified
 from nodedevice_agent.plugins.generic.source import GenericSource
@@ -83,10 +84,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> FakeSysfs:
 
 
 def converted(raw: list[dict[str, Any]]) -> GenericSettings | None:
-    try:
-        return msgspec.convert({"resourceName": "example.com/x", "groups": raw}, GenericSettings)
-    except msgspec.ValidationError:
-        return None
+    settings = {"resourceName": "example.com/x", "groups": raw}
+    return None if plugins_problems({"generic": [settings]}, []) else msgspec.convert(settings, GenericSettings)
 
 
 @settings(max_examples=examples(400))

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from nodedevice_agent.lib.deviceplugin_server.built_in import UnmatchedGroups
 from nodedevice_agent.lib.deviceplugin_server.values import device_id
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.source import GenericSource
@@ -43,6 +44,20 @@ def test_a_path_that_is_not_there_is_named_until_it_is(tmp_path: Path) -> None:
     source.refresh()
     assert len(source.devices.latest) == 1
     assert source.devices.trouble == ("", "")
+
+
+def test_groups_without_a_device_are_noted_and_unknown_once_settings_change(tmp_path: Path) -> None:
+    found = UnmatchedGroups()
+    changes: list[dict[str, Sequence[int]]] = []
+    found.changed = lambda: changes.append(dict(found.by_resource))
+    source = source_of(tmp_path, "/dev/ttyUSB0", "/dev/ttyACM*")
+    source.note_unmatched = found.note
+    source.refresh()
+    source.refresh()
+    FakeSysfs(tmp_path).dongle("1-1", 0)
+    source.refresh()
+    source.reconfigure(settings({"paths": [{"path": "/dev/other"}]}))
+    assert [each.get("example.com/serial") for each in changes] == [(0, 1), (1,), None]
 
 
 def test_a_change_of_the_list_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -232,18 +247,6 @@ def test_an_optional_file(tmp_path: Path, paths: list[str], present: list[str], 
     for device in source.devices.latest:
         for node in source.allocate([device.id], None).device_nodes:
             assert node.container_path.split("/")[1] == node.host_path.split("/")[2].rstrip("0123456789")
-
-
-@pytest.mark.parametrize(
-    "paths",
-    [
-        pytest.param([{"path": "/dev/a", "optional": True}], id="all"),
-        pytest.param([{"path": "/dev/a"}, {"path": "/dev/b*", "optional": True}], id="all wildcard paths"),
-    ],
-)
-def test_what_a_device_is_named_after_is_not_optional(paths: list[dict[str, Any]]) -> None:
-    with pytest.raises(msgspec.ValidationError, match=r"optional: devices are named after .* remove optional from one"):
-        settings({"paths": paths})
 
 
 def test_an_optional_file_of_two_devices_is_in_both(tmp_path: Path) -> None:

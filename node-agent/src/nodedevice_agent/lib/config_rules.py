@@ -1,0 +1,27 @@
+"""Checks settings of the agent by the rules that every entry point has, and reports all mistakes at once.
+
+Rules are read when there is something to check, and not kept: they take more memory than the settings.
+"""
+
+import json
+from collections.abc import Iterable
+from importlib.resources import files
+from typing import Any
+
+from nodedevice_common.config_rules import problems, sentences
+
+
+def settings_problems(settings: Any) -> list[str]:
+    """A sentence for each mistake in a settings file, beginning with its path."""
+    return sentences(problems(settings, _rules()["settings"]))
+
+
+def plugins_problems(plugins: Any, keys: Iterable[str]) -> list[str]:
+    """The same of the plugins of a NodeDeviceConfig. keys: of its spec."""
+    rule = {"type": "object", "properties": {"nodeSelector": {}, "priority": {}, "plugins": _rules()["plugins"]}}
+    spec = dict.fromkeys(keys) | {"plugins": plugins}
+    return sentences(problems(spec, rule, "spec", {"properties": {"spec": rule}}))
+
+
+def _rules() -> Any:
+    return json.loads(files("nodedevice_agent.lib").joinpath("rules.json").read_bytes())

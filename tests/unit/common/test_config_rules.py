@@ -1,0 +1,118 @@
+"""What rules find in a value, sentence by sentence."""
+
+from datetime import date
+from typing import Any, Final
+
+import pytest
+from nodedevice_common.config_rules import closest, problems, sentences
+
+_INT, _TEXT = {"type": "integer"}, {"type": "string"}
+_LIST: Final = {"type": "array", "items": _INT}
+_MAP: Final = {"type": "object", "properties": {"paths": _LIST, "count": _INT, "name": _TEXT}, "required": ["name"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "of", "expected"),
+    [
+        ("x", _TEXT, []),
+        (1, _TEXT, ["here: 1 is no text: put it in quotes"]),
+        ("1", _INT, ['here: "1" is no whole number: write a number without quotes']),
+        (1.5, _INT, ["here: 1.5 is no whole number"]),
+        (True, _INT, ["here: true is no whole number"]),
+        (1.5, {"type": "number"}, []),
+        (1, {"type": "number"}, []),
+        (True, {"type": "boolean"}, []),
+        (1, {"type": "boolean"}, ["here: 1 is no boolean"]),
+        ([], {"type": "object"}, ["here: [] is no object with keys"]),
+        ({}, _LIST, ["here: {} is no list: begin each entry with -"]),
+        ("x" * 50, _INT, [f'here: "{"x" * 39}… is no whole number: write a number without quotes']),
+        ("x" * 38, _INT, [f'here: "{"x" * 38}" is no whole number: write a number without quotes']),
+        ("é", _INT, ['here: "é" is no whole number: write a number without quotes']),
+        (None, {"type": "string", "nullable": True}, []),
+        (None, _TEXT, ["here: null is no text: remove the key, or set it"]),
+        ("anything", {}, []),
+        ("anything", {"type": "of another kind"}, []),
+        ("", _TEXT, []),
+        ([], _LIST, []),
+        (date(2026, 11, 28), _INT, ['here: "2026-11-28" is no whole number']),
+        ("a", {"enum": ["a", "b"]}, []),
+        ("c", {"enum": ["a", "b"]}, ['here: "c" is none of a, b']),
+        ("ab", {**_TEXT, "minLength": 2, "maxLength": 2}, []),
+        ("a", {**_TEXT, "minLength": 2}, ["here: has 1 characters; 2 to 1 are possible"]),
+        ("abc", {**_TEXT, "maxLength": 2}, ["here: has 3 characters; 0 to 2 are possible"]),
+        ("ab", {**_TEXT, "pattern": "^a"}, []),
+        ("ba", {**_TEXT, "pattern": "^a"}, ['here: "ba" is not of the form ^a']),
+        (1, {**_INT, "minimum": 1, "maximum": 1}, []),
+        (0, {**_INT, "minimum": 1, "maximum": 2}, ["here: 0 is not possible; 1 to 2 is"]),
+        (3, {**_INT, "minimum": 1, "maximum": 2}, ["here: 3 is not possible; 1 to 2 is"]),
+        (0, {**_INT, "minimum": 1}, ["here: 0 is not possible; 1 or more is"]),
+        (3, {**_INT, "maximum": 2}, ["here: 3 is not possible; up to 2 is"]),
+        (1, {**_INT, "minimum": 1, "exclusiveMinimum": True}, ["here: 1 is not possible; more than 1 is"]),
+        (2, {**_INT, "minimum": 1, "exclusiveMinimum": True}, []),
+        (2, {**_INT, "maximum": 2, "exclusiveMaximum": True}, ["here: 2 is not possible; up to 2 is"]),
+        (1, {**_INT, "maximum": 2, "exclusiveMaximum": True}, []),
+        (float("nan"), {"type": "number", "minimum": 0}, ["here: NaN is not possible; 0 or more is"]),
+        ([1, 2], {**_LIST, "minItems": 2, "maxItems": 2}, []),
+        ([1], {**_LIST, "minItems": 2}, ["here: has 1 entries, and needs 2"]),
+        ([1, 2, 3], {**_LIST, "maxItems": 2}, ["here: has 3 entries, and at most 2 are possible"]),
+        ([1, "x"], _LIST, ['here[1]: "x" is no whole number: write a number without quotes']),
+        ({"name": "x", "count": 1, "paths": [1]}, _MAP, []),
+        ({}, _MAP, ["here.name: is missing"]),
+        ({"name": "x", "path": 1}, _MAP, ["here.path: there is no such key; did you mean paths?"]),
+        ({"name": "x", "zzz": 1}, _MAP, ["here.zzz: there is no such key; there is count, name, paths"]),
+        ({"name": "x", "paths": ["y"]}, _MAP, ['here.paths[0]: "y" is no whole number: write a number without quotes']),
+        ({1: "x"}, {"type": "object", "additionalProperties": _INT}, ["here.1: is no text as a key: put it in quotes"]),
+        ({"x": 1}, {"type": "object", "properties": {"a": _INT}, "additionalProperties": _INT}, []),
+        ({"x": 1}, {"type": "object"}, []),
+        ({"a": 1}, {"type": "object", "maxProperties": 1}, []),
+        (
+            {"a": 1, "b": 2},
+            {"type": "object", "maxProperties": 1},
+            ["here: has 2 keys, and at most 1 are possible"],
+        ),
+    ],
+)
+def test_problems(value: Any, of: dict[str, Any], expected: list[str]) -> None:
+    assert sentences(problems(value, of, "here")) == expected
+
+
+def test_a_problem_of_the_whole_has_its_name() -> None:
+    assert sentences(problems(1, _TEXT)) == ["the document: 1 is no text: put it in quotes"]
+    assert sentences(problems({}, _MAP)) == ["name: is missing"]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("path", "paths"),
+        ("CONUT", "count"),
+        ("cout", "count"),
+        ("", ""),
+        ("x" * 10_000, ""),
+        ("nam", "name"),
+        ("zzz", ""),
+    ],
+)
+def test_a_word_that_is_alike_is_suggested(word: str, meant: str) -> None:
+    assert closest(word, ["paths", "count", "name"]) == meant
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("1GB", '"1GB" must be a quantity; did you mean "1Gi"?'),
+        ("A/b", '"A/b" must be a quantity'),
+        ("1Gi\n", '"1Gi\\n" must be a quantity'),
+        ("0Gi", '"0Gi" is nothing'),
+        ("1Gi", ""),
+    ],
+)
+def test_a_text_has_rules_with_a_remedy(value: str, sentence: str) -> None:
+    quantity = {"is": "^[0-9]+[MG]i$", "message": "must be a quantity", "fixes": [["([MG])B?$", r"\1i"]]}
+    rule = {**_TEXT, "x-rules": [quantity, {"not": "^0", "message": "is nothing"}]}
+    assert "".join(text for _, text in problems(value, rule)) == sentence
+
+
+def test_many_mistakes_are_counted() -> None:
+    found = sentences(problems(["x"] * 60, _LIST))
+    assert (len(found), found[-1]) == (51, "and 10 more")

@@ -75,7 +75,7 @@ class KubeletAnswers:
         self.calls["connections"] += 1
         yield self
 
-    async def list_pods(self) -> RowsByPod:
+    async def list_pods(self, entries: object = ()) -> RowsByPod:
         self._call("List", self.problem)
         return {name: self._held(*name) for name in {(row.namespace, row.name) for row in self.rows + self.claim_rows}}
 

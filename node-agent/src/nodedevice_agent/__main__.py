@@ -13,8 +13,9 @@ _MEMORY = {
     # What is larger comes from the kernel, and goes back to it at once. The C library begins so, and asks for ever larger ones
     # itself when such have been freed.
     "MALLOC_MMAP_THRESHOLD_": "131072",
-    # Each thread would keep some of what it has freed, hundreds of pieces in as many pages, and none of it is given back.
-    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
+    # Each thread would keep some of what it has freed, hundreds of pieces in as many pages, and none of it is given back; and what
+    # one has freed, another would not use.
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1",
 }
 # How long a thread that decodes what others sent goes on while the event loop waits to run: Python's five milliseconds come at each
 # of the turns that an answer to the container runtime takes.

@@ -73,13 +73,14 @@ async def test_an_invalid_clear_request_is_harmless(
 
 
 async def test_ecc_errors_while_the_agent_was_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    is_known = asyncio.Event()
+    is_known, loop = asyncio.Event(), asyncio.get_running_loop()
     write = Memory.write
 
     def noted(its: Memory, remembered: tuple[Remembered, ...]) -> None:
         write(its, remembered)
         if [known.ecc_uncorrected for known in remembered] == [0, 0]:
-            is_known.set()
+            # from a thread
+            loop.call_soon_threadsafe(is_known.set)
 
     monkeypatch.setattr(Memory, "write", noted)
     async with node(tmp_path, "t4-pair", monkeypatch) as here:

@@ -7,7 +7,7 @@ Source: kubelet pkg/kubelet/cm/devicemanager/checkpoint and encoding/json, which
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -48,14 +48,22 @@ class KubeletFile(Struct, frozen=True):
     omitted: dict[str, int] = {}
 
 
-def decode_long(read: Callable[[int], bytes]) -> KubeletFile:
-    """read: returns the next octets of the file, at most so many; none at its end. Raises CheckpointCorrupt."""
+def decode_long(read: Callable[[int], bytes], before: Checkpoint | None = None) -> KubeletFile:
+    """read: returns the next octets of the file, at most so many; none at its end. before: of the last reading; what is as in it is
+    the same object. Raises CheckpointCorrupt.
+    """
     text = _Text(read)
+    before = before or Checkpoint()
     try:
         unread: dict[AllocationKey, int] = {}
-        allocations = tuple(_allocations(text, unread))
+        known = {allocation.key: allocation for allocation in before.allocations}
+        found = _allocations(text, unread)
+        allocations = tuple(known[a.key] if known.get(a.key) == a else a for a in found)
         omitted: dict[str, int] = {}
-        registered = dict(_registered(text, omitted))
+        held: dict[str, dict[str, str]] = {}
+        for allocation in allocations:
+            held.setdefault(allocation.resource_name, {}).update(zip(*[allocation.device_ids] * 2, strict=True))
+        registered = dict(_registered(text, omitted, held, before.registered))
         text.take(_CHECKSUM)
         decode(text.until(b"}", _MAX_NAME), int)
     except Undecodable as exc:
@@ -95,8 +103,13 @@ def _response(text: "_Text", most: int) -> tuple[bytes, int]:
     return b'"' + found + b'"', size * _OCTETS // _TEXT
 
 
-def _registered(text: "_Text", omitted: dict[str, int]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Raises Undecodable, too."""
+def _registered(
+    text: "_Text",
+    omitted: dict[str, int],
+    held: Mapping[str, dict[str, str]],
+    before: Mapping[str, tuple[str, ...]],
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """held: IDs that are in allocations, by resource name; their strings are used. Raises Undecodable, too."""
     text.take(_REGISTERED)
     if text.has(_NULL):
         return
@@ -105,25 +118,27 @@ def _registered(text: "_Text", omitted: dict[str, int]) -> Iterator[tuple[str, t
     while not is_over:
         name = decode(text.until(b'":', _MAX_NAME) + b'"', str)
         text.take(b'":')
-        ids, count = ((), 0) if text.has(_NULL) else _ids(text, left)
-        left -= len(ids)
+        ids, count = ((), 0) if text.has(_NULL) else _ids(text, left, held.get(name, {}))
+        left = max(0, left - len(ids))
         if count > len(ids):
             omitted[name] = count - len(ids)
-        yield name, shown_ids(ids)
+        yield name, before[name] if before.get(name) == ids else ids
         is_over = text.has(b"}")
         if not is_over:
             text.take(b",")
 
 
-def _ids(text: "_Text", most: int) -> tuple[tuple[str, ...], int]:
-    """Of a list, and how many there are; none of one that has more. Raises Undecodable, too."""
+def _ids(text: "_Text", most: int, held: dict[str, str]) -> tuple[tuple[str, ...], int]:
+    """Of a list, and how many there are; of one that has more, those that are held. Raises Undecodable, too."""
     text.take(b"[")
     found: list[str] = []
     count = 0
     while not text.has(b"]"):
-        more = decode(b"[" + text.strings().removesuffix(b",") + b"]", tuple[str, ...])
+        more = shown_ids(decode(b"[" + text.strings().removesuffix(b",") + b"]", tuple[str, ...]))
+        if count <= most < count + len(more):
+            found = [i for i in found if i in held]
         count += len(more)
-        found = [*found, *more] if count <= most else []
+        found += [held.get(i, i) for i in more if count <= most or i in held]
     return tuple(found), count
 
 

@@ -155,7 +155,8 @@ class PluginConnection:
         turn, most = turn or asyncio.Lock(), most or most_alone
         pace = _Pace(self.resource_name)
         try:
-            async for octets in stream:
+            # its iterator would keep each message until the next one, which may never come
+            while isinstance(octets := await stream.read(), bytes):
                 earlier, self.digest = self.digest, hashlib.blake2b(octets).digest()
                 # the same bytes are not decoded again; kept in their place, a few of the longest lists would fill the memory
                 if self.digest != earlier:

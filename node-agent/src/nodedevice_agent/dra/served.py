@@ -24,7 +24,7 @@ from nodedevice_agent.dra.devices import PoolKey, Slice
 from nodedevice_agent.dra.names import domain, is_observed, resource_name
 from nodedevice_agent.dra.pools import Pool, Pools
 from nodedevice_agent.dra.status import Offered, conditions, held_devices, snapshot, with_times
-from nodedevice_agent.kube.status import node_device_status
+from nodedevice_agent.kube.served import StatusMaker, status_maker
 
 # drivers publish within tenths of a second after the kubelet has deleted their slices
 GONE_SECONDS: Final = 10.0
@@ -191,17 +191,17 @@ class ServedByDrivers:
             self.on_forgotten()
         return True
 
-    def status(
+    def status_maker(
         self, name: str, observed: NodeDeviceStatus, wall_time: str, now: float, *, is_watch_stale: bool
-    ) -> NodeDeviceStatus | None:
-        """The status to be written over the observed one; None while the last published one stays."""
+    ) -> StatusMaker | None:
+        """Of the status to be written over the observed one; None while the last published one stays."""
         found = self.offered(name, now)
         if found is None or (found.pool is None and not found.rows and observed == NodeDeviceStatus()):
             # not known yet; or over, and nobody has an object of it
             return None
         shown, (driver, pool) = snapshot(found), found.key
         metrics.observe(shown, found.rows)
-        status = node_device_status(
+        make = status_maker(
             shown,
             observed,
             wall_time=wall_time,
@@ -212,7 +212,7 @@ class ServedByDrivers:
             rows=with_times(found.rows, observed.allocations, wall_time),
             conditions=conditions(found, shown),
         )
-        return replace(status, driver=driver, pool=pool)
+        return StatusMaker(lambda: replace(make.made(), driver=driver, pool=pool), make.is_long)
 
     def offered(self, name: str, now: float) -> Offered | None:
         """What is known of it now; None while that is not known, as after a start."""

@@ -10,13 +10,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
+from nodedevice_common.threads import in_thread_if
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
@@ -24,9 +26,11 @@ from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.contention import Contention
 from nodedevice_agent.kube.informer import Watches
+from nodedevice_agent.kube.kept_status import KeptStatus
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.observed import Json, cordons_of, observed_spec, observed_status
 from nodedevice_agent.kube.retries import log_failure, pause_seconds
+from nodedevice_agent.kube.served import StatusMaker
 from nodedevice_agent.kube.status import is_bulk, is_loss, owned
 from nodedevice_agent.kube.watch_state import number
 from nodedevice_agent.kube.write_queue import WriteQueue
@@ -52,8 +56,10 @@ class StatusSource(Protocol):
     async def saved(self) -> None:
         """Wait until every allocation so far is on disk: before that none may be published."""
 
-    def desired_status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus | None:
-        """The status to be written over the observed one; None while the last published one stays."""
+    def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker | None:
+        """Makes the status to be written over the observed one, of everything as it is now; None while the last published one
+        stays.
+        """
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
         """All cordons in the NodeDevice of that UID, by device ID; uid "" where there is none."""
@@ -79,10 +85,10 @@ class NodeDeviceSync:
         # the API server responds again, or the object is gone: ends the pause after a failure
         self._hurry = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._observed: Json | None = None
+        self._observed: KeptStatus | None = None
         self._version = 0
         # our own statuses: the last one known to be stored, then those sent since; empty while none is known
-        self._ours: tuple[Json, ...] = ()
+        self._ours: tuple[KeptStatus, ...] = ()
         self._is_owned = True
         self._contention, self._writes = Contention(self._name), source.writes
         self._share = self._writes.share(self._on_turn)
@@ -160,21 +166,22 @@ class NodeDeviceSync:
         if found is None:
             self._ours = ()
             self._hurry.set()
-        elif self._is_edited(found.status):
+        kept = KeptStatus(found.status) if found is not None else None
+        if found is not None and self._is_edited(found.status, kept):
             self._contention.edited()
             # counted once, until the status is restored
             self._ours = ()
         self._is_owned = found is None or _has_owner(found, self._node_name)
-        self._observed = found.status if found is not None else None
+        self._observed = kept
         uid, spec = (found.metadata.uid or "", found.spec) if found is not None else ("", {})
         self._source.cordoned(self._resource_name, uid, cordons_of(observed_spec(spec).cordoned_devices))
         self.touch()
 
-    def _is_edited(self, status: Json) -> bool:
+    def _is_edited(self, status: Json, kept: KeptStatus | None) -> bool:
         """Whether another client wrote it. Our own write may be observed before its response; a new object has no status."""
-        if not self._ours or not status or status == self._observed:
+        if not self._ours or not status or kept == self._observed:
             return False
-        return all(owned(status, ours) != ours for ours in self._ours)
+        return not any(_is_as_written(status, ours.read()) for ours in self._ours)
 
     # -- the desired object ---------------------------------------------------------------------------------------------
 
@@ -213,11 +220,8 @@ class NodeDeviceSync:
             await self._pause(pause)
 
     def _batch_seconds(self) -> float:
-        return PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * self._listed()
-
-    def _listed(self) -> int:
-        devices = (self._observed or {}).get("devices")
-        return len(devices) if isinstance(devices, list) else 0
+        listed = self._observed.listed if self._observed is not None else 0
+        return PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed
 
     async def _pause(self, seconds: float) -> None:
         """The shortest pause always passes: a client that deletes the object each time does not get it back faster."""
@@ -232,27 +236,41 @@ class NodeDeviceSync:
         await self._source.saved()
         if self._stopped.is_set():
             return False
-        observed = self._observed
-        before = observed_status(observed or {})
-        # with as many devices as a status names, each step takes some ten milliseconds: others run in between
-        await asyncio.sleep(0)
-        wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        desired = self._source.desired_status(self._resource_name, before, wall_time)
-        await asyncio.sleep(0)
-        status: Json | None = to_builtins(desired)
-        await asyncio.sleep(0)
+        async with self._writes.making:
+            made = await self._made()
         if self._stopped.is_set():
             return False
-        is_stored = status is not None and owned(observed or {}, status) == status
-        if desired is None or status is None or (is_stored and self._is_owned):
+        if made is None or (made.is_stored and self._is_owned):
             self._writes.leave(self._share)
-            self._ours = (status,) if status is not None else self._ours
+            self._ours = (made.status,) if made is not None else self._ours
             return False
-        ranks = {"is_loss": is_loss(before, desired), "is_bulk": is_bulk(before, desired)}
-        if not self._writes.may_write(self._share, **ranks):
+        if not self._writes.may_write(self._share, is_loss=made.is_loss, is_bulk=made.is_bulk):
             return False
-        if observed is None or not self._is_owned:
+        if self._observed is None or not self._is_owned:
             await self._create()
+        # what is sent is in memory as objects, until the response
+        async with self._writes.sending if made.status.is_long else nullcontext():
+            return await self._send(made.status)
+
+    async def _made(self) -> "_Made | None":
+        """The status to be written; None while the last published one stays. A long one is made in a thread, but for the look at
+        the resource.
+        """
+        observed = self._observed
+        is_long = observed is not None and observed.is_long
+        before = await in_thread_if(is_long, lambda: observed_status(observed.read() if observed is not None else {}))
+        wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        make = self._source.status_maker(self._resource_name, before, wall_time)
+        # others run in between
+        await asyncio.sleep(0)
+        return (
+            None
+            if make is None
+            else await in_thread_if(make.is_long or is_long, partial(_compared, make, before, observed))
+        )
+
+    async def _send(self, status: KeptStatus) -> bool:
+        """Returns whether it was written."""
         if self._ours:
             self._ours = (self._ours[0], *self._ours[1:][-_MOST_SENT:], status)
         try:
@@ -263,7 +281,7 @@ class NodeDeviceSync:
                 return False
             await self._create()
             written = await self._apply(status)
-        self._observed, self._version, self._ours = written.status, _version(written), (status,)
+        self._observed, self._version, self._ours = KeptStatus(written.status), _version(written), (status,)
         return True
 
     async def _create(self) -> None:
@@ -274,11 +292,32 @@ class NodeDeviceSync:
         log.info(event, extra={"nodedevice": self._name})
         self._is_owned = True
 
-    async def _apply(self, status: Json) -> NodeDeviceObject:
+    async def _apply(self, status: KeptStatus) -> NodeDeviceObject:
         began = time.perf_counter()
-        written = await self._cluster.apply_status(self._name, status)
+        written = await self._cluster.apply_status(self._name, status.read())
         log.debug("status written", extra={"nodedevice": self._name, "seconds": time.perf_counter() - began})
         return written
+
+
+class _Made(Struct, frozen=True):
+    """A status to be written. is_stored: it is already. is_loss, is_bulk: see WriteShare."""
+
+    status: KeptStatus
+    is_stored: bool
+    is_loss: bool
+    is_bulk: bool
+
+
+def _compared(make: StatusMaker, before: NodeDeviceStatus, observed: KeptStatus | None) -> _Made:
+    """May be long, and uses nothing that changes."""
+    desired = make.made()
+    status: Json = to_builtins(desired)
+    is_stored = _is_as_written(observed.read() if observed is not None else {}, status)
+    return _Made(KeptStatus(status), is_stored, is_loss(before, desired), is_bulk(before, desired))
+
+
+def _is_as_written(observed: Json, ours: Json) -> bool:
+    return owned(observed, ours) == ours
 
 
 def _has_owner(found: NodeDeviceObject, node_name: str) -> bool:

@@ -6,6 +6,7 @@ Each object is written and watched by a NodeDeviceSync (nodedevice.py); those th
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from nodedevice_api.names import Condition, node_device_name
@@ -23,8 +24,7 @@ from nodedevice_agent.kube.conditions import ConditionValue, condition_of, with_
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.parked import MOST_WATCHED, Parked, is_served, to_park
-from nodedevice_agent.kube.served import Source
-from nodedevice_agent.kube.status import node_device_status
+from nodedevice_agent.kube.served import Source, StatusMaker, status_maker
 from nodedevice_agent.kube.write_queue import WriteQueue
 
 log = logging.getLogger(__name__)
@@ -240,31 +240,40 @@ class Publisher:
         """Wait until every allocation so far is on disk: before that none may be published."""
         await self._host.saved()
 
-    def desired_status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus | None:
-        """The status to be written over the observed one; None while the last published one stays."""
-        found = self._status(resource_name, observed, wall_time)
-        if found is None or self.offered_twice is None:
-            return found
-        condition = self.offered_twice.condition(resource_name)
-        if condition is None and not self.offered_twice.is_known:
+    def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker | None:
+        """Makes the status to be written over the observed one, of everything as it is now; None while the last published one
+        stays.
+        """
+        make, twice = self._maker(resource_name, observed, wall_time), self.offered_twice
+        if make is None or twice is None:
+            return make
+        condition = twice.condition(resource_name)
+        if condition is None and not twice.is_known:
             # as it was published before this agent started
             condition = condition_of(observed, Condition.OFFERED_TWICE)
-        return with_condition(found, observed, wall_time, Condition.OFFERED_TWICE, condition) if condition else found
+        if not condition:
+            return make
+        add = partial(
+            with_condition, before=observed, wall_time=wall_time, kind=Condition.OFFERED_TWICE, value=condition
+        )
+        return StatusMaker(lambda: add(make.made()), make.is_long)
 
-    def _status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus | None:
+    def _maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker | None:
         if not self.are_pods_known:
             return None
         is_watch_stale = not self._stale_watches.isdisjoint((PODS, node_device_name(self.node_name, resource_name)))
         source = next((source for source in self._sources if source.has(resource_name)), None)
         if source is not None:
             is_watch_stale = is_watch_stale or source.watch in self._stale_watches
-            return source.status(resource_name, observed, wall_time, self._host.now(), is_watch_stale=is_watch_stale)
+            return source.status_maker(
+                resource_name, observed, wall_time, self._host.now(), is_watch_stale=is_watch_stale
+            )
         manager, backend = self._host.manager, self._backend
         if resource_name not in manager.resources or is_settling(manager, resource_name) or not backend.is_settled:
             return None
         now = snapshot(manager, resource_name, backend.not_injected)
         metrics.observe(now)
-        return node_device_status(
+        return status_maker(
             now,
             observed,
             wall_time=wall_time,

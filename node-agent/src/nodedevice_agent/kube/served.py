@@ -4,8 +4,9 @@ They are only shown. A name that a plugin serves here is ours, whatever others h
 object.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
 
 from nodedevice_api import names
 from nodedevice_api.names import Reason
@@ -17,6 +18,8 @@ from nodedevice_agent.devicemanager.resources.resource import EndpointState, Res
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kube.status import node_device_status
 
+# of devices that are named or held: a status with more is made in a thread
+_MOST_IN_LOOP: Final = 256
 _SERVED = "True", Reason.SERVED_BY_KUBELET, "the kubelet's device manager serves this resource; it is only shown here"
 _INJECTABLE = "True", Reason.SERVED_BY_KUBELET, "the kubelet gives the devices to containers"
 _NO_CORDON = (
@@ -25,6 +28,13 @@ _NO_CORDON = (
     "spec.cordonedDevices has no effect: the kubelet serves this resource and gives its devices out; remove the cordons and drain "
     "the node, or have the device plugin register with the agent",
 )
+
+
+class StatusMaker(NamedTuple):
+    """made(): makes a status, of what is its own alone; is_long: better in a thread."""
+
+    made: Callable[[], NodeDeviceStatus]
+    is_long: bool
 
 
 class Source(Protocol):
@@ -48,10 +58,10 @@ class Source(Protocol):
     def forget(self, resource_name: str) -> bool:
         """Whether nobody has it here any more, and no pod holds or asks for it."""
 
-    def status(
+    def status_maker(
         self, resource_name: str, observed: NodeDeviceStatus, wall_time: str, now: float, *, is_watch_stale: bool
-    ) -> NodeDeviceStatus | None:
-        """The status to be written over the observed one; None while the last published one stays. now: monotonic seconds."""
+    ) -> StatusMaker | None:
+        """Of the status to be written over the observed one; None while the last published one stays. now: monotonic seconds."""
 
 
 class Served(Protocol):
@@ -124,14 +134,14 @@ class ServedStatus:
         self._cordons.pop(resource_name, None)
         return True
 
-    def status(
+    def status_maker(
         self, resource_name: str, observed: NodeDeviceStatus, wall_time: str, now: float, *, is_watch_stale: bool
-    ) -> NodeDeviceStatus:
-        """The status to be written over the observed one. now: monotonic seconds."""
+    ) -> StatusMaker:
+        """Of the status to be written over the observed one. now: monotonic seconds."""
         self._served.remember_published(resource_name, observed.devices, now)
         found = self._served.snapshot(resource_name)
         metrics.observe(found)
-        return node_device_status(
+        return status_maker(
             found,
             observed,
             wall_time=wall_time,
@@ -142,6 +152,12 @@ class ServedStatus:
             injectable=_INJECTABLE,
             is_watch_stale=is_watch_stale,
         )
+
+
+def status_maker(now: Snapshot, before: NodeDeviceStatus, **more: Any) -> StatusMaker:
+    """Of node_device_status() with these arguments."""
+    held = sum(len(view.allocation.device_ids) for view in now.held)
+    return StatusMaker(partial(node_device_status, now, before, **more), len(now.devices) + held > _MOST_IN_LOOP)
 
 
 def is_taken(resource_name: str, known: Iterable[Mapping[str, Resource]]) -> bool:

@@ -7,9 +7,15 @@ from itertools import count
 
 from nodedevice_agent.kube.write_budget import WriteBudget, WriteShare
 
+# long statuses that are sent at a time
+_MOST_LONG = 2
+
 
 class WriteQueue:
-    """Of one agent. An object that may not write now is called when it may, and asks again with what is to be written then."""
+    """Of one agent. An object that may not write now is called when it may, and asks again with what is to be written then.
+
+    making, sending: held while a status is made, and while a long one is sent: as objects, each takes megabytes.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -17,6 +23,8 @@ class WriteQueue:
         self._numbers = count()
         self._waiting: set[WriteShare] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self.making = asyncio.Lock()
+        self.sending = asyncio.Semaphore(_MOST_LONG)
 
     def share(self, on_turn: Callable[[], None]) -> WriteShare:
         """Of a new object."""

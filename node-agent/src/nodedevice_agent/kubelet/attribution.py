@@ -91,7 +91,11 @@ def attribute(
     known = [allocation for allocation in claimed if allocation.resource_name in resources and allocation.device_ids]
     attributed = {(a.pod_uid, a.container, a.resource_name) for a in before}
     known.sort(key=lambda a: ((a.pod_uid, a.container, a.resource_name) not in attributed, a.pod_uid, a.container))
-    kept, conflicts = each_device_once(known)
+    # of a resource that has the same allocations as before, or less, no device can have passed to another pod
+    same = {id(allocation) for allocation in before}
+    changed = {allocation.resource_name for allocation in known if id(allocation) not in same}
+    kept, conflicts = each_device_once(a for a in known if a.resource_name in changed)
+    kept += tuple(a for a in known if a.resource_name not in changed)
     unknown = ({a.pod_uid for a in kept} - pods.keys()) & named.keys()
     return Attribution(kept, {uid: Pod(uid, *named[uid], containers=()) for uid in unknown}, conflicts, static_pods)
 

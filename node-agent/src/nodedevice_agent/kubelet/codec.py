@@ -9,13 +9,14 @@ Source: kubelet pkg/kubelet/apis/podresources v1, pkg/kubelet/cm container_manag
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from nodedevice_api.device_ids import shown_id
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
-from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES_OF_KUBELET
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES_OF_KUBELET, NOTHING
 from nodedevice_agent.devicemanager.resources.list_limit import MAX_SMALL_LIST
 from nodedevice_agent.kubelet.readings import (
     NO_DEVICES,
@@ -41,21 +42,24 @@ _POOL: Final = re.compile(rf"{_LABEL.pattern}([./]{_LABEL.pattern})*")
 _DRIVER: Final = re.compile(rf"{_LABEL.pattern}([.]{_LABEL.pattern})*", re.IGNORECASE | re.ASCII)
 _MAX_DRIVER, _MAX_DEVICE, _MAX_NAME = 63, 63, 253
 _NOTHING: Final = HeldByPod()
+# device IDs by container, resource name and themselves
+_Known = Mapping[tuple[str, str, tuple[str, ...]], tuple[str, ...]]
 # entries that are parsed at once, as no other thread runs meanwhile
 _A_SLICE: Final = 512
 _DEVICES: Final = api_pb2.AllocatableResourcesResponse.DEVICES_FIELD_NUMBER
 _NAME_TAG: Final = api_pb2.ContainerDevices.RESOURCE_NAME_FIELD_NUMBER << 3 | 2
 
 
-def all_rows(octets: bytes) -> RowsByPod:
-    """A ListPodResourcesResponse. Raises DecodeError."""
+def all_rows(octets: bytes, entries: Iterable[Allocation] = ()) -> RowsByPod:
+    """A ListPodResourcesResponse. entries: of the checkpoint; equal device IDs are theirs. Raises DecodeError."""
     rows: RowsByPod = {}
+    same = {(entry.container, entry.resource_name, entry.device_ids): entry.device_ids for entry in entries}
     room = MAX_CLAIM_ROWS
     for number, _, begin, end in fields(octets):
         if number != api_pb2.ListPodResourcesResponse.POD_RESOURCES_FIELD_NUMBER:
             continue
         pod = api_pb2.PodResources.FromString(octets[begin:end])
-        found = _held(pod, room)
+        found = _held(pod, room, same)
         if found != _NOTHING:
             room -= len(found.claim_rows)
             # one that is listed twice, such as a static pod beside its successor
@@ -90,8 +94,9 @@ def healthy_devices(
         if known is not None and before.digests.get(name) == digests[name] and (is_whole or {*wanted} <= known.keys()):
             devices[name] = known
         else:
-            kept = () if is_whole else dict.fromkeys([*wanted, *(known or ())])
-            devices[name] = _devices(octets, entries.places, kept, max(share, len(wanted)))
+            strings = {i: str(i) for i in chain(wanted, known or ())}
+            kept = () if is_whole else strings
+            devices[name] = _devices(octets, entries.places, kept, max(share, len(wanted)), strings)
         if not is_whole:
             omitted[name] = entries.count - len(devices[name])
     return HealthyDevices(devices, omitted, digests)
@@ -137,21 +142,26 @@ def _lists(octets: bytes) -> dict[str, _List]:
     return {name.decode(errors="replace"): found for name, found in lists.items()}
 
 
-def _devices(octets: bytes, places: Iterable[Sequence[int]], kept: Collection[str], most: int) -> DevicesByID:
-    """Of a list that is longer than `most` those in `kept` that it has, in their order, before others."""
+def _devices(
+    octets: bytes, places: Iterable[Sequence[int]], kept: Collection[str], most: int, strings: Mapping[str, str]
+) -> DevicesByID:
+    """Of a list that is longer than `most` those in `kept` that it has, in their order, before others. strings: IDs that are in
+    memory already.
+    """
     found: dict[str, tuple[int, ...]] = {}
     others: dict[str, tuple[int, ...]] = {}
     for begin, end in places:
         for entry in api_pb2.AllocatableResourcesResponse.FromString(octets[begin:end]).devices:
             nodes = {node.ID for node in entry.topology.nodes}
-            for device_id in map(shown_id, entry.device_ids):
+            for shown in map(shown_id, entry.device_ids):
+                device_id = strings.get(shown) or str(shown)
                 among = found if device_id in kept else others
                 known = among.get(device_id)
                 if known is None and len(nodes) <= 1:
                     if among is found or len(others) < most:
-                        among[str(device_id)] = _at(*nodes)
+                        among[device_id] = _at(*nodes)
                 else:
-                    among[str(device_id)] = tuple(sorted(nodes.union(known or ())))
+                    among[device_id] = tuple(sorted(nodes.union(known or ())))
     if not kept:
         return others
     ordered = {device_id: found[device_id] for device_id in kept if device_id in found}
@@ -164,10 +174,10 @@ def _at(*nodes: int) -> tuple[int, ...]:
     return nodes
 
 
-def _held(pod: api_pb2.PodResources, room: int) -> HeldByPod:
+def _held(pod: api_pb2.PodResources, room: int, known: _Known = NOTHING) -> HeldByPod:
     """room: for so many rows of claims."""
     of_claims = islice(_claim_rows(pod), min(room, MAX_CLAIM_ROWS_OF_POD))
-    return HeldByPod(tuple(_rows(pod)), tuple(of_claims))
+    return HeldByPod(tuple(_rows(pod, known)), tuple(of_claims))
 
 
 def _claim_rows(pod: api_pb2.PodResources) -> Iterator[ClaimRow]:
@@ -215,11 +225,12 @@ def _is_device(device: api_pb2.ClaimResource) -> bool:
     )
 
 
-def _rows(pod: api_pb2.PodResources) -> Iterable[PodResourcesRow]:
+def _rows(pod: api_pb2.PodResources, known: _Known) -> Iterable[PodResourcesRow]:
     for container in pod.containers:
         ids: dict[str, set[str]] = {}
         for devices in container.devices:
             ids.setdefault(devices.resource_name, set()).update(map(shown_id, devices.device_ids))
         for resource_name in sorted(ids):
             device_ids = tuple(sorted(ids[resource_name]))
+            device_ids = known.get((container.name, resource_name, device_ids), device_ids)
             yield PodResourcesRow(pod.namespace, pod.name, container.name, resource_name, device_ids)

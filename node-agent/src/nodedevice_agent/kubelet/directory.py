@@ -40,14 +40,16 @@ class KubeletDirectory:
             )
 
 
-def read_file(file: Path) -> KubeletFile:
-    """The kubelet's checkpoint; empty where there is none yet. For a thread: waits for the disk. Raises CheckpointCorrupt."""
+def read_file(file: Path, before: Checkpoint | None = None) -> KubeletFile:
+    """The kubelet's checkpoint; empty where there is none yet. before: see decode_long(). For a thread: waits for the disk. Raises
+    CheckpointCorrupt.
+    """
     try:
         with open_regular(file, MAX_BYTES) as opened:
             content = opened.read(MAX_BYTES_AT_ONCE + 1)
             if len(content) <= MAX_BYTES_AT_ONCE:
                 return KubeletFile(decode(content))
-            return decode_long(_Joined(content, opened).read)
+            return decode_long(_Joined(content, opened).read, before)
     except (FileNotFoundError, NotADirectoryError):
         return KubeletFile(Checkpoint())
     except OSError as exc:

@@ -5,7 +5,7 @@ out ordinary init containers. GetAllocatableResources has healthy devices alone,
 Source: kubelet pkg/kubelet/apis/podresources v1 @ 1.37; limits as upstream's own client has them.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 from nodedevice_common.threads import in_thread_if
 
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.deviceplugin.connection import open_channel, rpc_error_text
 from nodedevice_agent.kubelet import codec
 from nodedevice_agent.kubelet.readings import NO_DEVICES, NO_HOLDERS, HealthyDevices, HeldByPod, RowsByPod
@@ -53,9 +54,10 @@ class PodResources:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
 
-    async def list_pods(self) -> RowsByPod:
-        """Of every active pod that has devices."""
-        return await self._call("List", api_pb2.ListPodResourcesRequest().SerializeToString(), codec.all_rows)
+    async def list_pods(self, entries: Iterable[Allocation] = ()) -> RowsByPod:
+        """Of every active pod that has devices. entries: of the checkpoint; equal device IDs are theirs."""
+        request = api_pb2.ListPodResourcesRequest().SerializeToString()
+        return await self._call("List", request, partial(codec.all_rows, entries=entries))
 
     async def get_pod(self, namespace: str, name: str) -> HeldByPod:
         """The same of one active pod. Raises PodResourcesRefused, too."""

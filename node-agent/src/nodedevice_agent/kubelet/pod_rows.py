@@ -47,6 +47,8 @@ class PodRows:
         # the checkpoint's entries, and the API's pods, to which they belong; None: next time all are listed
         self._entries: tuple[Allocation, ...] | None = None
         self._pods: Mapping[str, Pod] | None = None
+        # the entries whose IDs the next rows share
+        self._newest: tuple[Allocation, ...] = ()
         # the API's pods as they are now, and whose pods the rows are, by name
         self._present: Mapping[str, Pod] = {}
         self._uids: dict[PodName, str] = {}
@@ -72,7 +74,7 @@ class PodRows:
         known, self._pods = self._pods, None
         # what ends meanwhile is missing the next time
         present, entries = dict(pods), None if entries is None else tuple(entries)
-        self._present = present
+        self._present, self._newest = present, entries or ()
         ended = [pod for uid, pod in (known or {}).items() if uid not in present]
         asked = None if known is None else await self._to_ask(entries, known, ended, present)
         if asked is None:
@@ -85,7 +87,7 @@ class PodRows:
     async def list(self, kubelet: PodResources, now: float) -> Collection[PodName]:
         """The names of those that have devices by this answer. Raises PodResourcesUnavailable."""
         self.calls += 1
-        listed = await kubelet.list_pods()
+        listed = await kubelet.list_pods(self._newest)
         self.listed_at = now
         self._rows = listed | self._still_held(listed, now)
         return listed.keys()

@@ -19,7 +19,7 @@ from nodedevice_common.pacing import Backoff
 from nodedevice_common.tasks import apart
 
 from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES, KubeletFile
-from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey, CheckpointCorrupt
+from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey, Checkpoint, CheckpointCorrupt
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.kubelet.directory import KubeletDirectory, read_file
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesUnavailable, connected
@@ -154,7 +154,9 @@ class KubeletReader:
         """None where the file is still the one that all have."""
         known = self._identity if self._is_given and not self._checkpoint.problem else None
         try:
-            identity, found = await self._files.run(partial(_file, self.directory.checkpoint, known))
+            identity, found = await self._files.run(
+                partial(_file, self.directory.checkpoint, known, self._checkpoint.checkpoint)
+            )
         except CheckpointCorrupt as exc:
             self._identity = None
             return CheckpointReading(None, str(exc))
@@ -229,11 +231,15 @@ class KubeletReader:
         return taken == len(self._subscribers)
 
 
-def _file(file: Path, known: FileIdentity | None) -> tuple[FileIdentity | None, KubeletFile | None]:
-    """In a thread: identity, and the content unless it is that of the known one. Raises CheckpointCorrupt."""
+def _file(
+    file: Path, known: FileIdentity | None, before: Checkpoint | None
+) -> tuple[FileIdentity | None, KubeletFile | None]:
+    """In a thread: identity, and the content unless it is that of the known one. before: see read_file(). Raises
+    CheckpointCorrupt.
+    """
     # from before it is read: a write meanwhile gives it another identity
     identity = file_identity(file)
-    return identity, None if identity is not None and identity == known else read_file(file)
+    return identity, None if identity is not None and identity == known else read_file(file, before)
 
 
 def _summed(unread: Mapping[AllocationKey, int]) -> str:

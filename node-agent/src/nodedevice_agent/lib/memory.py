@@ -20,8 +20,8 @@ from nodedevice_common.threads import in_thread
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 30.0
-# Objects that one search for garbage looks at: up to half a microsecond for each.
-MOST_SEARCHED: Final = 80_000
+# Objects that one search for garbage looks at: up to a microsecond for each.
+MOST_SEARCHED: Final = 40_000
 _MAPPINGS: Final = Path("/proc/self/smaps")
 # code that is mapped from a file: first address, and the one after the last
 _CODE: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp [0-9a-f]+ \S+ [1-9][0-9]* +/")

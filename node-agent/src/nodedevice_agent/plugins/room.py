@@ -5,8 +5,8 @@ A resource keeps what it lists, and the next one gets what is left; the least is
 
 from typing import Final
 
-# Lists and what containers get cost a kilobyte for each; a node has hundreds.
-MAX_DEVICES_OF_ALL: Final = 32_768
+# Lists and what containers get cost two kilobytes for each; a node has hundreds.
+MAX_DEVICES_OF_ALL: Final = 16_384
 LEAST_DEVICES: Final = 64
 
 

@@ -1,5 +1,7 @@
 """A connection to one device plugin: how it is opened, and whose plugin is at its other end."""
 
+import asyncio
+import tracemalloc
 from contextlib import aclosing
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.unit.node_agent.deviceplugin.one_plugin import FAILURE, RESOURCE, first_list
+from tests.unit.node_agent.deviceplugin.one_plugin import FAILURE, RESOURCE, device_lists, first_list
 from tests.unit.node_agent.deviceplugin.one_plugin import plugin as plugin
 
 
@@ -99,3 +101,25 @@ async def test_a_plugin_that_restarts_on_the_same_path_is_a_new_one(plugin: Fake
         async with aclosing(await Connection.open(RESOURCE, second.socket_path)) as connection:
             assert set((await first_list(connection)).devices) == {"other"}
         await second.stop()
+
+
+async def test_the_octets_of_a_list_are_not_kept_until_the_next_one(plugin: FakePlugin) -> None:
+    """The next one may never come, and a list may have 16 MiB."""
+    plugin.devices = {f"GPU-{index:040}": FakeDevice() for index in range(20_000)}
+    made = await Connection.open(RESOURCE, plugin.socket_path)
+    async with aclosing(made), device_lists(made) as lists:
+        assert len((await anext(lists)).ids) == 20_000
+        tracemalloc.start()
+        try:
+            await plugin.update({**plugin.devices, "d": FakeDevice()})
+            assert len((await anext(lists)).ids) == 20_001
+            waiting = asyncio.ensure_future(anext(lists))
+            await asyncio.sleep(0.1)
+            of_grpc = [tracemalloc.Filter(True, "*/grpc/aio/_call.py")]
+            kept = sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(of_grpc).traces)
+        finally:
+            tracemalloc.stop()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    # a MiB came
+    assert kept < 100_000

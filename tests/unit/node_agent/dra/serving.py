@@ -35,7 +35,8 @@ class Node:
         return self.served.tick(self.now)
 
     def status(self, name: str = NAME, observed: NodeDeviceStatus = SEEN) -> NodeDeviceStatus | None:
-        return self.served.status(name, observed, MONDAY, self.now, is_watch_stale=False)
+        make = self.served.status_maker(name, observed, MONDAY, self.now, is_watch_stale=False)
+        return None if make is None else make.made()
 
     def state(self, name: str = NAME) -> str:
         found = self.status(name)

@@ -47,9 +47,10 @@ async def test_a_device_is_shown_with_who_has_it_by_which_claim(
     found.holders.pods_synced([pod("p", "claim")])
     async with background(reader.run()), background(found.claims.run()), background(found.slices.run()):
         await later(1)
-        status = found.served.status(NAME, NodeDeviceStatus(), MONDAY, 0.0, is_watch_stale=False)
+        make = found.served.status_maker(NAME, NodeDeviceStatus(), MONDAY, 0.0, is_watch_stale=False)
     assert {*changed} == {NAME}
-    assert status is not None
+    assert make is not None
+    status = make.made()
     assert (status.total, status.allocated) == (2, 1)
     [only] = status.allocations
     devices = [ClaimedDevice(id="gpu-0", consumed_capacity={"memory": "4Gi"})]

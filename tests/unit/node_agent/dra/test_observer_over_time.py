@@ -78,8 +78,9 @@ async def test_without_the_right_it_is_asked_for_again_each_minute(
 
 async def test_without_the_right_any_more_what_is_shown_is_not_current(node: Node) -> None:
     def is_current() -> str:
-        status = node.served.status(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
-        assert status is not None
+        make = node.served.status_maker(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
+        assert make is not None
+        status = make.made()
         return next(each.status for each in status.conditions if each.type == Condition.WATCHES_CURRENT)
 
     await node.put("s", "a")
@@ -108,8 +109,9 @@ async def test_a_kubelet_that_starts_takes_no_device_out_of_the_list(node: Node)
     """It deletes all slices of its node, and drivers publish theirs again one by one."""
 
     def shown() -> list[tuple[str, str]]:
-        status = node.served.status(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
-        assert status is not None
+        make = node.served.status_maker(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
+        assert make is not None
+        status = make.made()
         return [(each.id, each.presence) for each in status.devices]
 
     node.held.rows[KEY] = [row("p", "b")]
@@ -162,8 +164,9 @@ async def test_pools_end_where_drivers_are_not_observed_any_more(
     await node.put("s", "a")
     async with node.running():
         assert (node.api.asked, node.api.fields, node.published) == (0, [], [NAME])
-        status = node.served.status(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
-        assert status is not None
+        make = node.served.status_maker(NAME, NodeDeviceStatus(total=1), MONDAY, 0.0, is_watch_stale=False)
+        assert make is not None
+        status = make.made()
         assert (status.total, status.conditions[0].status) == (0, "False")
         assert status.conditions[0].reason == Reason.NOT_CONFIGURED
         # somebody has removed it already

@@ -7,6 +7,7 @@ from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.publisher import Publisher
+from nodedevice_agent.kube.served import StatusMaker
 from nodedevice_agent.kube.write_queue import WriteQueue
 from nodedevice_api.nodedevice import NodeDeviceStatus
 
@@ -32,8 +33,8 @@ class FixedStatus(Publisher):
     async def saved(self) -> None:
         """Nothing is ever unsaved."""
 
-    def desired_status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus:
-        return self.status
+    def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker:
+        return StatusMaker(lambda: self.status, False)
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
         """Cordons decide nothing here."""

@@ -12,6 +12,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiRefused, ApiUnreachable
 from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.kept_status import KeptStatus
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.observed import Json
@@ -147,7 +148,7 @@ async def test_after_a_start_the_last_status_stays_until_all_is_known(
     async with asyncio.TaskGroup() as tasks:
         publisher.start(tasks, cast(PluginHost, SimpleNamespace(manager=scenario.manager, unsaved="")), backend)
     publisher.are_pods_known = are_pods_known
-    status = publisher.desired_status(GPU, NodeDeviceStatus(), "2026-01-01T00:00:00Z")
+    status = publisher.status_maker(GPU, NodeDeviceStatus(), "2026-01-01T00:00:00Z")
     assert (status is not None) is is_written
 
 
@@ -205,5 +206,5 @@ async def test_a_list_is_taken_unless_our_own_write_is_newer(
 async def test_changes_gather_for_longer_the_longer_the_list_is(observed: Json | None, seconds: float) -> None:
     """A long list is written by all who read it, each time."""
     sync = NodeDeviceSync(FixedStatus(cast(KubeClient, FakeCluster()), total=1), GPU)
-    sync._observed = observed
+    sync._observed = KeptStatus(observed) if observed is not None else None
     assert sync._batch_seconds() == pytest.approx(seconds)

@@ -12,6 +12,7 @@ from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject
+from nodedevice_agent.kube.served import StatusMaker
 from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
@@ -80,10 +81,10 @@ class Interrupted(FixedStatus):
         self.waits.set()
         await self.is_on_disk.wait()
 
-    def desired_status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus:
+    def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker:
         assert resource_name in self._host.manager.resources
         self.made += 1
-        return super().desired_status(resource_name, observed, wall_time)
+        return super().status_maker(resource_name, observed, wall_time)
 
     def forget(self, resource_name: str) -> bool:
         self.is_on_disk.set()

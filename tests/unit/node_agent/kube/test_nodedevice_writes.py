@@ -14,6 +14,7 @@ from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
+from nodedevice_agent.kube.served import StatusMaker
 from nodedevice_agent.kube.write_budget import AGENT_WRITES_AT_ONCE
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
@@ -78,9 +79,9 @@ class Visited(FixedStatus):
     def forget(self, resource_name: str) -> bool:
         return self.is_forgotten
 
-    def desired_status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus:
+    def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker:
         self.asked.append((observed.total, wall_time))
-        return self.status
+        return super().status_maker(resource_name, observed, wall_time)
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
         self.cordons.append((uid, {*in_spec}))

@@ -96,9 +96,9 @@ class Node:
 
     def status(self, observed: NodeDeviceStatus | None = None, name: str = GPU) -> NodeDeviceStatus:
         self.publisher.are_pods_known = True
-        found = self.publisher.desired_status(name, observed or NodeDeviceStatus(), TUESDAY)
+        found = self.publisher.status_maker(name, observed or NodeDeviceStatus(), TUESDAY)
         assert found is not None
-        return found
+        return found.made()
 
     def condition(self, kind: str, observed: NodeDeviceStatus | None = None) -> tuple[str, str] | None:
         """Reason and message."""
@@ -213,9 +213,9 @@ def test_cordons_of_an_object_that_was_deleted_are_kept_and_that_is_logged_once(
 
 def test_nothing_is_shown_before_pods_are_known_and_nothing_of_an_unknown_resource() -> None:
     node = Node(Scenario.with_plugin(1))
-    assert node.publisher.desired_status(GPU, NodeDeviceStatus(), TUESDAY) is None
+    assert node.publisher.status_maker(GPU, NodeDeviceStatus(), TUESDAY) is None
     node.publisher.are_pods_known = True
-    assert node.publisher.desired_status(NIC, NodeDeviceStatus(), TUESDAY) is None
+    assert node.publisher.status_maker(NIC, NodeDeviceStatus(), TUESDAY) is None
     assert node.status().agent == AgentStatus(version=__version__, runtime="nri", served_by="nodedevice")
     assert REGISTRY.get_sample_value("nodedevice_agent_devices", {"resource_name": GPU, "state": "total"}) == 1
 

@@ -83,7 +83,7 @@ def test_what_the_kubelet_serves_is_shown_as_its_own_whatever_the_agents_runtime
     kubelet = Showing(Scenario.with_plugin(3))
     served = ServedStatus(kubelet, Scenario().manager, "nri")
     before = NodeDeviceStatus(devices=[DeviceStatus(id="old")])
-    found = served.status(GPU, before, TUESDAY, 5.0, is_watch_stale=False)
+    found = served.status_maker(GPU, before, TUESDAY, 5.0, is_watch_stale=False).made()
     assert found.agent == AgentStatus(version=__version__, runtime="kubelet", served_by="kubelet")
     assert (found.total, kubelet.remembered) == (3, [(GPU, ["old"], 5.0)])
     assert served.resources is kubelet.resources
@@ -101,7 +101,9 @@ def test_a_stale_watch_and_cordons_that_have_no_effect_are_shown() -> None:
     served = ServedStatus(Showing(Scenario.with_plugin(1)), Scenario().manager, "nri")
 
     def reason(kind: str, *, is_stale: bool = False) -> str:
-        found = condition_of(served.status(GPU, NodeDeviceStatus(), TUESDAY, 5.0, is_watch_stale=is_stale), kind)
+        found = condition_of(
+            served.status_maker(GPU, NodeDeviceStatus(), TUESDAY, 5.0, is_watch_stale=is_stale).made(), kind
+        )
         assert found is not None
         return found[1]
 

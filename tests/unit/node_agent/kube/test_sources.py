@@ -10,7 +10,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.publisher import PODS, Publisher
-from nodedevice_agent.kube.served import Source, is_taken
+from nodedevice_agent.kube.served import Source, StatusMaker, is_taken
 from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
@@ -43,11 +43,11 @@ class FakeSource:
         self.asked.append(("forget", resource_name))
         return self.is_forgotten
 
-    def status(
+    def status_maker(
         self, resource_name: str, observed: NodeDeviceStatus, wall_time: str, now: float, *, is_watch_stale: bool
-    ) -> NodeDeviceStatus | None:
+    ) -> StatusMaker:
         self.asked.append(("status", resource_name, is_watch_stale))
-        return NodeDeviceStatus(total=7)
+        return StatusMaker(lambda: NodeDeviceStatus(total=7), False)
 
 
 class Host(ManagerOnly):
@@ -74,13 +74,13 @@ async def test_the_first_source_that_has_a_name_says_what_is_shown() -> None:
     first, second = FakeSource(NIC), FakeSource(NIC, "example.com/other")
     publisher = publisher_of(first, second)
     for name, source in ((NIC, first), ("example.com/other", second)):
-        status = publisher.desired_status(name, NodeDeviceStatus(), "now")
-        assert status is not None
-        assert status.total == 7
+        make = publisher.status_maker(name, NodeDeviceStatus(), "now")
+        assert make is not None
+        assert make.made().total == 7
         assert source.asked == [("status", name, False)]
-    own = publisher.desired_status(GPU, NodeDeviceStatus(), "now")
+    own = publisher.status_maker(GPU, NodeDeviceStatus(), "now")
     assert own is not None
-    assert own.total == 1
+    assert own.made().total == 1
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ async def test_a_stale_watch_is_shown_by_what_depends_on_it(
     publisher = publisher_of(FakeSource(), source)
     monkeypatch.setattr(publisher.watches, "stale", lambda: frozenset(stale))
     assert publisher.poll_watches() == (f"stale: {stale[0]}" if stale else "")
-    publisher.desired_status(NIC, NodeDeviceStatus(), "now")
+    publisher.status_maker(NIC, NodeDeviceStatus(), "now")
     assert source.asked == [("status", NIC, is_stale)]
 
 

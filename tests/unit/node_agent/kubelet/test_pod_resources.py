@@ -100,7 +100,7 @@ async def test_what_is_no_message_is_no_answer() -> None:
 async def test_an_answer_is_long_from_a_bound_on(less: int, monkeypatch: pytest.MonkeyPatch) -> None:
     decode, seen = codec.all_rows, list[bool]()
 
-    def noted(octets: bytes) -> RowsByPod:
+    def noted(octets: bytes, entries: object) -> RowsByPod:
         seen.append(threading.current_thread() is threading.main_thread())
         return decode(octets)
 

@@ -26,7 +26,7 @@ from tests.unit.node_agent.kubelet.reader_node import Node, Recorder, has_a_torn
 async def test_a_write_while_the_file_is_read_is_read_next(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     await node.reader.read_checkpoint()
 
-    def overtaken(file: Path) -> KubeletFile:
+    def overtaken(file: Path, before: Any) -> KubeletFile:
         found = read_file(file)
         node.kubelet.write()
         return found
@@ -55,9 +55,9 @@ async def test_rows_go_with_the_newest_checkpoint(node: Node) -> None:
     node.write(Allocation("three", "c0", GPU, {-1: ("c",)}, b""))
 
     class Slow(KubeletAnswers):
-        async def list_pods(self) -> Any:
+        async def list_pods(self, entries: Any) -> Any:
             await node.reader.read_checkpoint()
-            return await super().list_pods()
+            return await super().list_pods(entries)
 
     node.kubelet.__class__ = Slow
     await node.reader.read()
@@ -135,7 +135,7 @@ async def test_what_is_no_answer_is_not_an_empty_one(
 ) -> None:
     node = Node(KubeletAnswers(tmp_path_factory.mktemp("k"), monkeypatch))
     monkeypatch.setattr(reader, "connected", pod_resources.connected)
-    monkeypatch.setattr(codec, "all_rows", lambda _: api_pb2.PodResources.FromString(b"\xff"))
+    monkeypatch.setattr(codec, "all_rows", lambda _, entries: api_pb2.PodResources.FromString(b"\xff"))
     async with PodResources(node.kubelet.directory.pod_resources):
         await node.reader.read()
     assert node.recorded.pods[-1] == PodReading(
@@ -175,7 +175,7 @@ async def test_a_problem_that_lasts_is_given_once(node: Node) -> None:
 
 async def test_after_a_failure_of_ours_pods_are_asked_for_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr(node.kubelet, "list_pods", lambda: 1 / 0)
+        broken.setattr(node.kubelet, "list_pods", lambda entries: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             await node.reader.read()
     assert (node.recorded.pods, node.recorded.is_outdated) == ([], False)
@@ -219,7 +219,7 @@ async def test_callers_that_come_during_a_reading_share_the_next_one(
     goes_on, begun, threads_seen = threading.Event(), asyncio.Queue[None](), list[bool]()
     loop = asyncio.get_running_loop()
 
-    def slow(file: Path) -> KubeletFile:
+    def slow(file: Path, before: Any) -> KubeletFile:
         threads_seen.append(threading.current_thread() is not threading.main_thread())
         loop.call_soon_threadsafe(begun.put_nowait, None)
         assert goes_on.wait(60)

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from nodedevice_agent.checkpoint.long_files import KubeletFile
@@ -46,9 +46,9 @@ async def test_an_idle_agent_asks_the_kubelet_as_often_as_its_most_frequent_subs
     reads: Counter[Path] = Counter()
     read = read_file
 
-    def counted(file: Path) -> KubeletFile:
+    def counted(file: Path, before: Any) -> KubeletFile:
         reads[file] += 1
-        return read(file)
+        return read(file, before)
 
     monkeypatch.setattr("nodedevice_agent.kubelet.reader.read_file", counted)
     node.reader._subscribers.clear()

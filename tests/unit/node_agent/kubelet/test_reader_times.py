@@ -74,7 +74,7 @@ async def test_a_file_that_could_not_be_read_is_tried_again_soon_though_nothing_
 ) -> None:
     is_broken = True
 
-    def read(file: Path) -> KubeletFile:
+    def read(file: Path, before: object) -> KubeletFile:
         if is_broken:
             raise OSError(5, "Input/output error")
         return read_file(file)

@@ -29,7 +29,7 @@ __main__._in_less_memory()
 print(*map(os.environ.get, {names!r}), os.getpid(), sys.orig_argv[1], *sys.argv[1:])
 """
 _NAMES = ("PYTHONMALLOC", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
-_NO_THREADS_CACHE = "glibc.malloc.tcache_count=0"
+_NO_THREADS_CACHE = "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1"
 
 
 _COMMANDS = """

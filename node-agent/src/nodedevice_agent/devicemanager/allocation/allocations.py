@@ -56,6 +56,8 @@ class Allocation:
 
     def __post_init__(self) -> None:
         device_ids = tuple(sorted(set().union(*self.ids_by_numa.values())))
+        # one tuple where all are at one node, or at none
+        device_ids = next((ids for ids in self.ids_by_numa.values() if ids == device_ids), device_ids)
         object.__setattr__(self, "device_ids", device_ids)
         octets = kept_octets(self.response, self.edits, device_ids)
         object.__setattr__(self, "octets", octets)

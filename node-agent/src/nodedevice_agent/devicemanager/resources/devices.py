@@ -318,8 +318,10 @@ def accept(
             duplicate.add(device.id)
             if not earlier.healthy:
                 continue
-        same = known.devices.get(device.id)
-        devices[device.id] = same if same is not None and same == device else device
+        if (same := known.devices.get(device.id)) is not None:
+            # one object for equal IDs: a list is followed by others with the same
+            device = same if same == device else msgspec.structs.replace(device, id=same.id)
+        devices[device.id] = device
     id_error = _id_error(duplicate, too_long, no_part)
     if counted:
         id_error = f"the list is too long to be shown whole: {len(devices)} devices are known by ID, and {counted} by their number"

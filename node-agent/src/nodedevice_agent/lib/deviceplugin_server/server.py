@@ -167,15 +167,15 @@ class Service(api_pb2_grpc.DevicePluginServicer):
     options: api_pb2.DevicePluginOptions
     devices: DeviceList
 
-    async def ListAndWatch(
-        self, request: api_pb2.Empty, context: Context
-    ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
+    async def ListAndWatch(self, request: api_pb2.Empty, context: Context) -> None:
+        """Writes each message itself: what is yielded, gRPC keeps until the next one."""
         self.streams += 1
         try:
             async for devices in self.devices.watch():
                 known = self.devices
                 make = partial(list_to_wire, known.marked(), *known.trouble, known.part_rules, known.parents)
-                yield await in_thread_if(len(devices) > _MOST_IN_LOOP, make)
+                await context.write(await in_thread_if(len(devices) > _MOST_IN_LOOP, make))
+                del make
         finally:
             self.streams -= 1
 

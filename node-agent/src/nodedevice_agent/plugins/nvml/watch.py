@@ -8,11 +8,13 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
 from contextlib import aclosing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nodedevice_api.names import Reason
 from nodedevice_common.pacing import Backoff
+from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery, NodeLabels
 from nodedevice_agent.lib.file_watcher import FileWatcher
@@ -69,6 +71,8 @@ class GpuWatch:
         self._host = HostOfGpus.seen_at(host_root, settings, delivery)
         self._state_dir = state_dir
         self._memory = Memory(state_dir)
+        # what is remembered of the GPUs may have changed
+        self._remembered_due = asyncio.Event()
         self._release = DriverRelease(state_dir, labels)
         # readers of which one hangs in the kernel, with NVML open
         self._hanging: Succession | None = None
@@ -100,8 +104,18 @@ class GpuWatch:
                     group.create_task(self._check_specs())
                 group.create_task(self._keep_reading())
                 group.create_task(self._release.follow())
+                group.create_task(self._keep_remembered())
         finally:
             self._end_grace()
+            # what has changed in the last moment
+            self._memory.write(self._fleet.remembered())
+
+    async def _keep_remembered(self) -> None:
+        """Beside the event loop: the disk may hang, and then nothing else waits."""
+        while True:
+            await self._remembered_due.wait()
+            self._remembered_due.clear()
+            await in_thread(partial(self._memory.write, self._fleet.remembered()))
 
     # -- the reader --------------------------------------------------------------------------------------------------
 
@@ -259,7 +273,7 @@ class GpuWatch:
                 uses.setdefault(use.resource_name, []).append((gpu, use))
         for name, of_this in uses.items():
             self._source(name).publish(of_this)
-        self._memory.write(self._fleet.remembered())
+        self._remembered_due.set()
 
     def _source(self, resource_name: str) -> NvmlSource:
         if resource_name not in self._sources:

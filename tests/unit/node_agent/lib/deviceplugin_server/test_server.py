@@ -1,7 +1,8 @@
 import asyncio
+import sys
 import threading
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,19 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+from tests.fakes.background import background
+
+
+class Stream:
+    """Of ListAndWatch, in place of gRPC's. sent: messages."""
+
+    def __init__(self) -> None:
+        self.sent: asyncio.Queue[api_pb2.ListAndWatchResponse] = asyncio.Queue()
+
+    async def write(self, message: api_pb2.ListAndWatchResponse) -> None:
+        self.sent.put_nowait(message)
+
 
 ONE, TWO = PluginDevice("a"), PluginDevice("b")
 
@@ -209,22 +223,33 @@ async def test_the_message_of_a_long_list_is_made_in_a_thread(monkeypatch: pytes
 
     monkeypatch.setattr(server, "list_to_wire", noted)
     source = Source()
-    lists: Any = service_of(source).ListAndWatch(cast(Any, None), cast(Any, None))
-    async with aclosing(lists):
-        assert len((await anext(lists)).devices) == 1
+    stream = Stream()
+    async with background(service_of(source).ListAndWatch(cast(Any, None), cast(Any, stream))):
+        assert len((await stream.sent.get()).devices) == 1
         source.devices.publish(PluginDevice(f"d{index}") for index in range(5000))
-        assert len((await anext(lists)).devices) == 5000
+        assert len((await stream.sent.get()).devices) == 5000
     assert in_loop == [True, False]
+
+
+async def test_no_message_is_kept_once_it_is_sent() -> None:
+    """The next one may never come."""
+    source, stream = Source(), Stream()
+    async with background(service_of(source).ListAndWatch(cast(Any, None), cast(Any, stream))):
+        message = await stream.sent.get()
+        await asyncio.sleep(0)
+        # its name here, and the call's argument
+        assert sys.getrefcount(message) == 2
 
 
 async def test_streams_are_counted() -> None:
     """One that has ended must not hide one that has not."""
     service = service_of(Source())
-    streams: list[Any] = [service.ListAndWatch(cast(Any, None), cast(Any, None)) for _ in range(3)]
-    for stream in streams:
-        await anext(stream)
-    counts = [service.streams]
-    for stream in streams:
-        await stream.aclose()
+    counts = []
+    async with AsyncExitStack() as streams:
+        for _ in range(3):
+            stream = Stream()
+            await streams.enter_async_context(background(service.ListAndWatch(cast(Any, None), cast(Any, stream))))
+            await stream.sent.get()
+            streams.callback(lambda: counts.append(service.streams))
         counts.append(service.streams)
-    assert counts == [3, 2, 1, 0]
+    assert [*counts, service.streams] == [3, 3, 2, 1, 0]

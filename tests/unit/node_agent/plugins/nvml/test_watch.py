@@ -1,11 +1,13 @@
 """What the watch of GPUs makes of each message of its reader, of the files it follows, and of a node without a driver."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import Delivery
+from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.health import ENERGY_SELDOM, Place
 from nodedevice_agent.plugins.nvml.reader.messages import Alive, Changed, Divided, EccError, Lacking, ReaderOptions, Xid
 from nodedevice_agent.plugins.nvml.source import HostOfGpus
@@ -13,6 +15,7 @@ from nodedevice_agent.plugins.nvml.watch import GpuWatch, has_gpu
 
 from tests.fakes.gpu_watch import ABSENT, BOTH, BROKEN, END, FINE, LOST, MIG, OLD, Node, Play
 from tests.fakes.log_lines import log_lines
+from tests.fakes.polling import until
 from tests.fakes.virtual_time import virtual_time
 
 GPU_1, GPU_2 = {"GPU-1"}, {"GPU-2"}
@@ -224,3 +227,12 @@ class TestNode:
         assert not has_gpu(str(node.host))
         node.plug()
         assert has_gpu(str(node.host))
+
+
+async def test_what_is_remembered_is_written_beside_the_event_loop(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that hangs must not hold anything else up."""
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(Memory, "write", lambda its, remembered: threads.append(threading.current_thread()))
+    await play([BOTH, FINE], pollSeconds=7, callSeconds=3, libraryDir="/lib")
+    await until(lambda: bool(threads))
+    assert threading.main_thread() not in threads[:1]

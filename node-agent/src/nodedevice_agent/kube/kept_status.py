@@ -1,0 +1,39 @@
+"""A status of a NodeDevice as it is kept. As objects, thousands of devices take three times as much memory as in JSON, which is
+compressed to a tenth or less: their messages and times are alike.
+"""
+
+import zlib
+
+import msgspec
+
+from nodedevice_agent.kube.observed import Json
+
+# octets of JSON that are not worth compressing
+_SHORT = 4096
+
+
+class KeptStatus:
+    """Equal to another one whose status has the same fields with equal values. listed: devices that it names."""
+
+    __slots__ = ("_is_packed", "_octets", "listed")
+
+    def __init__(self, status: Json) -> None:
+        octets = msgspec.json.encode(status, order="sorted")
+        self._is_packed = len(octets) > _SHORT
+        self._octets = zlib.compress(octets, zlib.Z_BEST_SPEED) if self._is_packed else octets
+        devices = status.get("devices")
+        self.listed = len(devices) if isinstance(devices, list) else 0
+
+    @property
+    def is_long(self) -> bool:
+        return self._is_packed
+
+    def read(self) -> Json:
+        """A new object each time."""
+        found: Json = msgspec.json.decode(zlib.decompress(self._octets) if self._is_packed else self._octets)
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeptStatus) and self._octets == other._octets
+
+    __hash__ = None  # type: ignore[assignment]

@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 GENERATE_VENV := .venv-generate
 MUTANTS_VENV := .venv-mutants
 DOCS_VENV := .venv-docs
-CODE := proto common operator node-agent cli charts tests hack docs
+CODE := proto common kube operator node-agent cli charts tests hack docs
 PROTO_ROOT := proto/src
 PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
 # what `make generate` writes into
@@ -34,7 +34,7 @@ $(1)/$(PIP_INSTALL) --no-compile --require-hashes $(2:%=-r requirements/%.txt)
 endef
 
 define install_programs
-$(1)/$(PIP_INSTALL) --no-deps --no-build-isolation -e proto -e common -e operator -e node-agent -e cli
+$(1)/$(PIP_INSTALL) --no-deps --no-build-isolation -e proto -e common -e kube -e operator -e node-agent -e cli
 endef
 
 ##@ Try it
@@ -108,7 +108,7 @@ publish: setup ## What `make release` has made: images and chart into a registry
 
 .PHONY: setup
 setup: $(BIN)/.ready ## Create .venv with the programs and all tools, hash-locked
-$(BIN)/.ready: requirements/pip.txt requirements/dev.txt proto/pyproject.toml common/pyproject.toml operator/pyproject.toml node-agent/pyproject.toml \
+$(BIN)/.ready: requirements/pip.txt requirements/dev.txt proto/pyproject.toml common/pyproject.toml kube/pyproject.toml operator/pyproject.toml node-agent/pyproject.toml \
   cli/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nodedevice needs Python 3.11 or newer; set PYTHON=")'
 	$(call make_venv,$(VENV),dev)
@@ -131,7 +131,7 @@ format: setup ## Format the code and fix what ruff can fix
 
 .PHONY: types
 types: setup ## mypy, strict
-	$(BIN)/mypy proto/src common/src operator/src node-agent/src cli/src
+	$(BIN)/mypy proto/src common/src kube/src operator/src node-agent/src cli/src
 	$(BIN)/mypy charts tests hack docs
 
 .PHONY: imports

@@ -11,10 +11,12 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from nodedevice_kube.credentials import Credentials
+from nodedevice_kube.settings import Settings
+
 from kubectl_nodedevice.decoding import Undecodable, decode_json
 from kubectl_nodedevice.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized, Unexpected, Unreachable
 from kubectl_nodedevice.fields import list_of, text_of
-from kubectl_nodedevice.kubeconfig import Login
 from kubectl_nodedevice.transport import Connection, Headers
 
 GROUP: Final = "/apis/nodedevice.io/v1alpha1"
@@ -75,14 +77,25 @@ class Api:
     server_time: the clock of the API server at its last answer; None where it has not given it.
     """
 
-    login: Login
+    credentials: Credentials
     timeout_seconds: float | None = 30.0
     requests: int = 0
     server_time: datetime | None = None
     _connection: Connection = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._connection = Connection(self.login, self.timeout_seconds)
+        self._connection = Connection(self.credentials, self.timeout_seconds)
+
+    @property
+    def login(self) -> Settings:
+        return self.credentials.settings
+
+    @property
+    def _server(self) -> str:
+        """The API server for messages, and the way to it."""
+        proxy = self.credentials.proxy
+        by_proxy = f", by the proxy {proxy.url}" if proxy else ""
+        return f"{self.login.server} ({self.login.name}{by_proxy})"
 
     def close(self) -> None:
         self._connection.close()
@@ -151,7 +164,7 @@ class Api:
         content_type: str = "",
     ) -> Any:
         target = f"{path}?{urlencode(query)}" if query else path
-        headers = [("Accept", accept), ("User-Agent", "kubectl-nodedevice"), *_impersonation(self.login)]
+        headers = [("Accept", accept), ("User-Agent", "kubectl-nodedevice")]
         if content_type:
             headers.append(("Content-Type", content_type))
         data = None if body is None else json.dumps(body).encode()
@@ -178,15 +191,15 @@ class Api:
             return self._connection.request(method, target, headers, data)
         except TimeoutError as exc:
             seconds = self.timeout_seconds or 0
-            problem = f"the API server {self.login.server} ({self.login.source}) did not answer within {seconds:g} s"
+            problem = f"the API server {self._server} did not answer within {seconds:g} s"
             raise Unreachable(problem, "try again, or with a longer --request-timeout, such as 2m") from exc
         except ssl.SSLError as exc:
             reason = getattr(exc, "verify_message", "") or exc.reason or str(exc)
-            problem = f"no TLS with the API server {self.login.server} ({self.login.source}): {reason}"
+            problem = f"no TLS with the API server {self._server}: {reason}"
             raise Unreachable(problem, "correct certificate-authority in the kubeconfig, or its server") from exc
         except (OSError, http.client.HTTPException) as exc:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
-            problem = f"the API server {self.login.server} ({self.login.source}) cannot be reached: {reason}"
+            problem = f"the API server {self._server} cannot be reached: {reason}"
             raise Unreachable(problem, "start the cluster, or name another one by --context") from exc
         except ValueError as exc:
             raise Unreachable(f"{self.login.server} takes no such request: {exc}", "correct the kubeconfig") from exc
@@ -200,7 +213,7 @@ class Api:
             reason = "it is no object"
         if isinstance(found, dict):
             return found
-        problem = f"what {self.login.server} ({self.login.source}) answers to {what} is none of the API's: {reason}"
+        problem = f"what {self._server} answers to {what} is none of the API's: {reason}"
         raise Unexpected(problem, "is it an API server? A proxy or a log-in page may answer in its place")
 
 
@@ -232,13 +245,7 @@ def group_path(group: str, kind: str, name: str = "", namespace: str = "") -> st
     return f"{group}{where}/{kind}" + (f"/{quote(name, safe='')}" if name else "")
 
 
-def _impersonation(login: Login) -> Headers:
-    groups = [("Impersonate-Group", each) for each in login.as_groups]
-    found = [("Impersonate-User", login.as_user), ("Impersonate-Uid", login.as_uid), *groups]
-    return [(name, value) for name, value in found if value]
-
-
-def _problem(status: int, content: bytes, what: str, login: Login) -> ApiError:
+def _problem(status: int, content: bytes, what: str, login: Settings) -> ApiError:
     try:
         answer = decode_json(content)
     except Undecodable:
@@ -251,15 +258,15 @@ def _problem(status: int, content: bytes, what: str, login: Login) -> ApiError:
     kind = what.partition(" ")[0]
     if status == 404 and kind in _KINDS and not text_of(answer, "details", "name"):
         # the kind itself: of an object that is missing the answer has the name
-        problem = f"this cluster ({login.source}) has no {_KINDS[kind]}: their CRD is not installed"
+        problem = f"this cluster ({login.name}) has no {_KINDS[kind]}: their CRD is not installed"
         return NotFound(problem, _INSTALL, status)
     problem, remedy = _sentence(status, message, what, login)
     return _STATUSES.get(status, Unexpected)(problem, remedy, status)
 
 
-def _sentence(status: int, message: str, what: str, login: Login) -> tuple[str, str]:
+def _sentence(status: int, message: str, what: str, login: Settings) -> tuple[str, str]:
     if status == 401:
-        problem = f"the API server {login.server} does not accept the login of {login.source}"
+        problem = f"the API server {login.server} does not accept the login of {login.name}"
         return problem, "log in again: the token or certificate is invalid, or has expired"
     if status == 403:
         return _forbidden(message, what)

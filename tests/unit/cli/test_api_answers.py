@@ -20,10 +20,11 @@ from kubectl_nodedevice.errors import (
     Unexpected,
     Unreachable,
 )
-from kubectl_nodedevice.kubeconfig import Login
+from nodedevice_kube.credentials import Credentials
+from nodedevice_kube.settings import Settings
 
 Sent = tuple[str, str, dict[str, str], Any]
-_SERVER: Final = Login("https://api", "kubeconfig", as_user="eve", as_groups=("a", "b"))
+_SERVER: Final = Credentials(Settings("https://api", "kubeconfig"), environment={})
 _OK: Final[tuple[int, Mapping[str, str], bytes]] = (200, {}, b"{}")
 
 
@@ -89,7 +90,7 @@ def test_each_kind_of_request(asked: Asked) -> None:
     api.post("reviews", "/r", {"spec": 1})
     api.patch("pods", "/p/a", [{"op": "add"}])
     api.patch("pods", "/p/a", {"spec": {}}, "application/merge-patch+json")
-    usual = {"User-Agent": "kubectl-nodedevice", "Impersonate-User": "eve", "Impersonate-Group": "b"}
+    usual = {"User-Agent": "kubectl-nodedevice"}
     patched = "/p/a?fieldManager=kubectl-nodedevice"
     plain = {"Accept": JSON, **usual}
     assert connection.sent == [

@@ -14,14 +14,12 @@ BIN := $(VENV)/bin
 GENERATE_VENV := .venv-generate
 MUTANTS_VENV := .venv-mutants
 DOCS_VENV := .venv-docs
-CODE := proto common operator node-agent cli charts tests hack docs
+CODE := proto common kube operator node-agent cli charts tests hack docs
 PROTO_ROOT := proto/src
 PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
-# what `kubectl nodedevice`, which imports nothing of the other programs, has copies of
-SHARED := depth.py masking.py
 # what `make generate` writes into
 GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards templates/_defaults.tpl values.schema.json rules.json README.md) \
-  operator/src/nodedevice_operator/definitions $(addprefix cli/src/kubectl_nodedevice/,schemas.json config_rules.py config_checks.py $(SHARED)) \
+  operator/src/nodedevice_operator/definitions $(addprefix cli/src/kubectl_nodedevice/,schemas.json config_rules.py config_checks.py) \
   node-agent/src/nodedevice_agent/lib/rules.json docs/api.md docs/install.md docs/observe.md docs/reasons.md docs/settings.md hack/demo/manifests
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
@@ -37,7 +35,7 @@ $(1)/$(PIP_INSTALL) --no-compile --require-hashes $(2:%=-r requirements/%.txt)
 endef
 
 define install_programs
-$(1)/$(PIP_INSTALL) --no-deps --no-build-isolation -e proto -e common -e operator -e node-agent -e cli
+$(1)/$(PIP_INSTALL) --no-deps --no-build-isolation -e proto -e common -e kube -e operator -e node-agent -e cli
 endef
 
 ##@ Try it
@@ -111,7 +109,7 @@ publish: setup ## What `make release` has made: images and chart into a registry
 
 .PHONY: setup
 setup: $(BIN)/.ready ## Create .venv with the programs and all tools, hash-locked
-$(BIN)/.ready: requirements/pip.txt requirements/dev.txt proto/pyproject.toml common/pyproject.toml operator/pyproject.toml node-agent/pyproject.toml \
+$(BIN)/.ready: requirements/pip.txt requirements/dev.txt proto/pyproject.toml common/pyproject.toml kube/pyproject.toml operator/pyproject.toml node-agent/pyproject.toml \
   cli/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nodedevice needs Python 3.11 or newer; set PYTHON=")'
 	$(call make_venv,$(VENV),dev)
@@ -134,7 +132,7 @@ format: setup ## Format the code and fix what ruff can fix
 
 .PHONY: types
 types: setup ## mypy, strict
-	$(BIN)/mypy proto/src common/src operator/src node-agent/src cli/src
+	$(BIN)/mypy proto/src common/src kube/src operator/src node-agent/src cli/src
 	$(BIN)/mypy charts tests hack docs
 
 .PHONY: imports
@@ -156,7 +154,6 @@ generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the 
 	PATH=$(GENERATE_VENV)/bin:$$PATH $(GENERATE_VENV)/bin/python -m grpc_tools.protoc -I $(PROTO_ROOT) \
 	  --python_out=$(PROTO_ROOT) --mypy_out=$(PROTO_ROOT) --grpc_python_out=$(PROTO_ROOT) --mypy_grpc_out=$(PROTO_ROOT) $(PROTOS)
 	$(BIN)/python -m charts.generate_config_schema
-	cd common/src/nodedevice_common && cp $(SHARED) $(CURDIR)/cli/src/kubectl_nodedevice/
 	$(BIN)/python charts/generate_crds.py
 	$(BIN)/python -m charts.generate_schema
 	$(BIN)/python -m charts.generate_rules

@@ -15,9 +15,9 @@ from pathlib import Path
 from msgspec import Struct
 
 # what a benchmark runs or reads
-PRODUCT = ("charts", "common", "crds", "node-agent", "operator", "proto", "requirements")
+PRODUCT = ("charts", "common", "crds", "kube", "node-agent", "operator", "proto", "requirements")
 BENCH = ("hack", "tests")
-_PACKAGES = ("proto", "common", "operator", "node-agent")
+_PACKAGES = ("proto", "common", "kube", "operator", "node-agent")
 _DEPENDENCIES = Path("requirements/dev.txt")
 _PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 

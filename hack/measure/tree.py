@@ -20,6 +20,7 @@ _SOURCES: Final = {
     "agent": "node-agent/src",
     "operator": "operator/src",
     "common": "common/src",
+    "kube": "kube/src",
     "api": "proto/src",
     "cli": "cli/src",
 }

@@ -31,6 +31,7 @@ _BUILD: Final = _ROOT / "build/mutants"
 _PACKAGES: Final = {
     "api": "proto/src/",
     "common": "common/src/",
+    "kube": "kube/src/",
     "operator": "operator/src/",
     "agent": "node-agent/src/",
     "cli": "cli/src/",

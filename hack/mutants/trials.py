@@ -31,7 +31,7 @@ _PRELOADED: Final = (
     *("aiohttp", "asyncio", "click", "google.protobuf", "grpc.aio", "hypothesis", "kopf", "kubernetes.client"),
     *("lightkube.resources.core_v1", "msgspec", "prometheus_client", "psutil", "pytest_asyncio", "tenacity", "yaml"),
 )
-_FOLDERS: Final = tuple(f"tests/unit/{name}" for name in ("node_agent", "operator", "common", "api", "cli"))
+_FOLDERS: Final = tuple(f"tests/unit/{name}" for name in ("node_agent", "operator", "common", "kube", "api", "cli"))
 _PROFILE: Final = "gate"  # of tests/examples.py: with the examples that a change has to pass, whatever is set outside
 _MEMORY_BYTES: Final = 8 << 30
 _OPTIONS: Final = (

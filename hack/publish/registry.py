@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from nodedevice_common.masking import remember_login
+from nodedevice_kube.masking import remember_login
 
 from hack.publish.dist import Dist, Image
 from hack.publish.programs import Program, failure

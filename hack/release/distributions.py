@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hack.release.errors import ReleaseError
 
-DISTRIBUTIONS = ("proto", "common", "operator", "node-agent", "cli")
+DISTRIBUTIONS = ("proto", "common", "kube", "operator", "node-agent", "cli")
 
 
 def build(sources: Path, target: Path, epoch: int) -> list[Path]:

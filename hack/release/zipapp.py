@@ -2,8 +2,8 @@
 
     python -m hack.release.zipapp [--target build/kubectl-nodedevice.pyz]
 
-It has the source of `cli/` and of the libraries as they are installed here, by the hashes of requirements/cli.txt. Its bytes depend
-on these alone.
+It has the source of `cli/` and `kube/`, and of the libraries as they are installed here, by the hashes of requirements/cli.txt.
+Its bytes depend on these alone.
 """
 
 import argparse
@@ -61,10 +61,10 @@ def _framed(name: str, data: bytes) -> bytes:
 
 def _content(root: Path) -> Iterator[tuple[str, bytes]]:
     """Names and content of all files but those that run first."""
-    source = root / "cli/src"
-    for file in source.rglob("*"):
-        if file.is_file() and "__pycache__" not in file.parts:
-            yield file.relative_to(source).as_posix(), file.read_bytes()
+    for source in (root / "cli/src", root / "kube/src"):
+        for file in source.rglob("*"):
+            if file.is_file() and "__pycache__" not in file.parts:
+                yield file.relative_to(source).as_posix(), file.read_bytes()
     for name, version in libraries(root).items():
         yield from _library(name, version)
 

@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple
 
 from tests.unit.sources import ROOT, parsed, shown
 
-SOURCES: Final = ("proto/src", "common/src", "operator/src", "node-agent/src", "cli/src")
+SOURCES: Final = ("proto/src", "common/src", "kube/src", "operator/src", "node-agent/src", "cli/src")
 # the entrance, and what each of its functions is given its form in
 ENTRANCE: Final[dict[str, dict[str, int | None]]] = {
     "nodedevice_common.decoding": {"decode": 1, "convert": 1, "decode_unique": None, "shallow": None},
     "nodedevice_common.yaml_decoding": {"decode_yaml": None},
-    "kubectl_nodedevice.decoding": {"decode_json": None, "decode_yaml": None, "decode_documents": None},
+    "nodedevice_kube.decoding": {"decode_json": None, "decode_yaml": None, "decode_documents": None},
 }
 # What of the operator goes through it, and raises ApiError instead.
 OF_OPERATOR: Final = {"decode": 3, "decode_record": 3, "decode_list": 2}

@@ -25,7 +25,7 @@ from tests.unit.sources import ROOT, parsed, shown
 LIBRARIES: Final = {
     "common/src/nodedevice_common/decoding.py::*": "the entrance",
     "common/src/nodedevice_common/yaml_decoding.py::*": "the entrance for YAML",
-    "cli/src/kubectl_nodedevice/decoding.py::*": "the entrance of the command for people, which imports nothing of ours",
+    "kube/src/nodedevice_kube/decoding.py::*": "the entrance of the client core, which imports nothing of ours",
     "cli/src/kubectl_nodedevice/commands/config.py::_schemas": "a file of this package",
     "proto/src/nodedevice_api/assigned_parts.py::decode": "imports nothing of ours; at most 16 KiB, and takes RecursionError",
     "node-agent/src/nodedevice_agent/runtime/runtime_config.py::_parsed": "TOML, of the node's runtime; takes RecursionError",
@@ -45,13 +45,12 @@ SHIELDED: Final = {
     "kopf: json.loads of answers and lines, copy.deepcopy and diffs of objects": (
         "tests/unit/operator/kube/test_lent_session.py::test_a_library_gets_nothing_that_is_too_deep_for_it"
     ),
-    "kubernetes: yaml.safe_load of kubeconfigs": (
-        "tests/unit/operator/kube/test_credentials.py::test_a_kubeconfig_that_is_none_ends_the_program_with_one_line"
+    "kubernetes: json.loads of CRDs": (
+        "tests/unit/operator/kube/test_typed.py::test_a_response_that_is_too_deep_is_an_error_of_ours"
     ),
     "lightkube: objects and lists": "tests/unit/node_agent/kube/test_odd_objects.py::test_lists_and_watches",
     "lightkube: answers to writes": "tests/unit/node_agent/kube/test_odd_objects.py::test_one_object",
     "lightkube: Response.json of errors": "tests/unit/node_agent/kube/test_odd_objects.py::test_an_error_of_any_depth",
-    "lightkube: kubeconfigs": "tests/unit/node_agent/kube/test_kubeconfig.py::test_a_wrong_one",
     "protobuf: nests at most 100 messages by itself": "tests/unit/test_decoders.py::test_protobuf_has_a_limit_of_its_own",
 }
 _RAISES: Final = "Raises Undecodable"

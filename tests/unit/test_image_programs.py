@@ -95,7 +95,7 @@ def test_pages_call_them_by_these_names() -> None:
 
 def test_messages_do_not_call_modules() -> None:
     """A person types a program's name; `python -m` is for Dockerfiles and units."""
-    for folder in ("node-agent/src", "operator/src", "common/src", "cli/src"):
+    for folder in ("node-agent/src", "operator/src", "common/src", "kube/src", "cli/src"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(parsed(path)):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):

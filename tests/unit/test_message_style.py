@@ -17,7 +17,7 @@ import yaml
 from tests.unit.sources import ROOT, parsed, shown
 
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "charts/nodedevice/README.md"])
-_SOURCES: Final = ("node-agent/src", "operator/src", "common/src", "proto/src", "cli/src")
+_SOURCES: Final = ("node-agent/src", "operator/src", "common/src", "kube/src", "proto/src", "cli/src")
 # Words of a private language: each has a term of the field, or says nothing.
 FORBIDDEN: Final = re.compile(
     r"\b(told|said|look|looks|looked|looking|anew|mend|mends|mended|mending|puts? right|left alone|who holds|what is there)\b",

@@ -19,7 +19,8 @@ import yaml
 from kubectl_nodedevice import program
 from nodedevice_agent.errors import AgentError
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_common import logs, masking
+from nodedevice_common import logs
+from nodedevice_kube import masking
 from nodedevice_operator.errors import ApiError, CredentialsError
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client

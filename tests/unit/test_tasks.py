@@ -217,6 +217,7 @@ _THREADS: Final = frozenset({"Thread", "Timer", "to_thread", "run_in_executor", 
 _WRAPPERS: Final[dict[str, Mapping[str, Iterable[str]]]] = {"vital": VITAL, "retried": RETRIED, "apart": APART}
 _PROGRAMS: Final = {
     "common/src/nodedevice_common": "common",
+    "kube/src/nodedevice_kube": "kube",
     "node-agent/src/nodedevice_agent": "agent",
     "operator/src/nodedevice_operator": "operator",
     "proto/src/nodedevice_api": "api",

@@ -11,10 +11,12 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from kubectl_nodedevice.decoding import Undecodable, decode_json
+from nodedevice_kube.credentials import Credentials
+from nodedevice_kube.decoding import Undecodable, decode_json
+from nodedevice_kube.settings import Settings
+
 from kubectl_nodedevice.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized, Unexpected, Unreachable
 from kubectl_nodedevice.fields import list_of, text_of
-from kubectl_nodedevice.kubeconfig import Login
 from kubectl_nodedevice.transport import MOST_BYTES, Connection, Headers, TooBig
 
 GROUP: Final = "/apis/nodedevice.io/v1alpha1"
@@ -78,14 +80,25 @@ class Api:
     server_time: the clock of the API server at its last answer; None where it has not given it.
     """
 
-    login: Login
+    credentials: Credentials
     timeout_seconds: float | None = 30.0
     requests: int = 0
     server_time: datetime | None = None
     _connection: Connection = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._connection = Connection(self.login, self.timeout_seconds)
+        self._connection = Connection(self.credentials, self.timeout_seconds)
+
+    @property
+    def login(self) -> Settings:
+        return self.credentials.settings
+
+    @property
+    def _server(self) -> str:
+        """The API server for messages, and the way to it."""
+        proxy = self.credentials.proxy
+        by_proxy = f", by the proxy {proxy.url}" if proxy else ""
+        return f"{self.login.server} ({self.login.name}{by_proxy})"
 
     def close(self) -> None:
         self._connection.close()
@@ -170,7 +183,7 @@ class Api:
         most_bytes: int = MOST_BYTES,
     ) -> Any:
         target = f"{path}?{urlencode(query)}" if query else path
-        headers = [("Accept", accept), ("User-Agent", "kubectl-nodedevice"), *_impersonation(self.login)]
+        headers = [("Accept", accept), ("User-Agent", "kubectl-nodedevice")]
         if content_type:
             headers.append(("Content-Type", content_type))
         data = None if body is None else json.dumps(body).encode()
@@ -198,22 +211,21 @@ class Api:
         except TooBig as exc:
             if most_bytes < MOST_BYTES:
                 raise
-            problem = f"the API server {self.login.server} ({self.login.source}) gives {exc}"
+            problem = f"the API server {self._server} gives {exc}"
             raise Unreachable(problem, "name fewer, such as one node or one namespace") from exc
         except TimeoutError as exc:
             seconds = self.timeout_seconds or 0
-            problem = f"the API server {self.login.server} ({self.login.source}) did not answer within {seconds:g} s"
+            problem = f"the API server {self._server} did not answer within {seconds:g} s"
             raise Unreachable(problem, "try again, or with a longer --request-timeout, such as 2m") from exc
         except ssl.SSLError as exc:
             reason = getattr(exc, "verify_message", "") or exc.reason or str(exc)
-            problem = f"no TLS with the API server {self.login.server} ({self.login.source}): {reason}"
+            problem = f"no TLS with the API server {self._server}: {reason}"
             raise Unreachable(problem, "correct certificate-authority in the kubeconfig, or its server") from exc
         except (OSError, http.client.HTTPException) as exc:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
-            problem = f"the API server {self.login.server} ({self.login.source}) cannot be reached: {reason}"
+            problem = f"the API server {self._server} cannot be reached: {reason}"
             remedy = "start the cluster, or name another one by --context"
-            if proxy := self._connection.proxy:
-                problem += f" (by the proxy {proxy.host}:{proxy.port})"
+            if self.credentials.proxy:
                 remedy = f"start the proxy, correct proxy-url or HTTPS_PROXY; or {remedy}"
             raise Unreachable(problem, remedy) from exc
         except ValueError as exc:
@@ -228,7 +240,7 @@ class Api:
             reason = "it is no object"
         if isinstance(found, dict):
             return found
-        problem = f"what {self.login.server} ({self.login.source}) answers to {what} is none of the API's: {reason}"
+        problem = f"what {self._server} answers to {what} is none of the API's: {reason}"
         raise Unexpected(problem, "is it an API server? A proxy or a log-in page may answer in its place")
 
 
@@ -260,14 +272,7 @@ def group_path(group: str, kind: str, name: str = "", namespace: str = "") -> st
     return f"{group}{where}/{kind}" + (f"/{quote(name, safe='')}" if name else "")
 
 
-def _impersonation(login: Login) -> Headers:
-    groups = [("Impersonate-Group", each) for each in login.as_groups]
-    extra = [(f"Impersonate-Extra-{quote(key, safe='')}", each) for key, every in login.as_extra for each in every]
-    found = [("Impersonate-User", login.as_user), ("Impersonate-Uid", login.as_uid), *groups, *extra]
-    return [(name, value) for name, value in found if value]
-
-
-def _problem(status: int, content: bytes, what: str, login: Login) -> ApiError:
+def _problem(status: int, content: bytes, what: str, login: Settings) -> ApiError:
     try:
         answer = decode_json(content)
     except Undecodable:
@@ -280,15 +285,15 @@ def _problem(status: int, content: bytes, what: str, login: Login) -> ApiError:
     kind = what.partition(" ")[0]
     if status == 404 and kind in _KINDS and not text_of(answer, "details", "name"):
         # the kind itself: of an object that is missing the answer has the name
-        problem = f"this cluster ({login.source}) has no {_KINDS[kind]}: their CRD is not installed"
+        problem = f"this cluster ({login.name}) has no {_KINDS[kind]}: their CRD is not installed"
         return NotFound(problem, _INSTALL, status)
     problem, remedy = _sentence(status, message, what, login)
     return _STATUSES.get(status, Unexpected)(problem, remedy, status)
 
 
-def _sentence(status: int, message: str, what: str, login: Login) -> tuple[str, str]:
+def _sentence(status: int, message: str, what: str, login: Settings) -> tuple[str, str]:
     if status == 401:
-        problem = f"the API server {login.server} does not accept the login of {login.source}"
+        problem = f"the API server {login.server} does not accept the login of {login.name}"
         return problem, "log in again: the token or certificate is invalid, or has expired"
     if status == 403:
         return _forbidden(message, what)

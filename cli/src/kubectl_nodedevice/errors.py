@@ -10,9 +10,12 @@ CliError ─┬─ UsageProblem       the command line is wrong
                        └─ Unexpected     any other status, or an answer that is none of the API's
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Final
 
-from kubectl_nodedevice.masking import masked
+from nodedevice_kube.errors import ConnectionProblem
+from nodedevice_kube.masking import masked
 
 # exit statuses, for scripts
 FINE: Final = 0
@@ -38,6 +41,15 @@ class UsageProblem(CliError):
 
 class LoginProblem(CliError):
     code = "Login"
+
+
+@contextlib.contextmanager
+def as_login_problem() -> Iterator[None]:
+    """Raises LoginProblem for a ConnectionProblem of the client core."""
+    try:
+        yield
+    except ConnectionProblem as exc:
+        raise LoginProblem(exc.problem, exc.remedy, exc.code) from exc
 
 
 class ApiError(CliError):

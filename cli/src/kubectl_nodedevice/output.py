@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
+from nodedevice_kube.masking import masked
+
 from kubectl_nodedevice.errors import CliError
-from kubectl_nodedevice.masking import masked
 from kubectl_nodedevice.shell import NONE, Typed
 from kubectl_nodedevice.styles import BOLD, FAINT
 from kubectl_nodedevice.text import folded, plain, width

@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
 import click
+from nodedevice_kube.credentials import Credentials
+from nodedevice_kube.settings import Impersonation, Settings
 
 from kubectl_nodedevice import kubeconfig
 from kubectl_nodedevice.api import Api
-from kubectl_nodedevice.errors import UsageProblem
+from kubectl_nodedevice.errors import UsageProblem, as_login_problem
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.shell import typed
 
@@ -51,21 +53,28 @@ class Session:
         return Screen(self.flags.output, flags=typed(*self._shared))
 
     @cached_property
-    def login(self) -> kubeconfig.Login:
+    def login(self) -> Settings:
         """Raises LoginProblem."""
-        flags = self.flags
-        login = kubeconfig.load(flags.kubeconfig, flags.context)
+        login = self._settings()
         if login.account == _OPERATORS_ACCOUNT and self.command not in _OF_OPERATORS_POD:
             problem = "this is the operator's account, which may do no more than check, devices and holders"
             raise UsageProblem(problem, "run it as yourself, where kubectl is", code="OperatorsPod")
+        return login
+
+    def _settings(self) -> Settings:
+        flags = self.flags
+        settings = kubeconfig.load(flags.kubeconfig, flags.context)
         if not (flags.as_user or flags.as_groups or flags.as_uid):
-            return login
-        return replace(login, as_user=flags.as_user, as_uid=flags.as_uid, as_groups=flags.as_groups, as_extra=())
+            return settings
+        return settings.acting_as(Impersonation(flags.as_user, flags.as_uid, flags.as_groups))
 
     @cached_property
     def api(self) -> Api:
         """Raises LoginProblem and UsageProblem."""
-        return Api(self.login, seconds_of(self.flags.request_timeout))
+        seconds = seconds_of(self.flags.request_timeout)
+        with as_login_problem():
+            credentials = Credentials(self.login, load=self._settings)
+        return Api(credentials, seconds)
 
     def close(self) -> None:
         """End the connection, where there is one."""
@@ -75,7 +84,7 @@ class Session:
     @property
     def namespace(self) -> str:
         """The one that was asked for, else the context's; "" for all."""
-        return "" if self.flags.is_all_namespaces else self.flags.namespace or self.login.namespace
+        return "" if self.flags.is_all_namespaces else self.flags.namespace or self.login.namespace or "default"
 
     def kubectl(self, *arguments: str) -> list[str]:
         """A command of kubectl for the same cluster, as the same person."""

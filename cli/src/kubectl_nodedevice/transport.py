@@ -1,25 +1,18 @@
-"""One kept HTTP connection to an API server: TLS, certificates, tokens, proxies, deadlines. By the standard library.
+"""One kept HTTP connection to an API server, by the standard library: requests, deadlines, compressed bodies.
 
-Knows nothing of Kubernetes but how one logs in. Errors are those of the system, which `api` turns into sentences, and LoginProblem.
+Errors are those of the system, which `api` turns into sentences, and LoginProblem.
 """
 
-import base64
-import contextlib
 import http.client
-import os
-import ssl
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import urlsplit
 
-from kubectl_nodedevice import exec_plugin
-from kubectl_nodedevice.decoding import Undecodable, read_text
-from kubectl_nodedevice.errors import LoginProblem
-from kubectl_nodedevice.kubeconfig import Login
-from kubectl_nodedevice.masking import remember, remember_address
+from nodedevice_kube.credentials import Access, Credentials
+
+from kubectl_nodedevice.errors import as_login_problem
 
 # names and values; a name may be there several times
 Headers = Sequence[tuple[str, str]]
@@ -35,13 +28,11 @@ class TooBig(OSError):
 class Connection:
     """Requests, one after the other, by one connection that is opened again where the server has closed it."""
 
-    def __init__(self, login: Login, timeout_seconds: float | None) -> None:
-        self._login = login
+    def __init__(self, credentials: Credentials, timeout_seconds: float | None) -> None:
+        self._credentials = credentials
         self._timeout = timeout_seconds
-        self._credential: exec_plugin.Credential | None = None
+        self._access: Access | None = None
         self._http: http.client.HTTPConnection | None = None
-        # by which the server is reached; None where directly, or before the first request
-        self.proxy: _Proxy | None = None
 
     def request(
         self, method: str, target: str, headers: Headers, body: bytes | None, most_bytes: int = MOST_BYTES
@@ -60,11 +51,13 @@ class Connection:
             return self._once(method, target, headers, body, most_bytes)
 
     def log_in_again(self) -> bool:
-        """Forget the credential that the server refused; return whether another one may be better."""
-        had = self._credential is not None
-        self._credential = None
-        self.close()
-        return had
+        """Renew the credentials that the server refused; whether there are others now. Raises LoginProblem."""
+        access = self._access
+        if access is None:
+            return False
+        self._credentials.refused(access)
+        with as_login_problem():
+            return self._credentials.refresh() is not access
 
     def close(self) -> None:
         if self._http is not None:
@@ -75,16 +68,15 @@ class Connection:
         self, method: str, target: str, headers: Headers, body: bytes | None, most_bytes: int
     ) -> tuple[int, Mapping[str, str], bytes]:
         give_up_at = None if self._timeout is None else time.monotonic() + self._timeout
+        with as_login_problem():
+            access = self._credentials.refresh()
+        if self._access is not access:
+            self.close()
+            self._access = access
         try:
-            connection = self._connected()
-            server = urlsplit(self._login.server)
-            sent = [("Accept-Encoding", "gzip"), *self._authorization(), *headers]
-            whole = ""
-            if self.proxy and server.scheme == "http":
-                # there is no tunnel: the proxy is asked itself
-                whole = f"http://{server.netloc.rpartition('@')[2]}"
-                sent += self.proxy.headers.items()
-            _send(connection, method, f"{whole}{server.path}{target}", sent, body)
+            self._http = connection = self._http or self._opened(access)
+            packing = () if self._credentials.settings.is_uncompressed else (("Accept-Encoding", "gzip"),)
+            _send(connection, method, self._target(target), [*packing, *access.headers, *headers], body)
             response = connection.getresponse()
             names = {name.lower(): value for name, value in response.getheaders()}
             content = _content(response, names.get("content-encoding"), give_up_at, most_bytes)
@@ -96,132 +88,36 @@ class Connection:
             raise
         return response.status, names, content
 
-    def _connected(self) -> http.client.HTTPConnection:
-        if self._http is None:
-            self._http = self._opened()
-        return self._http
+    def _target(self, target: str) -> str:
+        """A proxy is asked for the whole URL, unless TLS goes through it."""
+        settings = self._credentials.settings
+        if self._credentials.proxy and settings.scheme == "http":
+            return settings.server + target
+        return urlsplit(settings.server).path + target
 
-    def _opened(self) -> http.client.HTTPConnection:
-        remember_address(self._login.server)
-        parts = urlsplit(self._login.server)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise LoginProblem(f"{self._login.server} is no address of an API server", "it has to begin with https://")
-        is_secure = parts.scheme == "https"
-        port = _port(parts) or (443 if is_secure else 80)
-        proxy = self._login.proxy or proxy_of(parts.scheme, parts.hostname, os.environ, port)
-        via = self.proxy = _Proxy(proxy) if proxy else None
-        host, to_port = (via.host, via.port) if via else (parts.hostname, port)
-        if not is_secure:
-            return http.client.HTTPConnection(host, to_port, timeout=self._timeout)
-        name = self._login.tls_server_name or parts.hostname
-        connection = _NamedConnection(host, to_port, timeout=self._timeout, context=self._context(), name=name)
-        if via:
-            connection.set_tunnel(parts.hostname, port, headers=via.headers)
+    def _opened(self, access: Access) -> http.client.HTTPConnection:
+        settings, proxy = self._credentials.settings, self._credentials.proxy
+        host, port = (proxy.host, proxy.port) if proxy else (settings.host, settings.port)
+        authorization = {"Proxy-Authorization": proxy.authorization} if proxy and proxy.authorization else {}
+        if access.tls is None:
+            return _PlainConnection(host, port, self._timeout, authorization)
+        connection = http.client.HTTPSConnection(host, port, timeout=self._timeout, context=access.tls)
+        if proxy:
+            connection.set_tunnel(settings.host, settings.port, headers=authorization)
         return connection
 
-    def _context(self) -> ssl.SSLContext:
-        login = self._login
-        try:
-            # of both, data counts
-            file = None if login.ca_data else login.ca_file
-            context = ssl.create_default_context(cafile=file, cadata=_decoded(login.ca_data) or None)
-            # certificates of many clusters lack what this asks for, and no other client does
-            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-            if login.is_insecure:
-                context.check_hostname = False
-                context.verify_mode = ssl.CERT_NONE
-            with self._pair() as pair:
-                if pair:
-                    context.load_cert_chain(*pair)
-        except (OSError, ValueError) as exc:
-            raise LoginProblem(
-                f"a certificate of {login.source} cannot be used: {_reason(exc)}", "correct the kubeconfig"
-            ) from exc
-        return context
 
-    @contextlib.contextmanager
-    def _pair(self) -> Iterator[tuple[str, str] | None]:
-        """Files of certificate and key."""
-        login, given = self._login, self._given()
-        certificate = given.certificate or _decoded(login.cert_data)
-        key = given.key or _decoded(login.key_data)
-        if not certificate and not login.cert_file:
-            yield None
-            return
-        with _file(certificate, login.cert_file) as cert_file, _file(key, login.key_file) as key_file:
-            yield cert_file, key_file
+class _PlainConnection(http.client.HTTPConnection):
+    """HTTP to a server or a proxy. always: headers of each request."""
 
-    def _authorization(self) -> Headers:
-        login, given = self._login, self._given()
-        token = given.token or login.token
-        if login.token_file:
-            try:
-                token = read_text(Path(login.token_file)).strip()
-            except Undecodable as exc:
-                raise LoginProblem(
-                    f"the token {login.token_file} cannot be read: {exc}", "correct the kubeconfig"
-                ) from exc
-        remember(token)
-        if token:
-            if not token.isprintable() or not token.isascii():
-                raise LoginProblem(f"the token of {login.source} is none", "log in again")
-            return [("Authorization", f"Bearer {token}")]
-        if login.username:
-            pair = base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
-            return [("Authorization", f"Basic {pair}")]
-        return []
-
-    def _given(self) -> exec_plugin.Credential:
-        """What the login's program gives, which is asked once."""
-        if self._credential is None:
-            has_program = self._login.exec_plugin and not self._login.token and not self._login.token_file
-            if not has_program:
-                return exec_plugin.Credential()
-            self._credential = exec_plugin.run(self._login)
-        return self._credential
-
-
-@contextlib.contextmanager
-def _file(content: str, file: str) -> Iterator[str]:
-    """A file with the content, which nobody else may read, for as long as it is needed; `file` itself where there is no content."""
-    if not content:
-        yield file
-        return
-    import tempfile
-
-    with tempfile.NamedTemporaryFile("w", prefix="nodedevice-") as written:
-        written.write(content)
-        written.flush()
-        yield written.name
-
-
-class _NamedConnection(http.client.HTTPConnection):
-    """HTTPS to a server whose certificate is for `name`, which may differ from its address."""
-
-    default_port = http.client.HTTPS_PORT
-
-    def __init__(self, host: str, port: int, *, timeout: float | None, context: ssl.SSLContext, name: str) -> None:
+    def __init__(self, host: str, port: int, timeout: float | None, always: Mapping[str, str]) -> None:
         super().__init__(host, port, timeout=timeout)
-        self._tls, self._name = context, name
+        self._always = always
 
-    def connect(self) -> None:
-        super().connect()
-        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
-
-
-class _Proxy:
-    """host, port, and the headers by which one is let through."""
-
-    def __init__(self, url: str) -> None:
-        remember_address(url)
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme != "http" or not parts.hostname:
-            raise LoginProblem(
-                f"a proxy by {parts.scheme}:// is not possible here", "name an http:// one, in proxy-url or HTTPS_PROXY"
-            )
-        self.host, self.port = parts.hostname, _port(parts) or 80
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
-        self.headers = {"Proxy-Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"} if pair else {}
+    def endheaders(self, message_body: object = None, *, encode_chunked: bool = False) -> None:
+        for name, value in self._always.items():
+            self.putheader(name, value)
+        super().endheaders(message_body, encode_chunked=encode_chunked)  # type: ignore[arg-type]
 
 
 def _send(
@@ -233,47 +129,6 @@ def _send(
     if body is not None:
         connection.putheader("Content-Length", str(len(body)))
     connection.endheaders(body)
-
-
-def proxy_of(scheme: str, host: str, environment: Mapping[str, str], port: int = 0) -> str:
-    """The proxy that the environment names for it; "" for none. Source: Go, golang.org/x/net/http/httpproxy."""
-    names = (f"{scheme}_proxy".upper(), f"{scheme}_proxy")
-    found = next((environment[name] for name in names if environment.get(name)), "")
-    if not found or host == "localhost":
-        return ""
-    address = _address(host)
-    if address is not None and address.is_loopback:
-        return ""
-    for rule in (environment.get("NO_PROXY") or environment.get("no_proxy") or "").split(","):
-        if _is_excepted(rule.strip().lower(), host.lower(), port, address):
-            return ""
-    return found
-
-
-def _is_excepted(rule: str, host: str, port: int, address: Any) -> bool:
-    if rule == "*":
-        return True
-    if address is not None and "/" in rule:
-        import ipaddress
-
-        with contextlib.suppress(ValueError):
-            return address in ipaddress.ip_network(rule, strict=False)
-    named, colon, of_port = rule.rpartition(":")
-    # an IPv6 address has colons, too, and brackets where a port follows
-    if colon and of_port.isdecimal() and (":" not in named or named.endswith("]")):
-        if int(of_port) != port:
-            return False
-        rule = named.removeprefix("[").removesuffix("]")
-    rule = rule.removeprefix("*").removeprefix(".")
-    return bool(rule) and (host == rule or host.endswith(f".{rule}"))
-
-
-def _address(host: str) -> Any:
-    import ipaddress
-
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host)
-    return None
 
 
 def _content(
@@ -297,22 +152,3 @@ def _content(
         if give_up_at is not None and time.monotonic() > give_up_at:
             raise TimeoutError
     return b"".join(pieces)
-
-
-def _port(parts: SplitResult) -> int | None:
-    try:
-        found: int | None = parts.port
-    except ValueError as exc:
-        raise LoginProblem(
-            f"{parts.netloc.rpartition('@')[2]} has no valid port", "it is a number up to 65535"
-        ) from exc
-    return found
-
-
-def _decoded(data: str) -> str:
-    """Of base64; raises ValueError for what is none."""
-    return base64.b64decode(data).decode()
-
-
-def _reason(exc: Exception) -> str:
-    return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__

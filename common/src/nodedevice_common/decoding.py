@@ -15,9 +15,8 @@ from typing import Any, Final, TypeVar, overload
 
 import msgspec
 from msgspec import inspect
-
-from nodedevice_common.depth import DEEPEST as DEEPEST
-from nodedevice_common.depth import shallow as shallow
+from nodedevice_kube.depth import DEEPEST as DEEPEST
+from nodedevice_kube.depth import shallow as shallow
 
 T = TypeVar("T")
 

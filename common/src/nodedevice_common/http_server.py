@@ -16,12 +16,12 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Literal, cast
 
+from nodedevice_kube.masking import masked
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 
 from nodedevice_common import threads
 from nodedevice_common.access import Create, MetricsAccess
-from nodedevice_common.masking import masked
 from nodedevice_common.peer_places import PeerPlaces
 from nodedevice_common.text import clean
 from nodedevice_common.tls import ServerCertificate

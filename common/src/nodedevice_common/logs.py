@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, Literal, TextIO
 
-from nodedevice_common.masking import masked
+from nodedevice_kube.masking import masked
+
 from nodedevice_common.text import printable
 
 LogLevel = Literal["debug", "info", "warning", "error"]

@@ -6,7 +6,8 @@ Whoever writes: the log, a command, a library, or Python itself with a traceback
 import sys
 from typing import Any, TextIO
 
-from nodedevice_common.masking import masked
+from nodedevice_kube.masking import masked
+
 from nodedevice_common.text import printable
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import aiohttp
 import msgspec
-from nodedevice_operator.kube import credentials
+from nodedevice_kube import credentials
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
@@ -32,10 +32,9 @@ class Api:
 
     def __init__(self, kubeconfig: Path, in_flight: int = 24) -> None:
         login = credentials.load(str(kubeconfig))
-        self._server = login.server
-        connector = aiohttp.TCPConnector(limit=0, ssl=login.ssl_context())
-        authorization = login.authorization()
-        headers = {"Authorization": authorization} if authorization else {}
+        self._server, access = login.settings.server, login.current
+        connector = aiohttp.TCPConnector(limit=0, ssl=access.tls if access.tls is not None else False)
+        headers = dict(access.headers)
         timeout = aiohttp.ClientTimeout(total=None)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers)
         self._slots = asyncio.Semaphore(in_flight)

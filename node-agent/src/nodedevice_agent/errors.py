@@ -13,8 +13,8 @@ AgentError
     └── ApiNotFound, ApiGone, ApiRefused
 """
 
-from nodedevice_common.masking import masked
 from nodedevice_common.text import shown
+from nodedevice_kube.masking import masked
 
 
 class AgentError(Exception):

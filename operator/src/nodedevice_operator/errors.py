@@ -18,7 +18,7 @@ OperatorError
 from dataclasses import dataclass
 from typing import Final
 
-from nodedevice_common.masking import masked
+from nodedevice_kube.masking import masked
 
 
 class OperatorError(Exception):

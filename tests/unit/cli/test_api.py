@@ -1,24 +1,18 @@
 """Requests: pages, what a server asks to wait for, connections that end, and as whom they are sent."""
 
-import base64
 import json
-import ssl
-import stat
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import trustme
-from kubectl_nodedevice import kubeconfig
 from kubectl_nodedevice.api import Api, path_of
-from kubectl_nodedevice.errors import LoginProblem, Unauthorized, Unreachable, UsageProblem
+from kubectl_nodedevice.errors import Unauthorized, UsageProblem
 from kubectl_nodedevice.session import seconds_of
-from kubectl_nodedevice.transport import proxy_of
+from nodedevice_kube import credentials
 
-from tests.unit.cli.api_server import Answer, FakeApiServer, Fault, Request, serving, status
+from tests.unit.cli.api_server import Answer, FakeApiServer, Fault, Request, status
 from tests.unit.cli.api_server import kubeconfig as written
 from tests.unit.cli.conftest import Run
 
@@ -27,7 +21,7 @@ _KIND: Final = path_of("nodedevices")
 
 @pytest.fixture
 def api(server: FakeApiServer, tmp_path: Path) -> Iterator[Api]:
-    made = Api(kubeconfig.load(str(written(tmp_path, server.address)), ""))
+    made = Api(credentials.load(str(written(tmp_path, server.address))))
     yield made
     made.close()
 
@@ -80,18 +74,6 @@ def test_as_somebody_else(run: Run, server: FakeApiServer) -> None:
     assert "impersonate-group" in seen
 
 
-def test_tokens(server: FakeApiServer, tmp_path: Path) -> None:
-    """Of a file the newest counts."""
-    file = tmp_path / "token"
-    file.write_text("one\n")
-    api = Api(kubeconfig.load(str(written(tmp_path, server.address, tokenFile="token")), ""))
-    api.get("nodes", "/api/v1/nodes")
-    file.write_text("two\n")
-    api.get("nodes", "/api/v1/nodes")
-    api.close()
-    assert [each.headers["authorization"] for each in server.requests] == ["Bearer one", "Bearer two"]
-
-
 _PROGRAM: Final = """
 import json, os, pathlib, sys
 info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
@@ -122,7 +104,7 @@ def test_a_login_program_is_asked_once_and_again_after_a_refusal(server: FakeApi
         )
 
     server.fault = fault
-    api = Api(kubeconfig.load(str(written(tmp_path, server.address, exec=_login_program(tmp_path))), ""))
+    api = Api(credentials.load(str(written(tmp_path, server.address, exec=_login_program(tmp_path)))))
     for _ in range(4):
         api.get("nodes", "/api/v1/nodes")
     api.close()
@@ -132,118 +114,11 @@ def test_a_login_program_is_asked_once_and_again_after_a_refusal(server: FakeApi
 
 def test_a_login_program_that_is_refused_ends(server: FakeApiServer, tmp_path: Path) -> None:
     server.fault = lambda _: status(401)
-    api = Api(kubeconfig.load(str(written(tmp_path, server.address, exec=_login_program(tmp_path))), ""))
+    api = Api(credentials.load(str(written(tmp_path, server.address, exec=_login_program(tmp_path)))))
     with pytest.raises(Unauthorized):
         api.get("nodes", "/api/v1/nodes")
     api.close()
     assert len(server.requests) == 2
-
-
-# TLS
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture
-def secure(server: FakeApiServer, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiServer]:
-    """The same with TLS, for clients with a certificate of the same authority."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1", "api.example.com").configure_cert(context)
-    authority.configure_trust(context)
-    context.verify_mode = ssl.CERT_REQUIRED
-    other = FakeApiServer(server.objects)
-    with serving(other, context):
-        yield other
-
-
-def _secure_login(authority: trustme.CA, tmp_path: Path, address: str, **changed: Any) -> kubeconfig.Login:
-    mine = authority.issue_cert("alice")
-    files = {
-        "cert.pem": b"".join(each.bytes() for each in mine.cert_chain_pems),
-        "key.pem": mine.private_key_pem.bytes(),
-    }
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    (tmp_path / "ca.pem").write_bytes(authority.cert_pem.bytes())
-    entry = {"server": address, "certificate-authority": "ca.pem", **changed}
-    user = {"client-certificate": "cert.pem", "client-key": "key.pem"}
-    return kubeconfig.load(str(written(tmp_path, address, cluster=entry, **user)), "")
-
-
-def test_certificates(secure: FakeApiServer, authority: trustme.CA, tmp_path: Path) -> None:
-    api = Api(_secure_login(authority, tmp_path, secure.address))
-    assert api.get("nodes", "/api/v1/nodes")["kind"] == "List"
-    api.close()
-
-
-@pytest.mark.parametrize("in_data", [("certificate", "key"), ("certificate",), ("key",)])
-def test_certificates_in_the_kubeconfig_are_in_files_while_they_are_read(
-    secure: FakeApiServer,
-    authority: trustme.CA,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    in_data: tuple[str, ...],
-) -> None:
-    login = _secure_login(authority, tmp_path, secure.address)
-    files = {"certificate": login.cert_file, "key": login.key_file}
-    data = {name: base64.b64encode(Path(files[name]).read_bytes()).decode() for name in in_data}
-    login = replace(login, cert_data=data.get("certificate", ""), key_data=data.get("key", ""))
-    # what counts is the data
-    for name in in_data:
-        Path(files[name]).write_text("")
-    read: list[Path] = []
-    usual = ssl.SSLContext.load_cert_chain
-
-    def noted(context: ssl.SSLContext, *given: str) -> None:
-        read.extend(map(Path, given))
-        for file in set(read) - {*map(Path, files.values())}:
-            assert stat.S_IMODE(file.stat().st_mode) == 0o600
-            assert file.name.startswith("nodedevice-")
-        usual(context, *given)
-
-    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", noted)
-    api = Api(login)
-    assert api.get("nodes", "/api/v1/nodes")["kind"] == "List"
-    api.close()
-    assert [file.exists() for file in read] == ["certificate" not in in_data, "key" not in in_data]
-
-
-def test_of_two_authorities_the_data_counts(secure: FakeApiServer, authority: trustme.CA, tmp_path: Path) -> None:
-    data = base64.b64encode(authority.cert_pem.bytes()).decode()
-    changed = {"certificate-authority": "nowhere", "certificate-authority-data": data}
-    api = Api(_secure_login(authority, tmp_path, secure.address, **changed))
-    assert api.get("nodes", "/api/v1/nodes")["kind"] == "List"
-    api.close()
-
-
-@pytest.mark.parametrize(
-    ("changed", "problem"),
-    [
-        ({"certificate-authority": ""}, "certificate"),
-        ({"tls-server-name": "other.example.com"}, "other.example.com"),
-        ({"certificate-authority": "nowhere"}, "cannot be used: No such file"),
-        ({"certificate-authority-data": "bm9uZQ=="}, "cannot be used"),
-    ],
-)
-def test_certificates_that_are_not_trusted(
-    secure: FakeApiServer, authority: trustme.CA, tmp_path: Path, changed: dict[str, str], problem: str
-) -> None:
-    api = Api(_secure_login(authority, tmp_path, secure.address, **changed))
-    with pytest.raises((Unreachable, LoginProblem), match=problem):
-        api.get("nodes", "/api/v1/nodes")
-    api.close()
-
-
-@pytest.mark.parametrize(
-    "changed", [{"insecure-skip-tls-verify": True, "certificate-authority": ""}, {"tls-server-name": "api.example.com"}]
-)
-def test_other_names(secure: FakeApiServer, authority: trustme.CA, tmp_path: Path, changed: dict[str, Any]) -> None:
-    api = Api(_secure_login(authority, tmp_path, secure.address, **changed))
-    assert api.get("nodes", "/api/v1/nodes")["kind"] == "List"
-    api.close()
 
 
 # flags and the environment
@@ -266,29 +141,3 @@ def test_durations_that_are_none(text: str) -> None:
         seconds_of(text)
     problem = f"--request-timeout {text} is no duration"
     assert (error.value.problem, error.value.remedy) == (problem, "such as 30s, 2m, or 0 for none")
-
-
-@pytest.mark.parametrize(
-    ("host", "no_proxy", "expected"),
-    [
-        ("api.example.com", "", "http://p"),
-        ("api.example.com", "example.com", ""),
-        ("api.example.com", ".example.com", ""),
-        ("api.example.com", "*.example.com", ""),
-        ("api.example.com", "ple.com", "http://p"),
-        ("api.example.com", "*", ""),
-        ("10.1.2.3", "10.0.0.0/8", ""),
-        ("10.1.2.3", "10.0.0.1/8", ""),
-        ("10.1.2.3", "11.0.0.0/8, 10.1.2.3", ""),
-        ("10.1.2.3", "bad/8", "http://p"),
-        ("127.0.0.1", "", ""),
-        ("localhost", "", ""),
-        ("api.example.com", "api.example.com:6443", ""),
-        ("api.example.com", ".example.com:443", "http://p"),
-        ("fd00::1", "[fd00::1]:6443", ""),
-        ("fd00::1", "fd00::1", ""),
-        ("10.1.2.3", "10.1.2.3:1", "http://p"),
-    ],
-)
-def test_proxies(host: str, no_proxy: str, expected: str) -> None:
-    assert proxy_of("https", host, {"HTTPS_PROXY": "http://p", "NO_PROXY": no_proxy}, 6443) == expected

@@ -21,11 +21,12 @@ from kubectl_nodedevice.errors import (
     Unexpected,
     Unreachable,
 )
-from kubectl_nodedevice.kubeconfig import Login
-from kubectl_nodedevice.transport import TooBig, _Proxy
+from kubectl_nodedevice.transport import TooBig
+from nodedevice_kube.credentials import Credentials
+from nodedevice_kube.settings import Settings
 
 Sent = tuple[str, str, dict[str, str], Any]
-_SERVER: Final = Login("https://api", "kubeconfig", as_user="eve", as_groups=("a", "b"))
+_SERVER: Final = Credentials(Settings("https://api", "kubeconfig"), environment={})
 _OK: Final[tuple[int, Mapping[str, str], bytes]] = (200, {}, b"{}")
 
 
@@ -94,7 +95,7 @@ def test_each_kind_of_request(asked: Asked) -> None:
     api.post("reviews", "/r", {"spec": 1})
     api.patch("pods", "/p/a", [{"op": "add"}])
     api.patch("pods", "/p/a", {"spec": {}}, "application/merge-patch+json")
-    usual = {"User-Agent": "kubectl-nodedevice", "Impersonate-User": "eve", "Impersonate-Group": "b"}
+    usual = {"User-Agent": "kubectl-nodedevice"}
     patched = "/p/a?fieldManager=kubectl-nodedevice"
     plain = {"Accept": JSON, **usual}
     assert connection.sent == [
@@ -145,16 +146,6 @@ def test_one_object_that_is_too_long_is_a_sentence(asked: Asked) -> None:
     found = refused(asked(TooBig("an answer of more than 256 MiB"))[0])
     assert isinstance(found, Unreachable)
     assert found.problem == "the API server https://api (kubeconfig) gives an answer of more than 256 MiB"
-
-
-def test_a_proxy_that_is_down_is_named(asked: Asked) -> None:
-    api, connection = asked(ConnectionRefusedError(111, "Connection refused"))
-    connection.proxy = _Proxy("http://u:SECRET-PW@proxy:3128")
-    found = refused(api)
-    assert found.problem == (
-        "the API server https://api (kubeconfig) cannot be reached: Connection refused (by the proxy proxy:3128)"
-    )
-    assert found.remedy.startswith("start the proxy, correct proxy-url or HTTPS_PROXY; or ")
 
 
 def test_rows_are_asked_for_without_objects_and_know_their_columns(asked: Asked) -> None:

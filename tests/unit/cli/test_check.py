@@ -9,6 +9,7 @@ import pytest
 from kubectl_nodedevice import checks, kubeconfig
 from kubectl_nodedevice.cluster import Lease, Meta
 from kubectl_nodedevice.objects import pod_of
+from nodedevice_kube.settings import Settings
 
 from tests.unit.cli.api_server import (
     CRDS,
@@ -49,7 +50,7 @@ def test_in_a_pod_of_the_release_its_namespace_counts(
     """Of a person it is that of their pods, and says nothing."""
     load = kubeconfig.load
 
-    def elsewhere(*given: Any) -> kubeconfig.Login:
+    def elsewhere(*given: Any) -> Settings:
         return replace(load(*given), namespace="elsewhere", account=account)
 
     monkeypatch.setattr(kubeconfig, "load", elsewhere)

@@ -1,7 +1,6 @@
 """One connection for all requests: when it is opened, ended and tried again, and what goes over it."""
 
 import gzip
-import sys
 from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
@@ -9,11 +8,13 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice import kubeconfig, transport
+from kubectl_nodedevice import transport
 from kubectl_nodedevice.api import Api
 from kubectl_nodedevice.errors import ApiError, Unreachable
+from nodedevice_kube import credentials
+from nodedevice_kube.credentials import Access
 
-from tests.unit.cli.api_server import NODES, Answer, FakeApiServer, Request, status
+from tests.unit.cli.api_server import NODES, Answer, FakeApiServer, Request
 from tests.unit.cli.api_server import kubeconfig as written
 
 
@@ -23,8 +24,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[HTTPConnection]:
     found: list[HTTPConnection] = []
     usual = transport.Connection._opened
 
-    def noted(self: transport.Connection) -> HTTPConnection:
-        found.append(usual(self))
+    def noted(self: transport.Connection, access: Access) -> HTTPConnection:
+        found.append(usual(self, access))
         return found[-1]
 
     monkeypatch.setattr(transport.Connection, "_opened", noted)
@@ -38,7 +39,7 @@ Made = Callable[..., Api]
 def api_of(server: FakeApiServer, tmp_path: Path, request: pytest.FixtureRequest) -> Made:
     def made(path: str = "", timeout_seconds: float | None = 30.0, **user: Any) -> Api:
         file = written(tmp_path, f"{server.address}{path}", **user)
-        api = Api(kubeconfig.load(str(file), ""), timeout_seconds)
+        api = Api(credentials.load(str(file)), timeout_seconds)
         request.addfinalizer(api.close)
         return api
 
@@ -99,21 +100,6 @@ def test_after_half_an_answer_the_next_one_is_whole(
     assert opened[1].sock is None
 
 
-def test_with_another_login_it_is_another_connection(
-    api_of: Made, server: FakeApiServer, opened: list[HTTPConnection]
-) -> None:
-    """A certificate is of the connection."""
-    printed = '{"status": {"token": "t"}}'
-    arguments = ["-c", f"print({printed!r})"]
-    entry = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, "args": arguments}
-    api = api_of(exec=entry)
-    api.get("nodes", NODES)
-    answers = iter((status(401),))
-    server.fault = lambda _: next(answers, None)
-    api.get("nodes", NODES)
-    assert len(opened) == 2
-
-
 @pytest.mark.parametrize("header", ["Content-Encoding", "content-encoding"])
 def test_answers_may_be_packed(api_of: Made, server: FakeApiServer, header: str) -> None:
     server.fault = lambda _: Answer(200, gzip.compress(b'{"kind": "Packed"}'), {header: "gzip"})
@@ -156,7 +142,7 @@ def test_without_a_limit_it_may_take_forever(api_of: Made, monkeypatch: pytest.M
 def test_a_proxy_of_plain_http_gets_the_whole_address(server: FakeApiServer, tmp_path: Path) -> None:
     """There is no tunnel to a server without TLS."""
     cluster = {"server": "http://api.invalid:8080/x", "proxy-url": server.address.replace("://", "://u:p@")}
-    api = Api(kubeconfig.load(str(written(tmp_path, "", cluster, token="t")), ""))
+    api = Api(credentials.load(str(written(tmp_path, "", cluster, token="t"))))
     with pytest.raises(ApiError):
         api.get("nodes", NODES)
     api.close()

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kubectl_nodedevice import kubeconfig
 from kubectl_nodedevice.api import Api
 from kubectl_nodedevice.errors import ApiError, Forbidden
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.reading import Reader, Unseen
+from nodedevice_kube import credentials
 
 from tests.unit.cli.api_server import LEASES, OURS, PODS, FakeApiServer, status
 from tests.unit.cli.api_server import kubeconfig as written
@@ -26,7 +26,7 @@ _NODE_DEVICES = f"{OURS}/nodedevices"
 
 @pytest.fixture
 def reader(server: FakeApiServer, tmp_path: Path) -> Iterator[Reader]:
-    api = Api(kubeconfig.load(str(written(tmp_path, server.address)), ""))
+    api = Api(credentials.load(str(written(tmp_path, server.address))))
     yield Reader(api, Screen(out=io.StringIO(), err=Terminal()))
     api.close()
 

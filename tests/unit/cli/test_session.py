@@ -6,10 +6,10 @@ import click
 import pytest
 from kubectl_nodedevice import kubeconfig, session
 from kubectl_nodedevice.errors import UsageProblem
-from kubectl_nodedevice.kubeconfig import Login
 from kubectl_nodedevice.session import Command, Flags, Session, current, shared_options
+from nodedevice_kube.settings import Impersonation, Settings
 
-LOGIN = Login("https://api", "kubeconfig", namespace="of-the-context")
+LOGIN = Settings("https://api", "kubeconfig", namespace="of-the-context")
 
 
 def program() -> click.Group:
@@ -84,7 +84,7 @@ def login(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What was asked for."""
     asked: list[tuple[str, str]] = []
 
-    def load(*given: str) -> Login:
+    def load(*given: str) -> Settings:
         asked.append((given[0], given[1]))
         return LOGIN
 
@@ -99,7 +99,7 @@ def test_the_login_is_read_once_and_may_be_somebody_elses(login: list[tuple[str,
     for more in ({"as_user": "eve"}, {"as_uid": "7"}, {"as_groups": ("a",)}):
         flags = Flags(**more)
         found = Session(flags).login
-        assert (found.as_user, found.as_uid, found.as_groups) == (flags.as_user, flags.as_uid, flags.as_groups)
+        assert found.impersonation == Impersonation(flags.as_user, flags.as_uid, flags.as_groups)
         assert found.namespace == LOGIN.namespace
 
 
@@ -118,7 +118,7 @@ def test_the_namespace(flags: Flags, namespace: str, login: list[tuple[str, str]
 
 @pytest.mark.parametrize("command", ["why", "cordon", ""])
 def test_the_operators_account_may_do_little(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    account = Login("https://api", "the pod's account", account=session._OPERATORS_ACCOUNT)
+    account = Settings("https://api", "the pod's account", account=session._OPERATORS_ACCOUNT)
     monkeypatch.setattr(kubeconfig, "load", lambda *_: account)
     with pytest.raises(UsageProblem) as error:
         _ = Session(command=command).login

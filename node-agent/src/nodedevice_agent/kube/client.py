@@ -1,22 +1,20 @@
 """Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease.
 
-lightkube handles credentials and TLS. The types here hold only what is read.
+lightkube makes the requests, `transport` sends them. The types here hold only what is read.
 """
 
 import logging
-import socket
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import httpx2
 from lightkube import AsyncClient
-from lightkube.config import client_adapter
+from lightkube.config.kubeconfig import SingleConfig
+from lightkube.config.models import Cluster, Context, User
 from lightkube.core import resource as res
-from lightkube.core.exceptions import ConfigError
 from lightkube.core.generic_client import BasicRequest
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
@@ -25,13 +23,14 @@ from nodedevice_api import extended_resources, names
 from nodedevice_api.nodedevice import NodeDeviceSpec
 from nodedevice_common import rejected
 from nodedevice_common.decoding import decode
-from nodedevice_common.masking import masked, remember
 from nodedevice_common.streams import lines
 from nodedevice_common.threads import in_thread_if
-from nodedevice_common.token_file import TokenFile
+from nodedevice_kube.credentials import load
+from nodedevice_kube.errors import ConnectionProblem
 
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import (
+    AgentSettingsError,
     ApiDisconnected,
     ApiNotFound,
     ApiRefused,
@@ -39,7 +38,6 @@ from nodedevice_agent.errors import (
     ApiUnauthorized,
     ApiUnreachable,
 )
-from nodedevice_agent.kube import kubeconfig as kubeconfigs
 from nodedevice_agent.kube.objects import (
     REVIEWS,
     KindsObject,
@@ -63,6 +61,7 @@ from nodedevice_agent.kube.responses import (
     translated,
     watch_event,
 )
+from nodedevice_agent.kube.transport import EXEC_SECONDS, Transport
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +86,6 @@ class KubeClient:
         # compressed, a response of a few kilobytes may be megabytes of text at once
         inner: Any = client._client
         inner._client.headers["Accept-Encoding"] = "identity"
-        inner._client.event_hooks = {"request": [_remember_credential]}
         self._client = client
         self.server = server
         self._is_disconnected = False
@@ -97,24 +95,20 @@ class KubeClient:
     @classmethod
     def connect(cls, kubeconfig: Path | None) -> Self:
         """From a kubeconfig file, else from the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config. Raises AgentSettingsError."""
-        config = kubeconfigs.read(kubeconfig)
-        assert config.user is not None
         try:
-            verify = client_adapter.verify_cluster(config.cluster, config.user, config.abs_file)
-            transport = httpx2.AsyncHTTPTransport(verify=verify, socket_options=_KEEPALIVE, limits=_LIMITS)
-            client: AsyncClient = AsyncClient(
-                config=config,
-                timeout=httpx2.Timeout(REQUEST_SECONDS),
-                transport=transport,
-                field_manager=names.AGENT_FIELD_MANAGER,
-            )
-        except (ConfigError, OSError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as exc:
-            # the library reports invalid certificates and keys by any of these
-            raise kubeconfigs.unusable(config.fname, str(exc)) from exc
-        if config.user.token_file:
-            inner: Any = client._client
-            inner._client.auth = _TokenFileAuth(Path(config.abs_file(config.user.token_file)))
-        return cls(client, masked(config.cluster.server))
+            credentials = load(str(kubeconfig or ""), exec_seconds=EXEC_SECONDS)
+        except ConnectionProblem as exc:
+            raise AgentSettingsError(str(exc)) from exc
+        server = credentials.settings.server
+        client: AsyncClient = AsyncClient(
+            config=SingleConfig(
+                context_name="", context=Context(cluster=""), cluster=Cluster(server=server), user=User(), fname=None
+            ),
+            timeout=httpx2.Timeout(REQUEST_SECONDS),
+            transport=Transport(credentials),
+            field_manager=names.AGENT_FIELD_MANAGER,
+        )
+        return cls(client, server)
 
     async def close(self) -> None:
         await self._client.close()
@@ -354,11 +348,6 @@ class KubeClient:
         self._is_disconnected = False
 
 
-async def _remember_credential(request: httpx2.Request) -> None:
-    """Also that of a login program, which the library keeps to itself. What the server repeats of it is masked."""
-    remember(request.headers.get("Authorization", "").rpartition(" ")[2])
-
-
 class _LargeObjects:
     """Those of a list: beyond MOST_LISTED what is large is dropped."""
 
@@ -370,25 +359,6 @@ class _LargeObjects:
             self._octets += found.octets
             if self._octets > MOST_LISTED:
                 found.lighten()
-
-
-class _TokenFileAuth(httpx2.Auth):
-    """Instead of the library's: once that has found the file empty, it never sends a request again."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = TokenFile(file)
-        self._token = ""
-
-    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
-        """Read again when the API server rejects it. Raises NoToken."""
-        used = self._token = self._token or self._file.read()
-        request.headers["Authorization"] = f"Bearer {used}"
-        response = yield request
-        if response.status_code == HTTPStatus.UNAUTHORIZED:
-            self._token = self._file.read()
-            if self._token != used:
-                request.headers["Authorization"] = f"Bearer {self._token}"
-                yield request
 
 
 def _selector(fields: Mapping[str, str]) -> str:
@@ -418,17 +388,3 @@ def _counted(kind: str) -> Iterator[None]:
 
 # how long a watch is silent is measured by the line, not by the byte
 _WATCH_TIMEOUT = httpx2.Timeout(REQUEST_SECONDS, read=None)
-
-# Each resource's watch holds a connection; the library's limit of 100 would leave none for the other requests. One that is kept for
-# the next request has 60 KiB; what a burst has opened beyond a few is closed.
-_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=3, keepalive_expiry=90)
-
-# a connection to a peer that vanished is noticed within about half a minute
-_KEEPALIVE = [
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-]

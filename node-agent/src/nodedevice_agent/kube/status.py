@@ -271,7 +271,9 @@ def _fits(entries: Sequence[Record]) -> bool:
 def _size(entry: Record) -> int:
     """In characters of JSON that is all ASCII."""
     encoded = encode(entry)
-    return _stored_size(encoded if encoded.isascii() else json.dumps(to_builtins(entry), separators=(",", ":")).encode())
+    return _stored_size(
+        encoded if encoded.isascii() else json.dumps(to_builtins(entry), separators=(",", ":")).encode()
+    )
 
 
 def _stored_size(encoded: bytes) -> int:

@@ -104,6 +104,14 @@ class LeftoversApi(Requests):
         path = f"{_LEASES}/{path_segment(namespace)}/leases/{path_segment(name)}"
         await existed(self._client.request("DELETE", "leases", path))
 
+    async def has_crd(self, name: str) -> bool:
+        """Whether a CustomResourceDefinition of that name exists, also while it is being deleted."""
+        return await existed(self._client.request("GET", "customresourcedefinitions", _crd_path(name)))
+
+    async def delete_crd(self, name: str) -> bool:
+        """Delete it, and with it every object of its kind; return whether it existed."""
+        return await existed(self._client.request("DELETE", "customresourcedefinitions", _crd_path(name)))
+
     async def delete_namespace(self, name: str) -> bool:
         """Delete it with everything in it; return whether it existed."""
         return await existed(self._client.request("DELETE", "namespaces", f"{_NAMESPACES}/{path_segment(name)}"))
@@ -111,6 +119,10 @@ class LeftoversApi(Requests):
     async def has_namespace(self, name: str) -> bool:
         """Whether it exists, also while it is being deleted."""
         return await existed(self._client.request("GET", "namespaces", f"{_NAMESPACES}/{path_segment(name)}"))
+
+
+def _crd_path(name: str) -> str:
+    return f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{path_segment(name)}"
 
 
 def _node_device_path(left: Leftover) -> str:

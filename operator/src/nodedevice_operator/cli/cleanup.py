@@ -30,7 +30,7 @@ from nodedevice_operator.cli.cleanup_plan import (
     withdrawals,
 )
 from nodedevice_operator.cli.cleanup_survey import is_kept, survey, workloads_of
-from nodedevice_operator.cli.crds import NAMES, CrdApi
+from nodedevice_operator.cli.crds import NAMES
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, Overdue, StillLed
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
@@ -236,11 +236,11 @@ class Cleanup:
             self._goes_on(f"namespace {name} is still being deleted: its conditions name the cause")
 
     async def _crds(self) -> None:
-        crds = CrdApi(self.fenced)
+        leftovers = LeftoversApi(self.fenced)
         for name in NAMES:
             self.progress.begin(f"deleting {name}")
-            if await self.progress.retrying(partial(crds.delete, name)):
-                await self.progress.until(partial(_remaining, crds, name))
+            if await self.progress.retrying(partial(leftovers.delete_crd, name)):
+                await self.progress.until(partial(_remaining, leftovers, name))
                 click.echo(f"deleted {name}")
 
     async def _all(self, actions: Iterable[Callable[[], Awaitable[None]]]) -> None:
@@ -267,8 +267,8 @@ async def _namespace_left(leftovers: LeftoversApi, name: str) -> str:
     return f"namespace {name} is still being deleted" if await leftovers.has_namespace(name) else ""
 
 
-async def _remaining(crds: CrdApi, name: str) -> str:
-    return f"{name} still exists" if await crds.read(name) is not None else ""
+async def _remaining(leftovers: LeftoversApi, name: str) -> str:
+    return f"{name} still exists" if await leftovers.has_crd(name) else ""
 
 
 @click.command(cls=command.OneCommand, context_settings=command.SETTINGS)

@@ -15,7 +15,7 @@ from nodedevice_operator.cli.api import (
     WorkloadsApi,
 )
 from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey, withdrawals
-from nodedevice_operator.cli.crds import NAMES, CrdApi
+from nodedevice_operator.cli.crds import NAMES
 from nodedevice_operator.cli.progress import Progress
 from nodedevice_operator.errors import Forbidden, NotFound
 from nodedevice_operator.kube.client import Client
@@ -42,7 +42,7 @@ async def survey(client: Client, scope: CleanupScope, progress: Progress) -> Sur
     """Read everything that the cleanup would remove. Raises ApiError."""
     progress.step = "reading what there is to remove"
     cluster, leftovers = Cluster(client), LeftoversApi(client)
-    workloads, policies, crds = WorkloadsApi(client, scope.namespace), RequiredPluginsApi(client), CrdApi(client)
+    workloads, policies = WorkloadsApi(client, scope.namespace), RequiredPluginsApi(client)
     found = [each for each in workloads_of(scope) if await _exists(progress, partial(workloads.exists, *each))]
     nodes = (await progress.retrying(partial(cluster.list_all, NODES))).records
     node_devices = await _listed(progress, leftovers.node_devices)
@@ -59,16 +59,12 @@ async def survey(client: Client, scope: CleanupScope, progress: Progress) -> Sur
         node_devices=len(node_devices) - len(kept),
         kept=tuple(kept),
         has_leases_namespace=await _exists(progress, partial(leftovers.has_namespace, scope.leases_namespace)),
-        crds=tuple([name for name in wanted if await _exists(progress, partial(_has_crd, crds, name))]),
+        crds=tuple([name for name in wanted if await _exists(progress, partial(leftovers.has_crd, name))]),
     )
 
 
 async def _pod_devices(cluster: Cluster) -> Sequence[object]:
     return (await cluster.list_all(POD_DEVICES)).records
-
-
-async def _has_crd(crds: CrdApi, name: str) -> bool:
-    return await crds.read(name) is not None
 
 
 async def _listed(progress: Progress, read: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:

@@ -9,68 +9,28 @@ import asyncio
 import re
 from functools import partial
 from importlib.resources import files
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-import msgspec
 from nodedevice_api import names
-from nodedevice_api.nodedevice import ConditionStatus
 from nodedevice_common.yaml_decoding import decode_yaml
 
 from nodedevice_operator import __version__
 from nodedevice_operator.cli import progress as command
-from nodedevice_operator.cli.api import existed
-from nodedevice_operator.errors import Invalid, NotFound, OlderRelease
+from nodedevice_operator.errors import Invalid, OlderRelease
 from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.client import APPLY, path_segment
-from nodedevice_operator.kube.decode import decode
-from nodedevice_operator.kube.requests import Requests
-from nodedevice_operator.objects.meta import Schema
 
-FIELD_MANAGER: Final = "helm"
-KIND: Final = "customresourcedefinitions"
+if TYPE_CHECKING:
+    from nodedevice_operator.cli.crd_api import Crd, CrdApi
+
 NAMES: Final = tuple(
     f"{plural}.{names.GROUP}" for plural in (names.NODE_DEVICE_CONFIGS, names.NODE_DEVICES, names.POD_DEVICES)
 )
 
-_PATH: Final = f"/apis/apiextensions.k8s.io/v1/{KIND}"
 _SECONDS: Final = 60.0
 _RELEASE: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]{1,64}))?(?:\+[0-9A-Za-z.-]{1,64})?")
 # Of the parts of a pre-release a number sorts before a word; a release sorts after its pre-releases.
 _NO_PRE_RELEASE: Final = ((2, 0, ""),)
-
-
-class _CrdMetadata(Schema):
-    name: str = ""
-    generation: int = 0
-    annotations: dict[str, str] = {}
-
-
-class _CrdStatus(Schema):
-    # null until the API server has processed a new one
-    conditions: list[ConditionStatus] | None = None
-
-
-class Crd(Schema):
-    """A CustomResourceDefinition as the API server has it."""
-
-    metadata: _CrdMetadata
-    status: _CrdStatus = msgspec.field(default_factory=_CrdStatus)
-
-    @property
-    def release(self) -> str:
-        """The release in its annotation; "" where there is none."""
-        return self.metadata.annotations.get(names.RELEASE_ANNOTATION, "")
-
-    @property
-    def is_established(self) -> bool:
-        return any(each.type == "Established" and each.status == "True" for each in self.status.conditions or ())
-
-    @property
-    def rejected_names(self) -> str:
-        """Why the API server does not serve its names; "" where it does, or has not decided yet."""
-        conditions = self.status.conditions or ()
-        return next((c.message for c in conditions if c.type == "NamesAccepted" and c.status == "False"), "")
 
 
 def shipped() -> list[dict[str, Any]]:
@@ -78,33 +38,6 @@ def shipped() -> list[dict[str, Any]]:
     folder = files("nodedevice_operator").joinpath("definitions")
     texts = [entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".yaml")]
     return sorted((decode_yaml(text) for text in texts), key=lambda each: str(each["metadata"]["name"]))
-
-
-class CrdApi(Requests):
-    """Requests about CustomResourceDefinitions."""
-
-    async def read(self, name: str) -> Crd | None:
-        """The CRD of that name; None where there is none."""
-        try:
-            data = await self._client.request("GET", KIND, _path(name))
-        except NotFound:
-            return None
-        return decode("GET", KIND, data, Crd)
-
-    async def apply(self, body: dict[str, Any]) -> Crd:
-        """Create or update it; return it after the write."""
-        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        path = _path(body["metadata"]["name"])
-        data = await self._client.request("PATCH", KIND, path, query=query, body=body, content_type=APPLY)
-        return decode("PATCH", KIND, data, Crd)
-
-    async def delete(self, name: str) -> bool:
-        """Delete it, and with it every object of its kind; return whether it existed."""
-        return await existed(self._client.request("DELETE", KIND, _path(name)))
-
-
-def _path(name: str) -> str:
-    return f"{_PATH}/{path_segment(name)}"
 
 
 @click.group()
@@ -122,12 +55,16 @@ def apply(kubeconfig: str | None, allow_downgrade: bool, timeout_seconds: float)
 
 
 async def _apply_all(kubeconfig: str | None, allow_downgrade: bool, seconds: float) -> None:
+    # The models of the kubernetes package take 2 MiB, which the operator does not need.
+    from nodedevice_operator.cli.crd_api import CrdApi
+    from nodedevice_operator.kube.typed import typed_client
+
     bodies = {body["metadata"]["name"]: body for body in shipped()}
     before: dict[str, Crd | None] = {}
     login = credentials.load(kubeconfig)
     click.echo(f"applying the CRDs of release {__version__} to {login.cluster}")
-    async with command.connected(login) as client, command.within(seconds, command.report_wait) as progress:
-        api = CrdApi(client)
+    async with command.within(seconds, command.report_wait) as progress:
+        api = CrdApi(await typed_client(login))
         for name in bodies:
             progress.step = f"reading {name}"
             before[name] = found = await progress.retrying(partial(api.read, name))
@@ -143,15 +80,15 @@ async def _apply_all(kubeconfig: str | None, allow_downgrade: bool, seconds: flo
     click.echo(f"the API server serves all {len(bodies)}")
 
 
-def _change(before: Crd | None, after: Crd) -> str:
+def _change(before: "Crd | None", after: "Crd") -> str:
     if before is None:
         return f"created, of release {__version__}"
-    if before.metadata.generation == after.metadata.generation and before.release == after.release:
+    if before.generation == after.generation and before.release == after.release:
         return f"is of release {__version__} already"
     return f"changed from release {before.release or 'unknown'} to {__version__}"
 
 
-async def _missing(api: CrdApi, name: str) -> str:
+async def _missing(api: "CrdApi", name: str) -> str:
     """What is still missing; "" when nothing is. Raises Invalid where it will never be served."""
     found = await api.read(name)
     if found is None:

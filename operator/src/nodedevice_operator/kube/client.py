@@ -23,6 +23,7 @@ from nodedevice_api import names
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 from nodedevice_common.streams import lines
+from nodedevice_kube.credentials import Access
 from yarl import URL
 
 from nodedevice_operator.errors import (
@@ -160,11 +161,12 @@ class Client:
         timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS)
         is_open = False
         try:
+            access = await self._credentials.access()
             async with self._session.get(
-                self._url(path, {**query, **_WATCH}), **self._options({}), timeout=timeout
+                self._url(path, {**query, **_WATCH}), headers=access.headers, allow_redirects=False, timeout=timeout
             ) as response:
                 if response.status != 200:
-                    raise self._refusal("watch", kind, response, await response.read())
+                    raise self._refusal("watch", kind, response, await response.read(), access)
                 is_open = True
                 self._health.succeeded("watch", kind)
                 async for line in lines(response.content.iter_any()):
@@ -172,8 +174,8 @@ class Client:
                     del line
         except _BROKEN as exc:
             if is_open:
-                raise WatchInterrupted("watch", kind, _problem(exc)) from exc
-            unreachable = Unreachable("watch", kind, _problem(exc))
+                raise WatchInterrupted("watch", kind, self._problem(exc)) from exc
+            unreachable = Unreachable("watch", kind, self._problem(exc))
             self._health.failed(unreachable)
             raise unreachable from exc
         except ApiError as error:
@@ -202,6 +204,7 @@ class Client:
             headers=_HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
             middlewares=(self._authorize, *self._lent),
+            request_class=self._credentials.requests(aiohttp.ClientRequest),
             response_class=ShallowResponse,
         )
 
@@ -209,13 +212,14 @@ class Client:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         try:
-            authorization = self._credentials.authorization()
+            access = await self._credentials.access()
         except CredentialsError as exc:
             raise aiohttp.ClientConnectionError(str(exc)) from exc
-        if authorization:
-            request.headers["Authorization"] = authorization
+        request.headers.extend(access.headers)
         response = await handler(request)
         if response.status in (401, 403):
+            if response.status == 401:
+                self._credentials.refused(access)
             response.close()
             raise aiohttp.ClientConnectionError(f"HTTP {response.status}")
         return response
@@ -229,14 +233,13 @@ class Client:
         """The one session, opened where the event loop runs."""
         if self._opened is None:
             # watches keep connections for themselves, so what is bounded are the requests, not the connections
-            connector = aiohttp.TCPConnector(
-                ssl=self._credentials.ssl_context(), limit=0, keepalive_timeout=_IDLE_SECONDS
-            )
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS)
+            requests = fenced_requests(self._fence) if self._fence is not None else aiohttp.ClientRequest
             self._opened = aiohttp.ClientSession(
                 connector=connector,
                 headers=_HEADERS,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                request_class=fenced_requests(self._fence) if self._fence is not None else aiohttp.ClientRequest,
+                request_class=self._credentials.requests(requests),
             )
         return self._opened
 
@@ -258,36 +261,39 @@ class Client:
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=connect_seconds, sock_read=self._read_seconds)
         began = time.monotonic()
         try:
+            access = await self._credentials.access()
             async with self._session.request(
-                verb, self._url(path, query), data=content, **self._options(headers), timeout=timeout
+                verb,
+                self._url(path, query),
+                data=content,
+                headers=[*headers.items(), *access.headers],
+                allow_redirects=False,
+                timeout=timeout,
             ) as response:
                 data = await _read(verb, what, response, most_bytes)
         except NotLeading as closed:
             raise NotLeading(verb, what, closed.problem) from closed
         except TimeoutError as exc:
             waited = time.monotonic() - began
-            raise NoAnswer(verb, what, f"no response within {waited:.1f} s", waited) from exc
+            problem = f"no response within {waited:.1f} s{self._credentials.way}"
+            raise NoAnswer(verb, what, problem, waited) from exc
         except _BROKEN as exc:
-            raise Unreachable(verb, what, _problem(exc)) from exc
+            raise Unreachable(verb, what, self._problem(exc)) from exc
         if response.status // 100 == 2:
             return data
-        raise self._refusal(verb, what, response, data)
+        raise self._refusal(verb, what, response, data, access)
 
     def _url(self, path: str, query: Mapping[str, str | int] | None) -> URL:
         # names are quoted already, and no dot in one is to be taken for a step in a path
         return URL(f"{self._credentials.server}{path}{'?' if query else ''}{urlencode(query or {})}", encoded=True)
 
-    def _options(self, headers: dict[str, str]) -> dict[str, Any]:
-        """What every request is sent with. Raises CredentialsError."""
-        authorization = self._credentials.authorization()
-        if authorization:
-            headers["Authorization"] = authorization
-        return {"headers": headers, "allow_redirects": False, **self._credentials.transport_options()}
+    def _problem(self, exc: BaseException) -> str:
+        return _problem(exc) + ("" if isinstance(exc, CredentialsError) else self._credentials.way)
 
-    def _refusal(self, verb: str, what: str, response: aiohttp.ClientResponse, data: bytes) -> ApiError:
+    def _refusal(self, verb: str, what: str, response: aiohttp.ClientResponse, data: bytes, access: Access) -> ApiError:
         if response.status == 401:
-            self._credentials.refused()
-        return _refusal(verb, what, response.status, data, response.headers.get("Retry-After"))
+            self._credentials.refused(access)
+        return refusal(verb, what, response.status, data, response.headers.get("Retry-After"))
 
     def _count(self, verb: str, what: str, outcome: str) -> None:
         if verb != "GET":
@@ -321,7 +327,7 @@ async def _read(verb: str, what: str, response: aiohttp.ClientResponse, most_byt
     return bytes(data)
 
 
-def _refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -> ApiError:
+def refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -> ApiError:
     """The error that an answer other than 2xx stands for. header: its Retry-After."""
     status = Status()
     with contextlib.suppress(Undecodable):
@@ -364,8 +370,6 @@ def retry_after_seconds(header: str | None, stated: float | None = None) -> floa
 
 def _problem(exc: BaseException) -> str:
     """What went wrong, in the system's words: without the addresses that aiohttp puts around them, and never empty."""
-    if isinstance(exc, aiohttp.ClientProxyConnectionError):
-        return f"proxy {exc.host}:{exc.port}: {_problem(exc.os_error)}"
     system = exc.os_error if isinstance(exc, aiohttp.ClientConnectorError) else exc
     if isinstance(system, OSError) and system.errno and system.errno > 0 and not isinstance(system, ssl.SSLError):
         return os.strerror(system.errno)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,6 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.errors import ApiRequestError, ApiUnauthorized, ApiUnreachable
-from nodedevice_agent.kube import client as kube_client
 from nodedevice_agent.kube import informer, lease, retries
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
@@ -265,28 +263,3 @@ async def test_a_host_name_for_which_no_thread_can_be_started_is_no_response(
     for ask in ANY.values():
         with pytest.raises(ApiUnreachable, match="can't start new thread"):
             await ask(cluster)
-
-
-async def test_connections_are_made_as_the_kubeconfig_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = {"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": True}
-    entry = {
-        "current-context": "c",
-        "clusters": [{"name": "k", "cluster": cluster}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-    }
-    (tmp_path / "kc").write_text(json.dumps(entry))
-    made: list[dict[str, object]] = []
-    transport = httpx2.AsyncHTTPTransport
-
-    def noted(**given: Any) -> httpx2.AsyncHTTPTransport:
-        made.append(given)
-        return transport(**given)
-
-    monkeypatch.setattr(httpx2, "AsyncHTTPTransport", noted)
-    await KubeClient.connect(tmp_path / "kc").close()
-    [options] = made
-    verify = options.pop("verify")
-    assert isinstance(verify, ssl.SSLContext)
-    assert verify.verify_mode == ssl.CERT_NONE
-    assert options == {"socket_options": kube_client._KEEPALIVE, "limits": kube_client._LIMITS}

@@ -1,9 +1,7 @@
 """What each request of the agent is, as it is sent, what comes of its response, and how it is named where it fails."""
 
 import json
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,14 +11,10 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.dra.claim import ResourceClaimObject
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiUnreachable
-from nodedevice_agent.kube import client as kube_client
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
 from nodedevice_agent.kube.pod_objects import PodObject
-from nodedevice_agent.kube.responses import REQUEST_SECONDS
 from prometheus_client import REGISTRY
-
-from tests.fakes.api_client import SERVER
 
 OWN = "/apis/nodedevice.io/v1alpha1/nodedevices"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/agents/leases"
@@ -264,34 +258,6 @@ async def test_a_nodes_capacity_is_of_extended_resources_and_whole_numbers(
     capacity = {"cpu": "8", "memory": "1Ki", "example.com/a": "3", "example.com/b": 4, "example.com/c": "x"}
     server.body = {"metadata": {"name": "n1"}, "status": {"capacity": capacity}}
     assert await cluster.node_capacity("n1") == {"example.com/a": 3, "example.com/b": 4}
-
-
-async def test_a_connection_that_vanishes_is_noticed_and_none_is_kept_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[dict[str, Any]] = []
-    transport = httpx2.AsyncHTTPTransport
-
-    def noted(**given: Any) -> httpx2.AsyncHTTPTransport:
-        made.append(given)
-        return transport(**given)
-
-    monkeypatch.setattr(httpx2, "AsyncHTTPTransport", noted)
-    verified = ssl.create_default_context()
-    monkeypatch.setattr("nodedevice_agent.kube.client.client_adapter.verify_cluster", lambda *_, **__: verified)
-    entry = {
-        "clusters": [{"name": "c", "cluster": {"server": SERVER}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
-    contexts = [{"name": "x", "context": {"cluster": "c", "user": "u"}}]
-    (tmp_path / "kc").write_text(json.dumps({**entry, "contexts": contexts, "current-context": "x"}))
-    found = KubeClient.connect(tmp_path / "kc")
-    await found.close()
-    assert made == [{"verify": verified, "socket_options": kube_client._KEEPALIVE, "limits": kube_client._LIMITS}]
-    assert found.server == SERVER
-    client: Any = found._client._client
-    assert client._client.timeout == httpx2.Timeout(REQUEST_SECONDS)
-    assert client._field_manager == "nodedevice-agent"
 
 
 @pytest.mark.parametrize("excess", [(), (b" ", b" ")], ids=["it fits", "too long"])

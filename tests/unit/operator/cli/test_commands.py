@@ -44,7 +44,7 @@ def test_wrong_options_are_refused(command: tuple[str, ...], sentence: str) -> N
 def test_a_kubeconfig_that_is_not_there(command: tuple[str, ...], tmp_path: Path) -> None:
     done = CliRunner().invoke(main, [*command, "--kubeconfig", str(tmp_path / "none")])
     assert done.exit_code == 1
-    assert done.output.startswith(f"Error: kubeconfig {tmp_path / 'none'}: cannot be used")
+    assert done.output.startswith(f"Error: kubeconfig {tmp_path / 'none'}: No such file or directory; ")
     assert len(done.output.splitlines()) == 1
 
 

@@ -49,7 +49,9 @@ def server() -> Iterator[Server]:
 def crd(name: str, of: str = __version__, generation: int = 1, **conditions: str) -> tuple[int, Any]:
     """An answer: the definition as that release's, with these conditions."""
     found = named(
-        name, status={"conditions": [{"type": k, "status": v, "message": "m"} for k, v in conditions.items()]}
+        name,
+        spec={"group": "g", "names": {"plural": "p", "kind": "K"}, "scope": "Cluster", "versions": []},
+        status={"conditions": [{"type": k, "status": v, "message": "m"} for k, v in conditions.items()]},
     )
     found["metadata"] |= {"generation": generation, "annotations": {names.RELEASE_ANNOTATION: of}}
     return 200, found

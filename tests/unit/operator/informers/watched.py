@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-import ssl
 from typing import Any
 
 from aiohttp import web
+from nodedevice_kube.credentials import Access
 from nodedevice_operator.errors import CredentialsError
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.store import Cache
@@ -26,19 +26,20 @@ class _Credentials(Credentials):
         self.problems: list[str] = []
         self.refusals = 0
 
-    def authorization(self) -> str:
+    async def access(self) -> Access:
         if self.problems:
             raise CredentialsError(self.problems.pop())
-        return "Bearer fresh"
+        return Access((("Authorization", "Bearer fresh"),), None)
 
-    def refused(self) -> None:
+    def refused(self, access: Access) -> None:
         self.refusals += 1
 
     def transport_options(self) -> dict[str, Any]:
         return {}
 
-    def ssl_context(self) -> ssl.SSLContext:
-        return ssl.create_default_context()
+    @property
+    def way(self) -> str:
+        return ""
 
 
 class Server:

@@ -167,10 +167,3 @@ class TestLentSession:
         async with client.lend_session() as lent:
             with pytest.raises(aiohttp.ClientConnectionError, match=f"HTTP {status}"):
                 await lent.get(f"{server.url}/apis")
-
-    async def test_so_does_a_token_that_cannot_be_read(self, server: Server, client: Client, tmp_path: Path) -> None:
-        (tmp_path / "token").unlink()
-        async with client.lend_session() as lent:
-            with pytest.raises(aiohttp.ClientConnectionError, match="token"):
-                await lent.get(f"{server.url}/apis")
-        assert server.asked == []

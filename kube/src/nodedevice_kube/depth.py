@@ -1,7 +1,4 @@
-"""JSON without what is nested too deep: decoders call themselves for each level. Pure.
-
-`kubectl nodedevice` has a copy of this file (`make generate`), as it imports nothing of the other programs.
-"""
+"""JSON without what is nested too deep: decoders call themselves for each level. Pure."""
 
 import re
 from itertools import accumulate

@@ -1,7 +1,6 @@
 """Secrets within text for people: tokens, keys, and passwords in addresses are masked before a log or a terminal gets the text.
 
-Two ways, as neither is enough: what looks like a secret, and what this process has read as one. `kubectl nodedevice` has a copy of
-this file (`make generate`), as it imports nothing of the other programs.
+Two ways, as neither is enough: what looks like a secret, and what this process has read as one.
 """
 
 import base64
@@ -96,3 +95,8 @@ def remember_address(address: str) -> None:
         user, _, password = found[1].partition(":")
         remember_login(user, password)
         remember_login(unquote(user), unquote(password))
+
+
+def printable(text: str) -> str:
+    """The text with each control character, and each that turns the direction of writing, escaped as in Python."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

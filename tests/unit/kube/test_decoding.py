@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubectl_nodedevice import decoding, fields
-from kubectl_nodedevice.decoding import Undecodable
-from kubectl_nodedevice.depth import DEEPEST
+from kubectl_nodedevice import fields
+from nodedevice_kube import decoding
+from nodedevice_kube.decoding import Undecodable
+from nodedevice_kube.depth import DEEPEST
 
 
 @pytest.mark.parametrize("text", ['{"a": [1]}', ' {"a": [1]}', "{a: [1]}", "a: [1]", "---\na: [1]\n---\n"])

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from kubectl_nodedevice.depth import DEEPEST, shallow
+from nodedevice_kube.depth import DEEPEST, shallow
 
+# Octets of one file. A kubeconfig of 1,000 clusters has 4 MB.
+_MOST_OCTETS: Final = 16 << 20
 # of a text; each of a few aliases may repeat it once
 _MOST_VALUES: Final = 200_000
 
@@ -74,13 +76,17 @@ def decode_documents(text: str, *, is_strict: bool = False) -> list[Any]:
 
 
 def read_text(path: Path) -> str:
-    """The file. Raises Undecodable for one that cannot be read, or is no text."""
+    """The file's text. Raises Undecodable for a file that cannot be read, is too large, or is not UTF-8."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(_MOST_OCTETS + 1)
+        if len(content) > _MOST_OCTETS:
+            raise Undecodable(f"it has more than {_MOST_OCTETS >> 20} MiB")
+        return content.decode("utf-8-sig")
     except OSError as exc:
         raise Undecodable(exc.strerror or str(exc)) from exc
     except ValueError as exc:
-        raise Undecodable("it is no text in UTF-8") from exc
+        raise Undecodable("it is not text in UTF-8") from exc
 
 
 def _why(exc: BaseException) -> str:

@@ -1,14 +1,11 @@
 """Secrets in text: what has the form of one, and what was read as one, wherever it stands. All else stays."""
 
 import sys
-from pathlib import Path
 
-import kubectl_nodedevice
-import nodedevice_common
 import pytest
-from nodedevice_common import masking
-from nodedevice_common.masking import masked, remember, remember_address, remember_login
 from nodedevice_common.safe_output import guard_output
+from nodedevice_kube import masking
+from nodedevice_kube.masking import masked, remember, remember_address, remember_login
 
 _TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2lnLXNpZy1zaWc"
 
@@ -81,12 +78,6 @@ def test_no_more_are_remembered_than_a_process_needs() -> None:
     for number in range(1000):
         remember(f"SECRET-{number:04}")
     assert masked("SECRET-0000 SECRET-0999") == "SECRET-0000 ***"
-
-
-def test_the_command_for_people_has_the_same_files() -> None:
-    ours, copies = (Path(str(module.__file__)).parent for module in (nodedevice_common, kubectl_nodedevice))
-    for name in ("masking.py", "depth.py"):
-        assert (copies / name).read_bytes() == (ours / name).read_bytes()
 
 
 def test_standard_output_and_error_are_guarded(

@@ -1,0 +1,221 @@
+"""The credentials of one API server, kept up to date: tokens, certificates, log-in programs.
+
+`refresh` reads files and may run a program, so that it blocks; everything else is quick. Files are read again when they change,
+at most once a minute, and after the API server refused the credentials (401).
+"""
+
+import base64
+import os
+import re
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nodedevice_kube import exec_plugin, kubeconfig, proxies, tls
+from nodedevice_kube.decoding import Undecodable, read_text
+from nodedevice_kube.errors import ConnectionProblem, CredentialProblem
+from nodedevice_kube.masking import remember
+from nodedevice_kube.proxies import Proxy
+from nodedevice_kube.settings import Impersonation, Settings
+
+Headers = tuple[tuple[str, str], ...]
+# As often as client-go reads a token file again.
+_CHECK_SECONDS: Final = 60.0
+# Anything else would break the header.
+_TOKEN: Final = re.compile(r"[!-~]+")
+_LEGAL_KEY: Final = re.compile(r"[^!#$&'*+.^_`|~0-9a-zA-Z-]")
+# inode, modification, change, size
+_Version = tuple[int, int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Access:
+    """What a request is sent with. headers: authorization and impersonation, which are secret. tls: None for http://.
+
+    Another object after each change.
+    """
+
+    headers: Headers
+    tls: ssl.SSLContext | None
+
+
+class Credentials:
+    """One API server and one identity, for all clients of the process. Thread-safe.
+
+    settings: as loaded. proxy: to connect by, or None. environment: for the proxy. load: reads the settings again after a 401.
+    exec_seconds: how long a log-in program may take; None at a terminal, where a person may have to type.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        load: Callable[[], Settings] | None = None,
+        environment: Mapping[str, str] = os.environ,
+        exec_seconds: float | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = settings
+        self.proxy: Proxy | None = _proxy(settings, environment)
+        self._load, self._exec_seconds = load, exec_seconds
+        self._monotonic, self._now = monotonic, now
+        self._lock = threading.Lock()
+        self._checked_at = float("-inf")
+        self._was_refused = False
+        self._credential: exec_plugin.Credential | None = None
+        # What `_current` was made from.
+        self._origins: object = None
+        self._current: Access | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `refresh` is to be called before the next request."""
+        if self._monotonic() - self._checked_at >= _CHECK_SECONDS:
+            return True
+        expires_at = self._credential.expires_at if self._credential else None
+        return expires_at is not None and self._now() >= expires_at
+
+    def refresh(self) -> "Access":
+        """Reads what has changed, and runs the log-in program if its credential expired or was refused.
+
+        Blocks. Returns what the next requests are sent with. Raises CredentialProblem if there are no usable credentials;
+        while new ones cannot be used, earlier ones count unless the API server refused them.
+        """
+        with self._lock:
+            if self._current is not None and not self.is_due:
+                return self._current
+            try:
+                if self._was_refused:
+                    self._reload()
+                self._current = self._read()
+                self._was_refused = False
+            except CredentialProblem:
+                if self._current is None or self._was_refused:
+                    raise
+            self._checked_at = self._monotonic()
+            return self._current
+
+    def refused(self, access: "Access") -> None:
+        """The API server did not accept these (401): read them again before the next request, unless that was done meanwhile."""
+        if access is self._current:
+            self._was_refused = True
+            self._checked_at = float("-inf")
+
+    @property
+    def current(self) -> "Access":
+        """As of the last `refresh`."""
+        assert self._current is not None
+        return self._current
+
+    def _reload(self) -> None:
+        """A kubeconfig may have got another token or certificate meanwhile; its server stays."""
+        if self._load is None:
+            return
+        try:
+            loaded = self._load()
+        except ConnectionProblem as exc:
+            raise CredentialProblem(exc.problem, exc.remedy, exc.code) from exc
+        is_same_server = (loaded.server, loaded.proxy_url) == (self.settings.server, self.settings.proxy_url)
+        if is_same_server and loaded != self.settings:
+            self.settings = loaded
+
+    def _read(self) -> "Access":
+        settings, credential, current = self.settings, self._credential, self._current
+        if settings.has_exec_plugin and (self._was_refused or credential is None or self._is_expired(credential)):
+            credential = exec_plugin.run(settings, self._exec_seconds)
+        headers = (*_authorization(settings, self._token(credential)), *_impersonation(settings.impersonation))
+        versions = tuple(_version(file) for file in (settings.ca_file, settings.cert_file, settings.key_file) if file)
+        origins = (settings, credential, versions)
+        is_same = origins == self._origins
+        if current is not None and is_same and headers == current.headers:
+            return current
+        context = current.tls if current is not None and is_same else None
+        if settings.scheme == "https" and context is None:
+            given = credential or exec_plugin.Credential()
+            context = tls.new_context(settings, given.certificate, given.key)
+        self._credential, self._origins = credential, origins
+        return Access(headers, context)
+
+    def _is_expired(self, credential: exec_plugin.Credential) -> bool:
+        return credential.expires_at is not None and self._now() >= credential.expires_at
+
+    def _token(self, credential: exec_plugin.Credential | None) -> str:
+        """Of a file, which counts before a token beside it as with kubectl. Raises CredentialProblem."""
+        settings = self.settings
+        token, where = (credential.token, "the log-in program") if credential else (settings.token, settings.origin)
+        if settings.token_file:
+            where = f"the token file {settings.token_file}"
+            try:
+                token = read_text(Path(settings.token_file)).strip() or token
+            except Undecodable as exc:
+                if not token:
+                    raise CredentialProblem(f"{where} cannot be read ({exc})", "renew or correct it") from exc
+            if not token:
+                raise CredentialProblem(f"{where} is empty", "renew or correct it")
+        if token and not _TOKEN.fullmatch(token):
+            raise CredentialProblem(
+                f"the token of {where} has characters that no token has", "correct it, or log in again"
+            )
+        remember(token)
+        return token
+
+
+def _authorization(settings: Settings, token: str) -> Headers:
+    if token:
+        return (("Authorization", f"Bearer {token}"),)
+    if settings.username:
+        pair = f"{settings.username}:{settings.password}"
+        return (("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}"),)
+    return ()
+
+
+def _proxy(settings: Settings, environment: Mapping[str, str]) -> Proxy | None:
+    if settings.proxy_url:
+        return proxies.proxy_of(settings.proxy_url, f"proxy-url of {settings.origin}")
+    return proxies.of_environment(settings.scheme, settings.host, settings.port, environment)
+
+
+def _impersonation(impersonation: Impersonation) -> Headers:
+    """Source: client-go @ v0.37 transport.impersonatingRoundTripper, which escapes keys of `extra` in the same way."""
+    headers = [
+        *([("Impersonate-User", impersonation.user)] if impersonation.user else ()),
+        *([("Impersonate-Uid", impersonation.uid)] if impersonation.uid else ()),
+        *(("Impersonate-Group", group) for group in impersonation.groups),
+    ]
+    for key, values in impersonation.extra:
+        escaped = _LEGAL_KEY.sub(lambda found: "".join(f"%{octet:02X}" for octet in found[0].encode()), key)
+        headers += [(f"Impersonate-Extra-{escaped}", value) for value in values]
+    if any(not value.isprintable() or not value.isascii() for _, value in headers):
+        problem = "the user, a group or a value to act as has characters that a header cannot have"
+        raise CredentialProblem(problem, "correct --as, --as-group, or the kubeconfig")
+    return tuple(headers)
+
+
+def _version(file: str) -> _Version:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
+
+
+def load(
+    path: str = "",
+    context: str = "",
+    *,
+    exec_seconds: float | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Credentials:
+    """Credentials of that kubeconfig and context, read once so that problems appear at once. Raises ConnectionProblem."""
+
+    def settings() -> Settings:
+        return kubeconfig.load(path, context, environment)
+
+    credentials = Credentials(settings(), load=settings, exec_seconds=exec_seconds, environment=environment)
+    credentials.refresh()
+    return credentials

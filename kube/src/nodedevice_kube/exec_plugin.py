@@ -1,0 +1,227 @@
+"""Runs the log-in programs (exec plugins) of kubeconfigs.
+
+Source: client-go @ v0.37 plugin/pkg/client/auth/exec; ExecCredential v1 and v1beta1.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from nodedevice_kube.decoding import Undecodable, decode_json, read_text
+from nodedevice_kube.errors import CredentialProblem
+from nodedevice_kube.masking import masked, printable, remember
+from nodedevice_kube.settings import Settings
+
+# Octets of the program's output; a token with hundreds of groups has a tenth of it.
+_MOST_OUTPUT: Final = 1 << 20
+# After which a question without an end of the line is shown, and for the last words once a program has ended.
+_IDLE_SECONDS: Final = 0.2
+_LAST_WORDS_SECONDS: Final = 1.0
+_LOG_IN_AGAIN: Final = "run the program by hand to see why"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Credential:
+    """What the program printed; without a repr, as it has secrets.
+
+    certificate, key: PEM. expires_at: seconds since 1970; None if it does not expire.
+    """
+
+    token: str = ""
+    certificate: str = ""
+    key: str = ""
+    expires_at: float | None = None
+
+
+def run(settings: Settings, timeout_seconds: float | None = None) -> Credential:
+    """Runs the exec plugin of the settings and waits for it; it may talk with the person at the terminal.
+
+    Raises CredentialProblem.
+    """
+    entry = settings.exec_plugin
+    command, version = str(entry.get("command") or ""), str(entry.get("apiVersion") or "")
+    arguments = [_program(settings, command), *_texts(entry.get("args"))]
+    mode = entry.get("interactiveMode") or "IfAvailable"
+    has_terminal = sys.stdin is not None and sys.stdin.isatty()
+    if mode == "Always" and not has_terminal:
+        problem = f"the log-in program {printable(command)} needs a terminal, as its interactiveMode is Always"
+        raise CredentialProblem(problem, "run this at a terminal, or log in by another user of the kubeconfig")
+    is_interactive = mode != "Never" and has_terminal
+    environment = _environment(settings, version, is_interactive=is_interactive)
+    try:
+        status, output = _run(arguments, environment, timeout_seconds, is_interactive=is_interactive)
+    except subprocess.TimeoutExpired as exc:
+        problem = f"the log-in program {printable(command)} did not end within {timeout_seconds:.0f} s"
+        raise CredentialProblem(problem, _LOG_IN_AGAIN) from exc
+    except (OSError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or "an argument or variable is invalid"
+        problem = f"the log-in program {printable(arguments[0])} does not start: {reason}"
+        raise CredentialProblem(problem, "correct the file, or the user in the kubeconfig") from exc
+    if status:
+        problem = f"the log-in program {printable(command)} ended with status {status}"
+        raise CredentialProblem(problem, "log in again, as the program's own message says")
+    return _credential(command, version, output)
+
+
+def _run(
+    arguments: list[str], environment: dict[str, str], timeout_seconds: float | None, *, is_interactive: bool
+) -> tuple[int, bytes]:
+    """Exit status and output. Standard error is shown at once, without secrets and control characters.
+
+    Raises OSError, ValueError, subprocess.TimeoutExpired.
+    """
+    stdin = None if is_interactive else subprocess.DEVNULL
+    with subprocess.Popen(
+        arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, bufsize=0
+    ) as process:
+        ending = threading.Timer(timeout_seconds or threading.TIMEOUT_MAX, process.kill)
+        ending.daemon = True
+        assert process.stdout is not None
+        assert process.stderr is not None
+        words = threading.Thread(target=_pass_on, args=(process.stderr.fileno(),), daemon=True)
+        try:
+            ending.start()
+            words.start()
+            output = _limited(process.stdout.fileno())
+            if len(output) > _MOST_OUTPUT:
+                process.kill()
+            status = process.wait()
+        finally:
+            is_late = ending.finished.is_set()
+            ending.cancel()
+        # Another program that it has started may keep its standard error open for ever.
+        words.join(_LAST_WORDS_SECONDS)
+    if is_late and status < 0:
+        raise subprocess.TimeoutExpired(arguments, timeout_seconds or 0)
+    return (0 if len(output) > _MOST_OUTPUT else status), output
+
+
+def _limited(source: int) -> bytes:
+    """What comes until the end, or one byte more than may be."""
+    pieces: list[bytes] = []
+    rest = _MOST_OUTPUT + 1
+    while rest > 0 and (piece := os.read(source, min(rest, 1 << 16))):
+        pieces.append(piece)
+        rest -= len(piece)
+    return b"".join(pieces)
+
+
+def _pass_on(source: int) -> None:
+    """Shows a line when it is whole, and a part of one, such as a question, when nothing follows."""
+    rest = b""
+    with contextlib.suppress(OSError, ValueError):
+        while True:
+            if rest and not select.select([source], [], [], _IDLE_SECONDS)[0]:
+                _show(rest, end="")
+                rest = b""
+            data = os.read(source, 1 << 16)
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                _show(line)
+            if not data:
+                _show(rest, end="")
+                return
+
+
+def _show(words: bytes, end: str = "\n") -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(printable(masked(words.decode(errors="replace"))) + end)
+        sys.stderr.flush()
+
+
+def _program(settings: Settings, command: str) -> str:
+    """A path is relative to the folder of the kubeconfig; a name is searched in PATH. Raises CredentialProblem."""
+    path = str(Path(settings.exec_folder) / command) if "/" in command else shutil.which(command)
+    if path and Path(path).is_file():
+        return path
+    hint = printable(str(settings.exec_plugin.get("installHint") or "")).strip()
+    problem = f"the log-in program {printable(command)} of user {settings.user} is not installed"
+    raise CredentialProblem(problem, hint or f"install {printable(command)}, or correct the user in the kubeconfig")
+
+
+def _environment(settings: Settings, version: str, *, is_interactive: bool) -> dict[str, str]:
+    entries = settings.exec_plugin.get("env")
+    added = {
+        entry["name"]: str(entry.get("value") or "")
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str) and entry["name"]
+    }
+    spec: dict[str, object] = {"interactive": is_interactive}
+    if settings.exec_plugin.get("provideClusterInfo") is True:
+        spec["cluster"] = _cluster(settings)
+    info = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
+    return {**os.environ, **added, "KUBERNETES_EXEC_INFO": json.dumps(info)}
+
+
+def _cluster(settings: Settings) -> Mapping[str, object]:
+    """What kubectl tells the program of the cluster; the certificate authority always as data."""
+    try:
+        authority = settings.ca_data or (read_text(Path(settings.ca_file)) if settings.ca_file else "")
+    except Undecodable as exc:
+        problem = f"the certificate authority {settings.ca_file} cannot be read: {exc}"
+        raise CredentialProblem(problem, "correct the kubeconfig") from exc
+    cluster = {
+        "server": settings.server,
+        "tls-server-name": settings.tls_server_name,
+        "insecure-skip-tls-verify": settings.is_insecure,
+        "certificate-authority-data": base64.b64encode(authority.encode()).decode(),
+        "proxy-url": settings.proxy_url,
+        "disable-compression": settings.is_uncompressed,
+        "config": settings.exec_config,
+    }
+    return {key: value for key, value in cluster.items() if value}
+
+
+def _credential(command: str, version: str, output: bytes) -> Credential:
+    name = f"the log-in program {printable(command)}"
+    try:
+        if len(output) > _MOST_OUTPUT:
+            raise Undecodable(f"it has more than {_MOST_OUTPUT >> 20} MiB")
+        content = decode_json(output)
+    except Undecodable as exc:
+        raise CredentialProblem(f"the output of {name} is not an ExecCredential: {exc}", _LOG_IN_AGAIN) from exc
+    status = content.get("status") if isinstance(content, dict) else None
+    if not isinstance(status, dict) or content.get("kind") != "ExecCredential":
+        raise CredentialProblem(f"the output of {name} is not an ExecCredential", _LOG_IN_AGAIN)
+    if content.get("apiVersion") != version:
+        problem = f"{name} printed another apiVersion than {version}, which the kubeconfig names"
+        raise CredentialProblem(problem, "correct the apiVersion of the user in the kubeconfig")
+    credential = Credential(
+        token=_text(status.get("token")),
+        certificate=_text(status.get("clientCertificateData")),
+        key=_text(status.get("clientKeyData")),
+        expires_at=_seconds(name, status.get("expirationTimestamp")),
+    )
+    remember(credential.token, credential.key)
+    if bool(credential.certificate) != bool(credential.key) or not (credential.token or credential.certificate):
+        problem = f"{name} printed neither a token nor a certificate with its key"
+        raise CredentialProblem(problem, _LOG_IN_AGAIN)
+    return credential
+
+
+def _seconds(name: str, timestamp: Any) -> float | None:
+    if not timestamp:
+        return None
+    try:
+        return datetime.fromisoformat(_text(timestamp)).timestamp()
+    except (ValueError, OverflowError) as exc:
+        raise CredentialProblem(f"{name} printed an invalid expirationTimestamp", _LOG_IN_AGAIN) from exc
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _texts(values: Any) -> list[str]:
+    return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []

@@ -1,0 +1,321 @@
+"""Reads kubeconfig files into Settings, by kubectl's rules. Connects to nothing, and no message quotes a file.
+
+Each field that kubectl 1.37 knows is followed or refused by name.
+Source: client-go @ v0.37 tools/clientcmd (loader.go, validation.go).
+"""
+
+import base64
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from nodedevice_kube.decoding import Undecodable, decode_json, decode_yaml, read_text
+from nodedevice_kube.errors import BadKubeconfig, ConnectionProblem, CredentialProblem, NoSettings
+from nodedevice_kube.masking import masked, remember, remember_address, remember_login
+from nodedevice_kube.settings import Impersonation, Settings
+
+_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_REMEDY: Final = "name one by --kubeconfig or KUBECONFIG; kubectl config view shows what kubectl reads"
+_CORRECT: Final = "correct the kubeconfig"
+_EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
+EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+
+
+@dataclass
+class _Entries:
+    """Entries of several files by name, each with the folder that its relative paths start from. The first file's entry counts."""
+
+    clusters: dict[str, tuple[Mapping[str, Any], Path]] = field(default_factory=dict)
+    contexts: dict[str, tuple[Mapping[str, Any], Path]] = field(default_factory=dict)
+    users: dict[str, tuple[Mapping[str, Any], Path]] = field(default_factory=dict)
+    current_context: str = ""
+    files: list[str] = field(default_factory=list)
+
+    def add(self, file: Path, content: Mapping[str, Any]) -> None:
+        self.files.append(str(file))
+        self.current_context = self.current_context or _text(content, "current-context")
+        for key, kind, entries in (
+            ("clusters", "cluster", self.clusters),
+            ("contexts", "context", self.contexts),
+            ("users", "user", self.users),
+        ):
+            for entry in _list(content, key):
+                entries.setdefault(_text(entry, "name"), (_map(entry, kind), file.parent))
+
+
+def load(kubeconfig: str = "", context: str = "", environment: Mapping[str, str] = os.environ) -> Settings:
+    """Settings of that context, else of the current one; of the pod that this runs in, if there is no kubeconfig.
+
+    kubeconfig: one file; "" for those of $KUBECONFIG, else ~/.kube/config. Raises ConnectionProblem.
+    """
+    entries = _read(kubeconfig, environment)
+    if entries.files or kubeconfig:
+        return _settings(entries, context)
+    if not environment.get("KUBERNETES_SERVICE_HOST"):
+        raise NoSettings("there is no kubeconfig", _REMEDY)
+    return in_pod(environment)
+
+
+def is_in_pod(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a pod's service account is mounted here, and the API server's address is in the environment."""
+    return bool(environment.get("KUBERNETES_SERVICE_HOST")) and (_SERVICE_ACCOUNT / "token").exists()
+
+
+def in_pod(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Settings of the pod's service account. Raises CredentialProblem. Source: client-go @ v0.37 rest.InClusterConfig."""
+    host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise CredentialProblem("KUBERNETES_SERVICE_HOST is not in the environment", "run this in a pod")
+    token, namespace = _SERVICE_ACCOUNT / "token", _SERVICE_ACCOUNT / "namespace"
+    if not token.is_file():
+        raise CredentialProblem(f"this pod has no service account: {token} does not exist", "let its token be mounted")
+    try:
+        return Settings(
+            server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+            origin="the pod's service account",
+            namespace=read_text(namespace).strip() if namespace.is_file() else "",
+            ca_file=str(_SERVICE_ACCOUNT / "ca.crt"),
+            token_file=str(token),
+            account=_account(read_text(token)),
+        )
+    except Undecodable as exc:
+        raise CredentialProblem(f"the pod's service account cannot be read: {exc}", "let its token be mounted") from exc
+
+
+def _account(token: str) -> str:
+    """Name of the service account that a token belongs to; "" if the token does not name one. Only messages depend on it."""
+    try:
+        # Tokens lack the padding; superfluous padding is ignored.
+        claims = decode_json(base64.urlsafe_b64decode(f"{token.split('.')[1]}=="))
+    except (IndexError, ValueError, Undecodable):
+        return ""
+    return _text(claims, "sub").rpartition(":")[2]
+
+
+def _read(kubeconfig: str, environment: Mapping[str, str]) -> _Entries:
+    """Merges the files that exist. Raises BadKubeconfig for an invalid one, and for a missing one that the flag names."""
+    listed = (
+        [kubeconfig] if kubeconfig else [name for name in environment.get("KUBECONFIG", "").split(os.pathsep) if name]
+    )
+    entries = _Entries()
+    for file in _files(listed or ["~/.kube/config"]):
+        try:
+            if not kubeconfig and not os.path.lexists(file):
+                continue
+            content = decode_yaml(read_text(file))
+        except (Undecodable, ValueError) as exc:
+            raise BadKubeconfig(f"kubeconfig {file}: {exc}", _REMEDY) from exc
+        if not isinstance(content, dict):
+            # kubectl ignores an empty file of several, and refuses one that a flag names.
+            if content is None and not kubeconfig:
+                continue
+            problem = "it is empty" if content is None else "it is not a kubeconfig"
+            raise BadKubeconfig(f"kubeconfig {file}: {problem}", _REMEDY)
+        _check_form(file, content)
+        entries.add(file, content)
+    return entries
+
+
+def _files(names: Sequence[str]) -> list[Path]:
+    try:
+        # The folder in which the program was started may be gone.
+        return list(dict.fromkeys(Path(name).expanduser().absolute() for name in names))
+    except (OSError, RuntimeError) as exc:
+        raise NoSettings(f"no kubeconfig can be found: {exc}", _REMEDY) from exc
+
+
+def _check_form(file: Path, content: Mapping[str, Any]) -> None:
+    """Raises BadKubeconfig for a list, an entry or a value of another type, by its path."""
+    for key, kind in (("clusters", "cluster"), ("contexts", "context"), ("users", "user")):
+        entries = content.get(key)
+        if entries is not None and not isinstance(entries, list):
+            raise BadKubeconfig(f"kubeconfig {file}: {key} is not a list", _CORRECT)
+        for at, entry in enumerate(entries or ()):
+            if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+                raise BadKubeconfig(f"kubeconfig {file}: {key}[{at}] has no name", _CORRECT)
+            _check_entry(file, f"{key}[{at}].{kind}", entry.get(kind))
+
+
+_TYPES: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("insecure-skip-tls-verify", "disable-compression"), bool),
+    **dict.fromkeys(("extensions", "as-groups"), list),
+    **dict.fromkeys(("exec", "auth-provider", "as-user-extra"), dict),
+}
+
+
+def _check_entry(file: Path, path: str, entry: Any) -> None:
+    if entry is not None and not isinstance(entry, dict):
+        raise BadKubeconfig(f"kubeconfig {file}: {path} is not a mapping", _CORRECT)
+    for key, value in (entry or {}).items():
+        expected = _TYPES.get(key, str)
+        if value is not None and not isinstance(value, expected) and (key in _TYPES or key in _TEXTS):
+            problem = f"kubeconfig {file}: {path}.{key} has to be a {_TYPE_NAMES[expected]}"
+            raise BadKubeconfig(problem, f"{_CORRECT}; quotes make a text of a number")
+
+
+_TYPE_NAMES: Final[Mapping[type, str]] = {bool: "boolean (true or false)", list: "list", dict: "mapping", str: "text"}
+_TEXTS: Final = frozenset(
+    (
+        *("server", "tls-server-name", "certificate-authority", "certificate-authority-data", "proxy-url"),
+        *("cluster", "user", "namespace", "token", "tokenFile", "username", "password", "as", "as-uid"),
+        *("client-certificate", "client-certificate-data", "client-key", "client-key-data"),
+    )
+)
+
+
+def _settings(entries: _Entries, wanted: str) -> Settings:
+    name = wanted or entries.current_context
+    source = ", ".join(entries.files)
+    names = ", ".join(sorted(entries.contexts)) or "none"
+    if not name:
+        problem = f"kubeconfig {source} has no current context"
+        raise BadKubeconfig(problem, f"name one by --context; it has: {names}", "NoContext")
+    if name not in entries.contexts:
+        raise BadKubeconfig(f"kubeconfig {source} has no context {name}", f"it has: {names}", "NoContext")
+    context, _ = entries.contexts[name]
+    cluster, cluster_folder = _entry(entries.clusters, _text(context, "cluster"), "cluster", name)
+    user_name = _text(context, "user")
+    user, user_folder = _entry(entries.users, user_name, "user", name) if user_name else ({}, cluster_folder)
+    _remember_secrets(cluster, user)
+    settings = Settings(
+        server=_server(_text(cluster, "server"), name),
+        origin=f"context {name} of kubeconfig {source}",
+        context=name,
+        user=user_name,
+        namespace=_text(context, "namespace"),
+        is_insecure=cluster.get("insecure-skip-tls-verify") is True,
+        tls_server_name=_text(cluster, "tls-server-name"),
+        proxy_url=_text(cluster, "proxy-url"),
+        is_uncompressed=cluster.get("disable-compression") is True,
+        **_file_or_data("ca", cluster, "certificate-authority", cluster_folder, f"cluster of context {name}"),
+        **_file_or_data("cert", user, "client-certificate", user_folder, f"user {user_name}"),
+        **_file_or_data("key", user, "client-key", user_folder, f"user {user_name}"),
+        token=_text(user, "token"),
+        token_file=_path(user, "tokenFile", user_folder),
+        username=_text(user, "username"),
+        password=_text(user, "password"),
+        exec_plugin=_map(user, "exec"),
+        exec_folder=str(user_folder),
+        exec_config=_exec_config(cluster),
+        impersonation=_impersonation(user, user_name),
+    )
+    _check(settings, user)
+    return settings
+
+
+def _remember_secrets(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> None:
+    """No message may have them from now on."""
+    remember_address(_text(cluster, "proxy-url"))
+    remember(_text(user, "token"), _text(user, "client-key-data"))
+    remember_login(_text(user, "username"), _text(user, "password"))
+
+
+def _server(url: str, context: str) -> str:
+    """Raises BadKubeconfig for what is not an address of an API server."""
+    remember_address(url)
+    if not url:
+        raise BadKubeconfig(f"the cluster of context {context} has no server", "kubectl config set-cluster sets it")
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    shown = masked(url)
+    if not is_address or not url.isprintable() or " " in url:
+        raise BadKubeconfig(f"the server {shown!a} is not a valid address", "it has to begin with https:// or http://")
+    if parts.username or parts.query or parts.fragment:
+        problem = f"the server {shown} has a user, a query or a fragment, which nodedevice does not support"
+        raise BadKubeconfig(problem, "set a user's credentials under users of the kubeconfig")
+    return parts.geturl().rstrip("/")
+
+
+def _entry(
+    entries: Mapping[str, tuple[Mapping[str, Any], Path]], name: str, kind: str, context: str
+) -> tuple[Mapping[str, Any], Path]:
+    if name not in entries:
+        raise BadKubeconfig(f"context {context} names {kind} {name}, which the kubeconfig does not have", _REMEDY)
+    return entries[name]
+
+
+def _file_or_data(prefix: str, entry: Mapping[str, Any], key: str, folder: Path, owner: str) -> dict[str, str]:
+    """Raises BadKubeconfig for both at once, as kubectl does, and for data that is not base64."""
+    file, data = _path(entry, key, folder), _text(entry, f"{key}-data")
+    if file and data:
+        raise BadKubeconfig(f"{owner} has both {key} and {key}-data", "remove one of the two")
+    try:
+        decoded = base64.b64decode("".join(data.split()), validate=True).decode()
+    except ValueError as exc:
+        raise BadKubeconfig(f"{key}-data of {owner} is not base64 of PEM", _CORRECT) from exc
+    return {f"{prefix}_file": file, f"{prefix}_data": decoded}
+
+
+def _exec_config(cluster: Mapping[str, Any]) -> Any:
+    return next(
+        (entry.get("extension") for entry in _list(cluster, "extensions") if _text(entry, "name") == _EXEC_EXTENSION),
+        None,
+    )
+
+
+def _impersonation(user: Mapping[str, Any], name: str) -> Impersonation:
+    """Raises BadKubeconfig for groups, a UID or more without a user, as kubectl does, and for values that are not texts."""
+    extra = user.get("as-user-extra") or {}
+    groups = user.get("as-groups") or []
+    is_valid = all(isinstance(values, list) for values in extra.values())
+    if not is_valid or not all(
+        isinstance(value, str) for value in (*groups, *(v for vs in extra.values() for v in vs))
+    ):
+        raise BadKubeconfig(f"as-groups or as-user-extra of user {name} is not a list of texts", _CORRECT)
+    impersonation = Impersonation(
+        _text(user, "as"), _text(user, "as-uid"), tuple(groups), tuple((key, tuple(extra[key])) for key in extra)
+    )
+    if impersonation != Impersonation() and not impersonation.user:
+        raise BadKubeconfig(f"user {name} has as-groups, as-uid or as-user-extra without as", "name a user in as")
+    return impersonation
+
+
+def _check(settings: Settings, user: Mapping[str, Any]) -> None:
+    """Raises BadKubeconfig for combinations that kubectl refuses, too."""
+    name, plugin = settings.user, settings.exec_plugin
+    problem, remedy = "", _CORRECT
+    if user.get("auth-provider"):
+        problem, remedy = f"user {name} has an auth-provider, which kubectl removed in 1.26", "use an exec plugin"
+    elif (settings.token or settings.token_file) and settings.username:
+        problem, remedy = f"user {name} has both a token and a username", "remove one of the two"
+    elif settings.is_insecure and (settings.ca_file or settings.ca_data):
+        problem = f"cluster of context {settings.context} has insecure-skip-tls-verify and a certificate authority"
+        remedy = "remove one of the two"
+    elif bool(settings.cert_file or settings.cert_data) != bool(settings.key_file or settings.key_data):
+        problem = f"user {name} has only one of client-certificate and client-key"
+    elif plugin and _text(plugin, "apiVersion") not in EXEC_VERSIONS:
+        version = _text(plugin, "apiVersion") or "(none)"
+        problem, remedy = f"the exec plugin of user {name} has apiVersion {version}", f"it has to be {EXEC_VERSIONS[0]}"
+    elif plugin and not _text(plugin, "command"):
+        problem = f"the exec plugin of user {name} has no command"
+    if problem:
+        raise BadKubeconfig(problem, remedy)
+
+
+def _path(entry: Mapping[str, Any], key: str, folder: Path) -> str:
+    value = _text(entry, key)
+    return str(folder / value) if value else ""
+
+
+def _text(entry: Any, key: str) -> str:
+    value = entry.get(key) if isinstance(entry, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _map(entry: Any, key: str) -> Mapping[str, Any]:
+    value = entry.get(key) if isinstance(entry, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _list(entry: Any, key: str) -> list[Any]:
+    value = entry.get(key) if isinstance(entry, dict) else None
+    return value if isinstance(value, list) else []
+
+
+__all__ = ["EXEC_VERSIONS", "ConnectionProblem", "in_pod", "is_in_pod", "load"]

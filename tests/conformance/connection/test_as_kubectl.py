@@ -1,0 +1,151 @@
+"""Each setting of a kubeconfig, by kubectl and by our programs: the same server, identity and proxy, or a refusal by all."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import prometheus_client
+import pytest
+import trustme
+from kubectl_nodedevice import program
+from nodedevice_agent.errors import AgentError
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_operator.errors import OperatorError
+from nodedevice_operator.kube import credentials
+from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.health import ApiHealth
+
+from hack.cluster.build.binaries import find
+from tests.conformance.connection.rows import ROWS, Parts, Place, write
+from tests.conformance.connection.servers import PROXY_PASSWORD, ApiServer, Proxy, Seen
+
+REFUSED: Final = "refused"
+_SECRETS: Final = ("SECRET", PROXY_PASSWORD)
+_PAGE: Final = Path(__file__).parents[3] / "docs/without-pods.md"
+_TABLE: Final[dict[str, str]] = {}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ApiServer, Proxy, Proxy]]:
+    folder = tmp_path_factory.mktemp("server")
+    trustme.CA().cert_pem.write_to_path(str(folder.parent / "other-ca.crt"))
+    server = ApiServer(folder)
+    proxies = Proxy(server), Proxy(server, needs_password=True)
+    yield server, *proxies
+    for made in (*proxies, server):
+        made.close()
+
+
+def by_kubectl(environment: Mapping[str, str]) -> str:
+    arguments = [str(find(["kubectl"])["kubectl"]), "get", "--raw", "/api/v1/nodes/edge", "--request-timeout=20s"]
+    done = subprocess.run(
+        arguments, env=dict(environment), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    return done.stderr if done.returncode else ""
+
+
+def by_command(_: Mapping[str, str], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    status = program.run(["devices", "--request-timeout=20s"])
+    shown = capsys.readouterr()
+    return shown.err + shown.out if status not in (0, 1) else ""
+
+
+def by_operator() -> str:
+    async def ask() -> str:
+        try:
+            found = credentials.load(None)
+            writes = prometheus_client.Counter("w", "w", ["kind", "verb", "outcome"], registry=None)
+            client = Client(found, ApiHealth(found.server), writes)
+            try:
+                await client.request("GET", "nodes", "/api/v1/nodes/edge")
+            finally:
+                await client.close()
+        except OperatorError as exc:
+            return str(exc)
+        return ""
+
+    return asyncio.run(ask())
+
+
+def by_agent() -> str:
+    async def ask() -> str:
+        try:
+            client = KubeClient.connect(None)
+            try:
+                await client.node_uid("edge")
+            finally:
+                await client.close()
+        except AgentError as exc:
+            return str(exc)
+        return ""
+
+    return asyncio.run(ask())
+
+
+def outcome(server: ApiServer, ask: Callable[[], str]) -> tuple[Seen | str, str]:
+    """What the server saw of the program, and the program's message."""
+    server.seen.clear()
+    message = ask()
+    if message:
+        return REFUSED, message
+    assert server.seen, "no request came, and no message"
+    return server.seen[-1], ""
+
+
+@pytest.mark.parametrize(("name", "make"), ROWS, ids=[name for name, _ in ROWS])
+def test_as_kubectl(
+    name: str,
+    make: Callable[[Place], Parts],
+    servers: tuple[ApiServer, Proxy, Proxy],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    server, *_ = servers
+    for key in list(os.environ):
+        if key.lower().endswith("_proxy") or key.startswith("KUBE"):
+            monkeypatch.delenv(key)
+    for key, value in write(make(Place(tmp_path, *servers)), Place(tmp_path, *servers)).items():
+        monkeypatch.setenv(key, value)
+    expected, by_example = outcome(server, lambda: by_kubectl(os.environ))
+    ways: dict[str, Callable[[], str]] = {
+        "command": lambda: by_command(os.environ, capsys),
+        "operator": by_operator,
+        "agent": by_agent,
+    }
+    found = {who: outcome(server, ask) for who, ask in ways.items()}
+    assert {who: seen for who, (seen, _) in found.items()} == dict.fromkeys(ways, expected), (by_example, found)
+    _TABLE[name] = result(expected)
+    for message in (message for _, message in found.values()):
+        assert not any(secret in message for secret in _SECRETS)
+        assert "Traceback" not in message
+
+
+def result(seen: Seen | str) -> str:
+    """In the words of the page."""
+    if isinstance(seen, str):
+        return "refused"
+    identity = " and ".join(
+        [
+            *(["a client certificate"] if seen.certificate else []),
+            *([f"`Authorization: {seen.authorization.split()[0]}`"] if seen.authorization else []),
+            *(["impersonation"] if seen.acting_as else []),
+        ]
+    )
+    return f"connects with {identity}" + (", by the proxy" if seen.is_by_proxy else "")
+
+
+def test_the_page_has_the_table() -> None:
+    """Compares the rows that ran in this process. To write them: NODEDEVICE_WRITE_PAGES=1 in a run of this whole file."""
+    rows = "".join(f"| {name} | {found} |\n" for name, found in _TABLE.items())
+    head, begin, rest = _PAGE.read_text().partition("<!-- table of tests/conformance/connection -->\n")
+    table, end, tail = rest.partition("<!-- end of the table -->\n")
+    if os.environ.get("NODEDEVICE_WRITE_PAGES"):
+        table = f"| setting | kubectl and the programs |\n|---|---|\n{rows}"
+        _PAGE.write_text(f"{head}{begin}{table}{end}{tail}")
+    missing = [row for row in rows.splitlines() if row not in table.splitlines()]
+    assert not missing

@@ -1,0 +1,36 @@
+"""The operator's own pod: its service account may do only a few of the commands."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Run
+
+
+@pytest.fixture
+def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a pod's account, without a token."""
+    folder = tmp_path / "account"
+    folder.mkdir()
+    monkeypatch.setattr("nodedevice_kube.kubeconfig._SERVICE_ACCOUNT", folder)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    (folder / "namespace").write_text("nodedevice-system")
+    return folder
+
+
+def _token(account: str) -> str:
+    claims = json.dumps({"sub": f"system:serviceaccount:nodedevice-system:{account}"}).encode()
+    return f"x.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.y"
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["cordon", "n", "--device", "d", "--reason", "x"], ["why", "pod", "x"], ["discover", "n"]]
+)
+def test_in_the_operators_pod_it_is_refused(run: Run, pod: Path, command: list[str]) -> None:
+    (pod / "token").write_text(_token("nodedevice-operator"))
+    ran = run(*command)
+    assert ran.status == 2
+    assert "run it as yourself" in ran.err

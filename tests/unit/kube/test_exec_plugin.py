@@ -1,0 +1,98 @@
+"""Log-in programs: what they are given, and each way in which they give nothing. The programs are real ones."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from nodedevice_kube import exec_plugin
+from nodedevice_kube.errors import CredentialProblem
+from nodedevice_kube.exec_plugin import Credential
+from nodedevice_kube.settings import Settings
+
+_V1: Final = "client.authentication.k8s.io/v1"
+
+
+def printed(**status: Any) -> str:
+    return json.dumps({"apiVersion": _V1, "kind": "ExecCredential", "status": status})
+
+
+def settings(
+    folder: Path, output: str, *, status: int = 0, entry: dict[str, Any] | None = None, **more: Any
+) -> Settings:
+    program = folder / "login"
+    program.write_text(
+        f'#!/bin/sh\necho "$@ $A" > {folder}/arguments\nprintf %s "$KUBERNETES_EXEC_INFO" > {folder}/info\n'
+        f"cat <<'EOF'\n{output}\nEOF\nexit {status}\n"
+    )
+    program.chmod(0o700)
+    whole = {"apiVersion": _V1, "command": "./login", "interactiveMode": "Never", **(entry or {})}
+    return Settings("https://api", "x", user="u", exec_plugin=whole, exec_folder=str(folder), **more)
+
+
+def info(folder: Path) -> Any:
+    return json.loads((folder / "info").read_text())
+
+
+def test_what_it_is_given(tmp_path: Path) -> None:
+    entry = {"args": ["x", "y"], "env": [{"name": "A", "value": "b"}, {"value": "nameless"}, None]}
+    assert exec_plugin.run(settings(tmp_path, printed(token="t"), entry=entry)) == Credential("t")
+    assert (tmp_path / "arguments").read_text() == "x y b\n"
+    assert info(tmp_path) == {"apiVersion": _V1, "kind": "ExecCredential", "spec": {"interactive": False}}
+    # as some programs write it
+    assert exec_plugin.run(settings(tmp_path, printed(token="t"), entry={"args": None, "env": None})).token == "t"
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_it_is_given_the_cluster_if_it_asks_for_it(is_file: bool, tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("PEM")
+    authority: dict[str, Any] = {"ca_file": str(tmp_path / "ca.crt")} if is_file else {"ca_data": "PEM"}
+    more: dict[str, Any] = {"tls_server_name": "name", "proxy_url": "http://proxy", "exec_config": {"audience": "7"}}
+    entry = {"provideClusterInfo": True}
+    exec_plugin.run(settings(tmp_path, printed(token="t"), entry=entry, **authority, **more))
+    assert info(tmp_path)["spec"]["cluster"] == {
+        "server": "https://api",
+        "tls-server-name": "name",
+        "certificate-authority-data": base64.b64encode(b"PEM").decode(),
+        "proxy-url": "http://proxy",
+        "config": {"audience": "7"},
+    }
+
+
+def test_when_its_credential_expires(tmp_path: Path) -> None:
+    given = exec_plugin.run(settings(tmp_path, printed(token="t", expirationTimestamp="2026-01-01T00:00:00Z")))
+    assert given.expires_at == 1_767_225_600
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "entry", "problem", "remedy"),
+    [
+        ("", 0, {"command": "./none"}, "./none of user u is not installed", "install ./none"),
+        ("", 0, {"command": "./none", "installHint": " get it\x1b[0m\n"}, "is not installed", "get it\\x1b[0m"),
+        ("", 0, {"command": "no-such-program"}, "no-such-program of user u is not installed", "install"),
+        ("", 3, {}, "ended with status 3", "log in again"),
+        ("welcome", 0, {}, "is not an ExecCredential: it is not JSON", "by hand"),
+        ("[]", 0, {}, "is not an ExecCredential", "by hand"),
+        (printed(), 0, {}, "neither a token nor a certificate", "by hand"),
+        (printed(clientKeyData="k", token="t"), 0, {}, "neither a token nor a certificate", "by hand"),
+        (printed(token="t", expirationTimestamp="soon"), 0, {}, "an invalid expirationTimestamp", "by hand"),
+        (printed(token="t"), 0, {"apiVersion": f"{_V1}beta1"}, "another apiVersion", "correct the apiVersion"),
+        (printed(token="t"), 0, {"args": ["\0"]}, "does not start: an argument or variable is invalid", "correct"),
+        (printed(token="t"), 0, {"interactiveMode": "Always"}, "needs a terminal", "at a terminal"),
+    ],
+)
+def test_it_gives_nothing(
+    output: str, status: int, entry: dict[str, Any], problem: str, remedy: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CredentialProblem) as refused:
+        exec_plugin.run(settings(tmp_path, output, status=status, entry=entry))
+    assert problem in refused.value.problem
+    assert remedy in refused.value.remedy
+
+
+def test_a_file_that_is_no_program(tmp_path: Path) -> None:
+    made = settings(tmp_path, "")
+    (tmp_path / "login").chmod(0o600)
+    with pytest.raises(CredentialProblem, match="does not start: Permission denied"):
+        exec_plugin.run(made)

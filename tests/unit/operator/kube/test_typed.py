@@ -1,0 +1,79 @@
+"""Typed clients of the `kubernetes` package: our credentials, and our errors."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from kubernetes.client import ApiextensionsV1Api
+from nodedevice_operator.errors import ApiError, Forbidden, NotFound, Unavailable, Unreachable
+from nodedevice_operator.kube import credentials
+from nodedevice_operator.kube.typed import call, typed_client
+
+from tests.conformance.connection.servers import ApiServer, Proxy
+from tests.unit.operator.kube.api_server import Server, kubeconfig
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+async def _read(path: str) -> object:
+    client = await typed_client(credentials.load(path))
+    return await call("GET", "crds", ApiextensionsV1Api(client).read_custom_resource_definition, "x")
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [(403, Forbidden), (404, NotFound), (429, Unavailable), (503, Unavailable)]
+)
+async def test_each_status_is_an_error_of_ours(
+    status: int, expected: type[ApiError], server: Server, tmp_path: Path
+) -> None:
+    server.answers = [(status, {"message": "why", "details": {"kind": "crds"}})]
+    with pytest.raises(expected, match="why"):
+        await _read(kubeconfig(tmp_path, server.url))
+
+
+async def test_a_server_that_is_gone(server: Server, tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path, server.url)
+    server.close()
+    with pytest.raises(Unreachable, match="Connection refused"):
+        await _read(file)
+
+
+async def test_a_response_that_is_too_deep_is_an_error_of_ours(server: Server, tmp_path: Path) -> None:
+    deep: object = {}
+    for _ in range(900):
+        deep = {"a": deep}
+    server.answers = [(200, {"metadata": {"name": "x"}, "spec": deep})]
+    with pytest.raises(ApiError):
+        await _read(kubeconfig(tmp_path, server.url))
+
+
+async def test_tls_certificate_groups_and_proxy(tmp_path: Path) -> None:
+    made = ApiServer(tmp_path)
+    proxy = Proxy(made, needs_password=True)
+    user = {"client-certificate": "tls.crt", "client-key": "tls.key", "as": "eve", "as-groups": ["a", "b"]}
+    cluster = {"server": made.url, "certificate-authority": "ca.crt", "proxy-url": proxy.url_with_password}
+    (tmp_path / "config").write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "x",
+                "clusters": [{"name": "c", "cluster": cluster}],
+                "users": [{"name": "u", "user": user}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            }
+        )
+    )
+    try:
+        with pytest.raises(ApiError):
+            await _read(str(tmp_path / "config"))
+        seen = made.seen[-1]
+    finally:
+        proxy.close()
+        made.close()
+    assert (seen.certificate, seen.is_by_proxy) == ("first", True)
+    assert seen.acting_as == (("impersonate-group", "a"), ("impersonate-group", "b"), ("impersonate-user", "eve"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodedevice_api.names import GROUP
-from nodedevice_common.kubeconfig import remember_secrets
+from nodedevice_kube.kubeconfig import remember_secrets
 
 from hack import yaml_text
 from hack.cluster.build.binaries import find, missing

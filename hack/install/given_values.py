@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from kubectl_nodedevice import schema
+from kubectl_nodedevice import config_rules
 
 from hack import yaml_text
 from hack.cluster.chart import CHART
 from hack.install.errors import InstallError
 
 _SCHEMA: Final = CHART / "values.schema.json"
+_RULES: Final = CHART / "rules.json"
 _MOST_SHOWN: Final = 5
 
 
@@ -34,7 +35,11 @@ def problems(values: Any) -> list[str]:
     if values is not None and not isinstance(values, dict):
         return ["it has no keys: a file of values is a mapping, such as `agents: {}`"]
     whole = json.loads(_SCHEMA.read_text(encoding="utf-8"))
-    return [*schema.problems(_without_nulls(values or {}), _resolved(whole, whole["$defs"]))][: schema.MOST]
+    given = _without_nulls(values or {})
+    of_schema = config_rules.problems(given, _resolved(whole, whole["$defs"]))
+    of_rules = config_rules.problems(given, json.loads(_RULES.read_text(encoding="utf-8")))
+    # What both refuse is named once, in the words of the rules.
+    return config_rules.sentences(iter({path: text for path, text in (*of_schema, *of_rules)}.items()))
 
 
 def _read(file: Path) -> Any:

@@ -86,7 +86,7 @@ def read_text(path: Path) -> str:
     except OSError as exc:
         raise Undecodable(exc.strerror or str(exc)) from exc
     except ValueError as exc:
-        raise Undecodable("it is not text in UTF-8") from exc
+        raise Undecodable("it is no text in UTF-8") from exc
 
 
 def _why(exc: BaseException) -> str:

@@ -59,11 +59,6 @@ def load(kubeconfig: str = "", context: str = "", environment: Mapping[str, str]
     return in_pod(environment)
 
 
-def is_in_pod(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a pod's service account is mounted here, and the API server's address is in the environment."""
-    return bool(environment.get("KUBERNETES_SERVICE_HOST")) and (_SERVICE_ACCOUNT / "token").exists()
-
-
 def in_pod(environment: Mapping[str, str] = os.environ) -> Settings:
     """Settings of the pod's service account. Raises CredentialProblem. Source: client-go @ v0.37 rest.InClusterConfig."""
     host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
@@ -108,6 +103,7 @@ def _read(kubeconfig: str, environment: Mapping[str, str]) -> _Entries:
             content = decode_yaml(read_text(file))
         except (Undecodable, ValueError) as exc:
             raise BadKubeconfig(f"kubeconfig {file}: {exc}", _REMEDY) from exc
+        remember_secrets(content)
         if not isinstance(content, dict):
             # kubectl ignores an empty file of several, and refuses one that a flag names.
             if content is None and not kubeconfig:
@@ -117,6 +113,17 @@ def _read(kubeconfig: str, environment: Mapping[str, str]) -> _Entries:
         _check_form(file, content)
         entries.add(file, content)
     return entries
+
+
+def remember_secrets(content: Any) -> None:
+    """No message may have the secrets of a kubeconfig from now on, whatever form it has."""
+    for entry in _list(content, "users"):
+        user = _map(entry, "user")
+        remember(_text(user, "token"), _text(user, "client-key-data"))
+        remember_login(_text(user, "username"), _text(user, "password"))
+    for entry in _list(content, "clusters"):
+        for key in ("server", "proxy-url"):
+            remember_address(_text(_map(entry, "cluster"), key))
 
 
 def _files(names: Sequence[str]) -> list[Path]:
@@ -179,7 +186,6 @@ def _settings(entries: _Entries, wanted: str) -> Settings:
     cluster, cluster_folder = _entry(entries.clusters, _text(context, "cluster"), "cluster", name)
     user_name = _text(context, "user")
     user, user_folder = _entry(entries.users, user_name, "user", name) if user_name else ({}, cluster_folder)
-    _remember_secrets(cluster, user)
     settings = Settings(
         server=_server(_text(cluster, "server"), name),
         origin=f"context {name} of kubeconfig {source}",
@@ -206,16 +212,8 @@ def _settings(entries: _Entries, wanted: str) -> Settings:
     return settings
 
 
-def _remember_secrets(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> None:
-    """No message may have them from now on."""
-    remember_address(_text(cluster, "proxy-url"))
-    remember(_text(user, "token"), _text(user, "client-key-data"))
-    remember_login(_text(user, "username"), _text(user, "password"))
-
-
 def _server(url: str, context: str) -> str:
     """Raises BadKubeconfig for what is not an address of an API server."""
-    remember_address(url)
     if not url:
         raise BadKubeconfig(f"the cluster of context {context} has no server", "kubectl config set-cluster sets it")
     try:
@@ -318,4 +316,4 @@ def _list(entry: Any, key: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-__all__ = ["EXEC_VERSIONS", "ConnectionProblem", "in_pod", "is_in_pod", "load"]
+__all__ = ["EXEC_VERSIONS", "ConnectionProblem", "in_pod", "load", "remember_secrets"]

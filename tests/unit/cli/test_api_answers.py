@@ -4,7 +4,6 @@ import json
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from http.client import BadStatusLine
 from typing import Any, Final
@@ -133,13 +132,6 @@ def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(asked: As
     assert len(list(api.objects("pods", "/p"))) == 3
     limits = [each[1].removeprefix("/p?limit=") for each in connection.sent]
     assert limits == ["500", "62", "7", "14&continue=t", "1&continue=t", "2&continue=u"]
-
-
-def test_as_whom_else_a_kubeconfig_asks(asked: Asked) -> None:
-    api, connection = asked(_OK)
-    api.login = replace(_SERVER, as_extra=(("example.com/scope", ("a", "b")),))
-    api.get("pods", "/p")
-    assert connection.sent[0][2]["Impersonate-Extra-example.com%2Fscope"] == "b"
 
 
 def test_one_object_that_is_too_long_is_a_sentence(asked: Asked) -> None:

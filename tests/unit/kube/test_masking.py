@@ -87,6 +87,6 @@ def test_standard_output_and_error_are_guarded(
         monkeypatch.setattr(sys, name, getattr(sys, name))
     guard_output()
     guard_output()
-    print("a\tBearer SECRET-TOKEN\x1b[31m")
+    print("a\tBearer SECRET-TOKEN \x1b[31m")
     sys.stderr.writelines(["--token SECRET\n", "x\r\n"])
-    assert capsys.readouterr() == ("a\tBearer ***?[31m\n", "--token ***\nx?\n")
+    assert capsys.readouterr() == ("a\tBearer *** ?[31m\n", "--token ***\nx?\n")

@@ -342,7 +342,7 @@ def test_arguments_are_checked_before_anybody_is_asked(world: World, arguments: 
         ("agents: {conifg: {}}", "agents.conifg: there is no such key; did you mean config\\?"),
         (
             "agents: {config: {runtime: nrii}, httpPort: x}",
-            "agents.config.runtime: .*; agents.httpPort: .*whole number",
+            "agents.httpPort: .*number.*agents.config.runtime: ",
         ),
         (b"\xff\xfe", "is no text in UTF-8"),
     ],

@@ -1,4 +1,4 @@
-"""Whatever one origin of the node sends, as large and as often as it may, costs an agent a bounded amount of memory and short turns."""
+"""Whatever one origin of the node sends, as large and often as it may, costs an agent bounded memory and short turns."""
 
 import pytest
 

@@ -130,6 +130,7 @@ AWAITED: Final = {
     "agent/plugins/nvml/watch.py": {
         "self._watch_files()": "the task plugin",
         "self._keep_reading()": "the task plugin",
+        "self._keep_remembered()": "the task plugin",
         "self._watch_specs()": "the task plugin",
         "self._check_specs()": "the task plugin",
         "self._release.follow()": "the task plugin",

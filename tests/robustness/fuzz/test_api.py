@@ -25,6 +25,7 @@ from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pod_objects import PodObject, from_api
 from nodedevice_agent.kube.pods import recover_checkpoint
 from nodedevice_agent.kube.publisher import Publisher
+from nodedevice_agent.kube.served import StatusMaker
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.nodedevice import NodeDeviceStatus
 
@@ -114,8 +115,8 @@ class StatusOf(Publisher):
     async def saved(self) -> None:
         """Nothing is on disk."""
 
-    def desired_status(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> NodeDeviceStatus:
-        return status_of(self._manager, resource_name, observed)
+    def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker:
+        return StatusMaker(lambda: status_of(self._manager, resource_name, observed), False)
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
         self._manager.cordoned(resource_name, uid, in_spec, 1.0)

@@ -300,16 +300,19 @@ class _Closing:
         self.registered, self.is_nil, self.originals = registered, is_nil, registered
         if registered is not None and are_shown:
             self.originals = {name: original_ids(ids) for name, ids in registered.items()}
-        devices = "<nil>" if self.originals is None else _map(self.originals)
-        self._text = ("" if is_nil else "]") + f" RegisteredDevices:(map[string][]string){devices}}}"
-        self._factor = pow(_PRIME, len(self._text.encode()), _MASK + 1)
+        self._factor = pow(_PRIME, len(self._text().encode()), _MASK + 1)
         self._hashes: dict[int, int] = {}
+
+    def _text(self) -> str:
+        """Megabytes where plugins list much: made where it is needed."""
+        devices = "<nil>" if self.originals is None else _map(self.originals)
+        return ("" if self.is_nil else "]") + f" RegisteredDevices:(map[string][]string){devices}}}"
 
     def after(self, value: int) -> int:
         """The checksum. value: the hash after the last entry."""
         low = value & 0xFF
         if low not in self._hashes:
-            self._hashes[low] = _fnv1a(self._text, low)
+            self._hashes[low] = _fnv1a(self._text(), low)
         return (self._hashes[low] + (value - low) * self._factor) & _MASK
 
 

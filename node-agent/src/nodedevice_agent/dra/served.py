@@ -5,6 +5,7 @@ slices: a kubelet that starts deletes all slices of its node, and the drivers pu
 after a moment, and one that lacks some is only reported as incomplete after a longer one.
 """
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,11 +21,13 @@ from nodedevice_agent import __version__, metrics
 from nodedevice_agent.devicemanager.places import Places
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
+from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.dra.devices import PoolKey, Slice
 from nodedevice_agent.dra.names import domain, is_observed, resource_name
 from nodedevice_agent.dra.pools import Pool, Pools
 from nodedevice_agent.dra.status import Offered, conditions, held_devices, snapshot, with_times
-from nodedevice_agent.kube.served import StatusMaker, status_maker
+from nodedevice_agent.kube.served import MOST_IN_LOOP, StatusMaker
+from nodedevice_agent.kube.status import node_device_status
 
 # drivers publish within tenths of a second after the kubelet has deleted their slices
 GONE_SECONDS: Final = 10.0
@@ -199,20 +202,36 @@ class ServedByDrivers:
         if found is None or (found.pool is None and not found.rows and observed == NodeDeviceStatus()):
             # not known yet; or over, and nobody has an object of it
             return None
-        shown, (driver, pool) = snapshot(found), found.key
-        metrics.observe(shown, found.rows)
-        make = status_maker(
-            shown,
-            observed,
-            wall_time=wall_time,
-            version=__version__,
-            runtime=names.RUNTIME_KUBELET,
-            served_by=names.SERVED_BY_DRA,
-            is_watch_stale=is_watch_stale or self.is_blind,
-            rows=with_times(found.rows, observed.allocations, wall_time),
-            conditions=conditions(found, shown),
-        )
-        return StatusMaker(lambda: replace(make.made(), driver=driver, pool=pool), make.is_long)
+        is_blind = is_watch_stale or self.is_blind
+        is_long = found.pool is not None and len(found.pool.devices) > MOST_IN_LOOP
+        # in the event loop, whoever makes the status
+        loop = asyncio.get_running_loop() if is_long else None
+
+        def made() -> NodeDeviceStatus:
+            shown, (driver, pool) = snapshot(found), found.key
+            if loop is not None:
+                loop.call_soon_threadsafe(self._observe, shown, found.rows)
+            else:
+                self._observe(shown, found.rows)
+            status = node_device_status(
+                shown,
+                observed,
+                wall_time=wall_time,
+                version=__version__,
+                runtime=names.RUNTIME_KUBELET,
+                served_by=names.SERVED_BY_DRA,
+                is_watch_stale=is_blind,
+                rows=with_times(found.rows, observed.allocations, wall_time),
+                conditions=conditions(found, shown),
+            )
+            return replace(status, driver=driver, pool=pool)
+
+        return StatusMaker(made, is_long)
+
+    def _observe(self, shown: Snapshot, rows: Sequence[AllocationStatus]) -> None:
+        # it may be forgotten by now
+        if shown.resource_name in self.resources:
+            metrics.observe(shown, rows)
 
     def offered(self, name: str, now: float) -> Offered | None:
         """What is known of it now; None while that is not known, as after a start."""

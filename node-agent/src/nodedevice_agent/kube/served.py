@@ -19,7 +19,7 @@ from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kube.status import node_device_status
 
 # of devices that are named or held: a status with more is made in a thread
-_MOST_IN_LOOP: Final = 256
+MOST_IN_LOOP: Final = 256
 _SERVED = "True", Reason.SERVED_BY_KUBELET, "the kubelet's device manager serves this resource; it is only shown here"
 _INJECTABLE = "True", Reason.SERVED_BY_KUBELET, "the kubelet gives the devices to containers"
 _NO_CORDON = (
@@ -157,7 +157,7 @@ class ServedStatus:
 def status_maker(now: Snapshot, before: NodeDeviceStatus, **more: Any) -> StatusMaker:
     """Of node_device_status() with these arguments."""
     held = sum(len(view.allocation.device_ids) for view in now.held)
-    return StatusMaker(partial(node_device_status, now, before, **more), len(now.devices) + held > _MOST_IN_LOOP)
+    return StatusMaker(partial(node_device_status, now, before, **more), len(now.devices) + held > MOST_IN_LOOP)
 
 
 def is_taken(resource_name: str, known: Iterable[Mapping[str, Resource]]) -> bool:

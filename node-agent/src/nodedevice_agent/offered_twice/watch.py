@@ -146,6 +146,8 @@ class OfferedTwice:
             known = await each.known(host)
             of_resource = held.get((manager, resource.name), ())
             offers.append(offer_of(resource, each.source, host, known, of_resource))
+            # of many short lists none is a step by itself
+            await asyncio.sleep(0)
         offers += [offer_of_pool(each, host, self._pools[each.resource_name][1]) for each in pools]
         return await in_steps(find(offers, self._kept))
 
@@ -241,5 +243,6 @@ async def in_steps(work: Generator[None, None, T]) -> T:
                 next(work)
             except StopIteration as end:
                 result: T = end.value
+                await asyncio.sleep(0)
                 return result
         await asyncio.sleep(0)

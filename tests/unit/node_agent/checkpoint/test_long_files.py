@@ -121,6 +121,25 @@ def test_beyond_the_devices_of_a_node_names_are_read_alone(monkeypatch: pytest.M
     assert found.omitted == {"r/b": 3, "r/d": 1}
 
 
+def test_of_a_list_that_is_too_long_the_devices_of_pods_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of them would be shown as lost."""
+    monkeypatch.setattr(long_files, "MAX_DEVICES_OF_KUBELET", 5)
+    lists = {"r/a": ("1", "2", "3"), "r/b": ("1", "2", "3", "4"), "r/c": ("1", "2")}
+    held = Allocation("uid", "c", "r/b", {-1: ("2", "4", "gone")}, b"")
+    found = decode_long(reads(encode(Checkpoint((held,), registered=lists)), 16))
+    assert found.checkpoint.registered == {"r/a": lists["r/a"], "r/b": ("2", "4"), "r/c": ()}
+    assert found.omitted == {"r/b": 2, "r/c": 2}
+
+
+def test_what_is_as_before_is_the_same_object() -> None:
+    """A hundred thousand IDs would be in memory twice."""
+    before = Checkpoint((Allocation("uid", "c", "r/a", {-1: ("1", "2")}, b""),), registered={"r/a": ("1", "2", "3")})
+    found = decode_long(reads(encode(before), 16), before).checkpoint
+    assert found.allocations[0] is before.allocations[0]
+    assert found.registered["r/a"] is before.registered["r/a"]
+    assert decode_long(reads(encode(before), 16)).checkpoint.registered["r/a"][0] is not before.registered["r/a"][0]
+
+
 def test_an_id_that_is_longer_than_a_piece() -> None:
     lists = {"r/a": ("1", "x" * (1 << 20), "]", '",', "2")}
     found = decode_long(reads(encode(Checkpoint(registered=lists)), 1 << 20)).checkpoint.registered

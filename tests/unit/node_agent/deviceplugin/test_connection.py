@@ -114,7 +114,8 @@ async def test_the_octets_of_a_list_are_not_kept_until_the_next_one(plugin: Fake
             await plugin.update({**plugin.devices, "d": FakeDevice()})
             assert len((await anext(lists)).ids) == 20_001
             waiting = asyncio.ensure_future(anext(lists))
-            await asyncio.sleep(0.1)
+            for _ in range(10):
+                await asyncio.sleep(0)
             of_grpc = [tracemalloc.Filter(True, "*/grpc/aio/_call.py")]
             kept = sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(of_grpc).traces)
         finally:

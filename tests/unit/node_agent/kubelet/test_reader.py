@@ -55,7 +55,7 @@ async def test_rows_go_with_the_newest_checkpoint(node: Node) -> None:
     node.write(Allocation("three", "c0", GPU, {-1: ("c",)}, b""))
 
     class Slow(KubeletAnswers):
-        async def list_pods(self, entries: Any) -> Any:
+        async def list_pods(self, entries: object = ()) -> Any:
             await node.reader.read_checkpoint()
             return await super().list_pods(entries)
 

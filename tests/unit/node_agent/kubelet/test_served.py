@@ -16,7 +16,7 @@ from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kubelet import codec
 from nodedevice_agent.kubelet.attribution import KubeletState
 from nodedevice_agent.kubelet.readings import NO_DEVICES, DevicesByID, PodReading, PodResourcesRow
-from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet, devices_of
+from nodedevice_agent.kubelet.served import MAX_DEVICES_IN_LOOP, KubeletDevices, ServedByKubelet, devices_of
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import DeviceStatus
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
@@ -366,3 +366,16 @@ def test_as_many_devices_as_are_held_are_known_by_id(monkeypatch: pytest.MonkeyP
         found.read(listed, KubeletState(entries, (row("one", *ids[:400]),)), 0.0)
         assert numbers(found.snapshot(GPU)) == (500, 500, 400, 100)
         assert len(found.resources[GPU].devices) == 400
+
+
+def test_a_list_of_which_pods_hold_thousands_is_made_in_a_thread() -> None:
+    """Also where the kubelet lists none of them, and before the resource is known."""
+    found, ids = ServedByKubelet(0.0), [f"d{number}" for number in range(MAX_DEVICES_IN_LOOP + 1)]
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    found.read(devices(), KubeletState((allocation("one", *ids),), (row("one", *ids),)), 0.0)
+    assert found.resources[GPU].listed.ids == ()
+    listing = found.next_listing()
+    assert listing is not None
+    found.listing_made(listing, listing.made(), 0.0)
+    assert len(found.resources[GPU].listed.ids) == len(ids)
+    assert found.next_listing() is None

@@ -167,7 +167,9 @@ class Service(api_pb2_grpc.DevicePluginServicer):
     options: api_pb2.DevicePluginOptions
     devices: DeviceList
 
-    async def ListAndWatch(self, request: api_pb2.Empty, context: Context) -> None:
+    async def ListAndWatch(  # type: ignore[override]  # the stubs know generators alone
+        self, request: api_pb2.Empty, context: Context
+    ) -> None:
         """Writes each message itself: what is yielded, gRPC keeps until the next one."""
         self.streams += 1
         try:

@@ -1,4 +1,4 @@
-"""Whatever one origin sends, as large and as often as it may, costs an agent a bounded amount of memory and short turns.
+"""Feeds rows to a whole agent, and bounds what that costs: memory, and the turns of its event loop.
 
 The chart limits an agent to 384 MiB. An answer to the container runtime waits for the turn that is under way.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration import agent_process
-from tests.robustness.memory.rows import ROWS, Row
+from tests.robustness.memory.rows import Row
 from tests.robustness.memory.scene import Scene
 
 MOST_MIB_OF_ROW = 224
@@ -31,18 +31,7 @@ async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
-async def test_of_one_origin(scene: Scene, row: Row) -> None:
-    await _fed(scene, [row], MOST_MIB_OF_ROW)
-
-
-async def test_of_all_at_once(scene: Scene) -> None:
-    # the other rows have some 140
-    scene.names_of_gone = 110
-    await _fed(scene, ROWS, MOST_MIB_OF_ALL)
-
-
-async def _fed(scene: Scene, rows: Sequence[Row], most_mib: float) -> None:
+async def feed(scene: Scene, rows: Sequence[Row], most_mib: float) -> None:
     async with AsyncExitStack() as ends:
         steps = [row(scene) for row in rows]
         for step in steps:

@@ -132,10 +132,17 @@ class GpuWatch:
             self._end_grace()
             self._driver_failed(Trouble(Reason.DRIVER_RELEASED, f"NVML is closed: {self._release.message}"))
             self._release.closed()
-            # the driver may be loaded again meanwhile, with other numbers of device files
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSED_SECONDS):
-                    await self._release.changed()
+            while not await self._is_changed_soon():
+                # the driver may be loaded again meanwhile, with other numbers of device files
+                self._publish()
+
+    async def _is_changed_soon(self) -> bool:
+        """Whether the requests to close NVML have changed within a moment."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSED_SECONDS):
+                await self._release.changed()
+                return True
+        return False
 
     async def _unless_released(self, doing: Coroutine[Any, Any, T]) -> T | None:
         """The result; None when the driver is to be released first, and then it has been cancelled."""

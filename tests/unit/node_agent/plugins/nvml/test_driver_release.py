@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, NodeLabels
 from nodedevice_agent.plugins.nvml import driver_release
@@ -24,6 +25,7 @@ from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.plugins.nvml.test_cdi_choice import SOMEBODY, A, B, place, source
 from tests.unit.node_agent.plugins.nvml.test_cdi_choice import host as host
 
+INFORMATION = "Model: \t\t T4\nGPU UUID: \t {}\nBus Location: \t {}\nDevice Minor: \t {}\nGPU Excluded:\t No\n"
 PAUSED = "paused-for-driver-upgrade"
 
 
@@ -143,6 +145,22 @@ class TestTheWatch:
         assert node.trouble == ""
 
     @virtual_time
+    async def test_follows_the_numbers_of_a_driver_that_is_loaded_again(self, play: Play, labels: NodeLabels) -> None:
+        numbered = replace(BOTH, gpus=[replace(gpu, minor=n) for n, gpu in enumerate(BOTH.gpus)])
+        node = await play([numbered, FINE], handOver=["deviceNodes"])
+        for path in ("/dev/nvidia0", "/dev/nvidia1"):
+            place(node.host, path).symlink_to("/dev/null")
+        pause(labels)
+        await asyncio.sleep(0.1)
+        (source_of_all,) = node.watch._sources.values()
+        assert all(device.files for device in source_of_all.devices.latest)
+        for number, gpu in enumerate(reversed(numbered.gpus)):
+            information = place(node.host, f"/proc/driver/nvidia/gpus/{gpu.pci_bus_id}/information")
+            information.write_text(INFORMATION.format("GPU-????????", gpu.pci_bus_id, number))
+        await asyncio.sleep(6)
+        assert not any(device.files for device in source_of_all.devices.latest)
+
+    @virtual_time
     async def test_tells_no_more_than_is_true_of_a_reader_that_hangs(self, play: Play, labels: NodeLabels) -> None:
         node = await play([BOTH, FINE], [BOTH, FINE])
         node.reader.has_ended = False
@@ -180,9 +198,6 @@ class TestTheWatch:
         labels.are({})
         await asyncio.sleep(0.1)
         assert node.trouble == ""
-
-
-INFORMATION = "Model: \t\t T4\nGPU UUID: \t {}\nBus Location: \t {}\nDevice Minor: \t {}\nGPU Excluded:\t No\n"
 
 
 @pytest.mark.parametrize("uuids", [("GPU-a", "GPU-b"), ("GPU-????????-????-????-????-????????????",) * 2])

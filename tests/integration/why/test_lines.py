@@ -219,7 +219,7 @@ def _rows() -> Iterator[Any]:
         yield from (pytest.param(each, id=f"{row.code}-{number}") for number, each in enumerate(words))
 
 
-@pytest.mark.parametrize("row", _rows())
+@pytest.mark.parametrize("row", list(_rows()))
 def test_the_line_can_be_run_by_whom_it_is_shown_to(stage: Stage, row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a terminal of 60 columns shows it."""
     _prepare(stage, row)

@@ -55,14 +55,15 @@ def _make(cluster: ControlPlane, namespace: str, numbered: Sequence[tuple[int, P
     for situation, (_, verbs) in made:
         situation.wait_shown()
         _each(verbs, "do", situation)
+    # what is collected after some seconds is made last, and asked about first
+    made.sort(key=lambda each: any("hasty" in verb.slots for verb in each[1][1]))
     for situation, (_, verbs) in made:
         situation.wait_lowered()
         situation.make_pod()
         _each(verbs, "after", situation)
         if situation.is_bound:
             FINISH_BOUND(situation)
-    # what is collected after some seconds is asked about first
-    return sorted(made, key=lambda each: all("hasty" not in verb.slots for verb in each[1][1]))
+    return made[::-1]
 
 
 def _named(cluster: ControlPlane, situation: Situation, wanted: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, Access, Role
-from kubectl_nodedevice.why.reasons.row import Row
+from kubectl_nodedevice.why.reasons.row import Row, line_of
 from kubectl_nodedevice.why.reasons.table import TABLE
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod, ServiceAccount
@@ -24,7 +24,7 @@ from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.why.situations import PROGRAM, Situation, ask
-from tests.unit.cli.test_pasted import shown_line
+from tests.unit.cli.test_pasted import as_shown
 
 # how each role is bound, as the chart's notes and security.md say it
 _BINDINGS: dict[Role, tuple[str, ...]] = {
@@ -171,7 +171,7 @@ def test_the_line_can_be_run_by_whom_it_is_shown_to(stage: Stage, row: Row, monk
     """As a terminal of 60 columns shows it."""
     _prepare(stage, row)
     monkeypatch.setenv("COLUMNS", "60")
-    line = shown_line(row, _fields(stage, row))
+    line = as_shown(line_of(row, _fields(stage, row)))
     wait_until(lambda: stage.may(row.needs, row.role), f"{row.role} may {row.needs}")
     done = stage.run(line, row.role)
     print(f"{row.role}$ {line}\n{done.stdout}{done.stderr}")

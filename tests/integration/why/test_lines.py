@@ -16,7 +16,7 @@ from kubectl_nodedevice.cluster import Meta
 from kubectl_nodedevice.why.controllers.controller import Controller
 from kubectl_nodedevice.why.controllers.rollouts import fields
 from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, OF_THE_RELEASE, Access, Role
-from kubectl_nodedevice.why.reasons.row import Row
+from kubectl_nodedevice.why.reasons.row import Row, line_of
 from kubectl_nodedevice.why.reasons.table import TABLE
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod, ServiceAccount
@@ -30,7 +30,7 @@ from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.why.absent import QUEUE
 from tests.integration.why.situations import PROGRAM, Situation, ask
 from tests.integration.why.verbs import workload
-from tests.unit.cli.test_pasted import shown_line
+from tests.unit.cli.test_pasted import as_shown
 
 # how each role is bound, as the chart's notes and security.md say it
 _BINDINGS: dict[Role, tuple[str, ...]] = {
@@ -224,7 +224,7 @@ def test_the_line_can_be_run_by_whom_it_is_shown_to(stage: Stage, row: Row, monk
     """As a terminal of 60 columns shows it."""
     _prepare(stage, row)
     monkeypatch.setenv("COLUMNS", "60")
-    line = shown_line(row, _fields(stage, row))
+    line = as_shown(line_of(row, _fields(stage, row)))
     wait_until(lambda: stage.may(row.needs, row.role), f"{row.role} may {row.needs}")
     done = stage.run(line, row.role)
     print(f"{row.role}$ {line}\n{done.stdout}{done.stderr}")

@@ -18,7 +18,7 @@ from kubectl_nodedevice.cordons import lifting
 from kubectl_nodedevice.objects import node_device_of
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.program import root
-from kubectl_nodedevice.shell import typed
+from kubectl_nodedevice.shell import Typed, typed
 from kubectl_nodedevice.why import answer
 from kubectl_nodedevice.why.explanation import Explanation, Finding, Obstacle
 from kubectl_nodedevice.why.reasons.row import Row
@@ -70,6 +70,14 @@ def commands(terminal: Terminal) -> list[str]:
     """The lines that are there to be typed."""
     lines = [_SGR.sub("", line).strip() for line in terminal.getvalue().splitlines()]
     return [line for line in lines if line.startswith("kubectl ")]
+
+
+def as_shown(line: Typed) -> str:
+    """On a terminal."""
+    terminal = Terminal()
+    Screen("", terminal).command(line, indent=5)
+    [found] = commands(terminal)
+    return found
 
 
 def shown_line(row: Row, fields: Mapping[str, str]) -> str:

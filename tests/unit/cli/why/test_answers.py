@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from kubectl_nodedevice.errors import CliError
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.why import answer, pods
-from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of
+from kubectl_nodedevice.why.explanation import Explanation, Finding, Obstacle, findings_of
 from kubectl_nodedevice.why.facts import Unread
 
 from tests.unit import golden
@@ -155,3 +156,31 @@ def test_colours(monkeypatch: pytest.MonkeyPatch) -> None:
         "\x1b[90m     kubectl uncordon n0\x1b[0m",
         "\x1b[90m   You may not run this line; the role cluster-admin may.\x1b[0m",
     ]
+
+
+@pytest.mark.parametrize(
+    ("by", "name", "expected"),
+    [
+        ("alice", "alice", "--device gpu-0"),
+        ("alice", "bob", "--device gpu-0 --take-over"),
+        ("alice", "", "--device gpu-0 --take-over"),
+    ],
+)
+def test_only_somebody_elses_cordon_is_taken_over(by: str, name: str, expected: str) -> None:
+    def own_name() -> str:
+        if not name:
+            raise CliError("not known")
+        return name
+
+    fields = {"device_options": "--device gpu-0 --take-over", "cordoned_by": by}
+    found = Finding("DevicesCordoned", "example.com/gpu", (Obstacle("DevicesCordoned", "n", fields=fields),), 1)
+    [changed] = answer.of_own_cordons(Explanation("x", "waits.", findings=(found,)), own_name).findings
+    assert changed.fields["device_options"] == expected
+
+
+def test_who_one_is_is_asked_for_a_cordon_alone() -> None:
+    def own_name() -> str:
+        raise AssertionError
+
+    plain = of_nodes(["so"])
+    assert answer.of_own_cordons(plain, own_name) is plain

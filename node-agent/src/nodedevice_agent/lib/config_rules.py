@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from nodedevice_common.config_rules import problems, sentences
-from nodedevice_common.decoding import decode
+from nodedevice_common.decoding import Undecodable, decode
 
 
 def settings_problems(settings: Any) -> list[str]:
@@ -24,4 +24,7 @@ def plugins_problems(plugins: Any, keys: Iterable[str]) -> list[str]:
 
 
 def _rules() -> Any:
-    return decode(files("nodedevice_agent.lib").joinpath("rules.json").read_bytes(), Any)
+    try:
+        return decode(files("nodedevice_agent.lib").joinpath("rules.json").read_bytes(), Any)
+    except Undecodable as exc:
+        raise RuntimeError("rules.json of this program is damaged; install it again") from exc

@@ -90,7 +90,9 @@ def _accepted(found: ConfigStatus, named: Sequence[str], replaced: Sequence[str]
         have = "has" if waiting == 1 else "have"
         message = f"{_nodes(waiting)} of {found.selected} {have} not taken this generation yet"
         return "Unknown", ConfigReason.PENDING, message
-    names = ", ".join(name[:_LONGEST_PLACE] for name in replaced[:_MOST_TAKEN]) + (", …" if len(replaced) > _MOST_TAKEN else "")
+    names = ", ".join(name[:_LONGEST_PLACE] for name in replaced[:_MOST_TAKEN]) + (
+        ", …" if len(replaced) > _MOST_TAKEN else ""
+    )
     instead = f"; takes the place of agents.config.plugins for {names}" if names else ""
     return "True", ConfigReason.TAKEN, f"taken by {_nodes(found.selected)}{instead}"
 

@@ -183,7 +183,11 @@ def test_details_are_read_of_lists_up_to_a_length(more: int, is_shown: bool, mon
 
 @pytest.mark.parametrize(
     ("health", "message"),
-    [("OK\x1b", 'its plugin reports health "OK ", which is neither Healthy nor Unhealthy'), ("Unhealthy", ""), ("", "")],
+    [
+        ("OK\x1b", 'its plugin reports health "OK ", which is neither Healthy nor Unhealthy'),
+        ("Unhealthy", ""),
+        ("", ""),
+    ],
 )
 def test_a_health_that_there_is_not_is_named(health: str, message: str) -> None:
     device = api_pb2.Device(ID="a", health=health)

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final
 
 from kubectl_nodedevice.config_checks import CHECKS, is_set
@@ -58,10 +59,9 @@ def problems(value: Any, rule: Rule, path: str = "", root: Rule | None = None) -
 
 
 def sentences(found: Iterator[Problem], most: int = MOST) -> list[str]:
-    """One for each problem, beginning with its path; the last one counts those beyond `most`."""
-    shown = [f"{path or 'the document'}: {text}" for path, text in found]
-    more = len(shown) - most
-    return shown if more <= 0 else [*shown[:most], f"and {more} more"]
+    """One for each problem, beginning with its path. Finds no more than `most`: it costs time to find out what was meant."""
+    shown = [f"{path or 'the document'}: {text}" for path, text in islice(found, most + 1)]
+    return shown if len(shown) <= most else [*shown[:most], "and more"]
 
 
 def closest(word: str, known: Sequence[str]) -> str:

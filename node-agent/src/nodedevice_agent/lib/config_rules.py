@@ -3,12 +3,12 @@
 Rules are read when there is something to check, and not kept: they take more memory than the settings.
 """
 
-import json
 from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any
 
 from nodedevice_common.config_rules import problems, sentences
+from nodedevice_common.decoding import Undecodable, decode
 
 
 def settings_problems(settings: Any) -> list[str]:
@@ -24,4 +24,7 @@ def plugins_problems(plugins: Any, keys: Iterable[str]) -> list[str]:
 
 
 def _rules() -> Any:
-    return json.loads(files("nodedevice_agent.lib").joinpath("rules.json").read_bytes())
+    try:
+        return decode(files("nodedevice_agent.lib").joinpath("rules.json").read_bytes(), Any)
+    except Undecodable as exc:
+        raise RuntimeError("rules.json of this program is damaged; install it again") from exc

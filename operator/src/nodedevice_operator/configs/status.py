@@ -128,7 +128,7 @@ def _devices_found(found: ConfigStatus, taken: Sequence[_Report]) -> tuple[str, 
     known = [report.unmatched for report in taken if report.unmatched is not None]
     nowhere = [place for place in known[0] if all(place in each for each in known)] if known else []
     if len(known) + found.refused < found.selected:
-        return "Unknown", ConfigReason.PENDING, "not all agents have looked for its devices yet"
+        return "Unknown", ConfigReason.PENDING, "not all agents have scanned for its devices yet"
     if not nowhere:
         return "True", ConfigReason.FOUND, "each group of device files has a device on some node"
     named = ", ".join(place[:_LONGEST_PLACE] for place in nowhere[:_MOST_TAKEN])

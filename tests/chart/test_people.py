@@ -45,6 +45,8 @@ FLEET_PROGRAMS = {
     *each_verb("apps", "daemonsets ['nodedevice-agent']", "get"),
     *each_verb("coordination.k8s.io", "leases ['nodedevice-operator']", "get"),
     *each_verb("", "pods", "get", "list"),
+    *each_verb("apps", "deployments", "list"),
+    *each_verb("", "events", "list"),
 }
 CORDON = each_verb(GROUP, "nodedevices", *READ, "patch")
 

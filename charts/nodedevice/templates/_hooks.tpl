@@ -36,7 +36,7 @@ affinity:
   nodeAffinity:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  # Nodes that run pods first. The scheduler would take the emptiest one, and that may be down, without a taint yet: it gets one after a minute.
+  # A node that runs pods comes first. The scheduler would take the emptiest one, which may be down: it has its taint after a minute only.
   podAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
       - weight: 100

@@ -39,7 +39,7 @@ def problems(values: Any) -> list[str]:
     of_schema = config_rules.problems(given, _resolved(whole, whole["$defs"]))
     of_rules = config_rules.problems(given, json.loads(_RULES.read_text(encoding="utf-8")))
     # What both refuse is named once, in the words of the rules.
-    return config_rules.sentences(iter({path: text for path, text in (*of_schema, *of_rules)}.items()))
+    return config_rules.sentences(iter(dict((*of_schema, *of_rules)).items()))
 
 
 def _read(file: Path) -> Any:

@@ -180,9 +180,9 @@ def _at(found: Any, path: list[str]) -> Any:
 def _printed(found: Object, path: str) -> Any:
     """What a column shows; null where the object lacks it."""
     if "conditions" in path:
-        kind, what = path.split('"')[1], path.rpartition(".")[2]
+        key, wanted, what = path.partition("@.")[2].partition("=")[0], path.split('"')[1], path.rpartition(".")[2]
         conditions = _at(found, ["status", "conditions"]) or []
-        return next((each[what] for each in conditions if each["type"] == kind), None)
+        return next((each[what] for each in conditions if each[key] == wanted), None)
     value = _at(found, path.strip(".").split("."))
     return None if value == {} else value
 

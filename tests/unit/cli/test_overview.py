@@ -143,7 +143,8 @@ def test_each_kind_of_need(run: Run, server: FakeApiServer) -> None:
         node_device("f", waiting=[_waiting()], waitingPods=1),
     ]
     config = server.objects[f"{_OURS}/nodedeviceconfigs"][0]
-    config["status"] = {"nodes": {"refused": 2}, "conditions": [condition("Conflict", "True")]}
+    nowhere = condition("DevicesFound", "False", "NoMatch", "no node has a device of x")
+    config["status"] = {"nodes": {"refused": 2}, "conditions": [condition("Conflict", "True"), nowhere]}
     for each in server.objects["/apis/coordination.k8s.io/v1/leases"]:
         each["spec"]["renewTime"] = "2026-01-01T00:00:00.000000Z"
     found = json.loads(run("-o", "json").out)["needs"]

@@ -168,6 +168,7 @@ CALLBACKS: Final = {
     "agent/kube/write_queue.py": {"self._give_turns": "wakes tasks"},
     "agent/kube/turns.py": {"self._give": "wakes tasks"},
     "agent/kubelet/backend.py": {"self._set_registration": "notes a state, and enqueues a write"},
+    "agent/dra/served.py": {"self._observe": "sets gauges"},
     "agent/lib/file_watcher.py": {"self.dispatch": "wakes tasks"},
     "agent/nri/session.py": {"self._mux.close": "ends a connection"},
     "agent/nri/ttrpc.py": {

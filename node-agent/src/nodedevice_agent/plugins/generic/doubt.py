@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 from nodedevice_api.parts import parent_and_number, part_id
-from nodedevice_common.same_device import Sameness, is_lasting, same_device
+from nodedevice_common.same_device import Sameness, is_lasting, may_be_one, same_device
 
 from nodedevice_agent.lib.deviceplugin_server.values import MAX_DEVICE_ID, ContainerAllocation, PluginDevice
 from nodedevice_agent.plugins.generic.devices import GenericDevice
@@ -78,11 +78,11 @@ class _Others:
         self._paths = {path for device in listed for path, _ in device.files}
 
     def have(self, device: PluginDevice) -> bool:
-        """Whether this device was found by another name."""
+        """Whether this device was found by another name, or as a part of another one."""
         candidates = (
             found for token in device.identity if is_lasting(token) for found in self._identities.get(token, ())
         )
-        return any(same_device(device.identity, found) is Sameness.SAME for found in candidates)
+        return any(may_be_one(device.identity, found) for found in candidates)
 
     def without(self, device: GenericDevice) -> GenericDevice:
         """Without the files and numbers that are another's now."""

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, PluginDevice
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.generic.doubt import KEPT_SECONDS
+from nodedevice_agent.plugins.generic.devices import GenericDevice
+from nodedevice_agent.plugins.generic.doubt import KEPT_SECONDS, confirmed
 from nodedevice_agent.plugins.generic.select_settings import SelectSettings, UsbSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
@@ -158,6 +159,18 @@ class TestAnUnrelatedFile:
             clock.now += KEPT_SECONDS / 3
         scan(source, host.root, UNRELATED)
         assert serials(source) == {"ttyUSB1": "B"}
+
+
+def test_a_device_of_a_group_that_is_listed_by_another_one_is_not_missing() -> None:
+    """Of an IOMMU group, whose devices only one process can have: another one was bound, and stands for all."""
+    before, now = (
+        GenericDevice(
+            PluginDevice(name, identity=(f"/lasting/devices/{name}", "pair:iommu:12:vfio")), ContainerAllocation()
+        )
+        for name in ("nic", "gpu")
+    )
+    found = confirmed({"nic": before}, {"gpu": now}, {}, 0.0, is_doubtful=True)
+    assert (found.listed, found.ids) == ({"gpu": now}, set())
 
 
 # of a device that is known to be the same plug as before

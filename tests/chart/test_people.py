@@ -1,5 +1,6 @@
 """The roles for people, with real tokens: what each may see and do, and that the cordon role reaches cordons alone."""
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -148,11 +149,15 @@ FIELDS = [
         "fieldsV1": DEEP,
     }
 ]
+OF_STATUS = {**FIELDS[0], "subresource": "status", "fieldsV1": {"f:status": {"f:waitingPods": {}}}}
 NOT_CORDONS: dict[str, dict[str, Any]] = {
     "labels": {"metadata": {"labels": {"a": "b"}}},
     "annotations": {"metadata": {"annotations": {"a": "b"}}},
     "finalizers": {"metadata": {"finalizers": ["example.com/a"]}},
     "owners": {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "b"}]}},
+    "generateName": {"metadata": {"generateName": "a"}},
+    "no managedFields": {"metadata": {"managedFields": [{}]}},
+    "fields of status": {"metadata": {"managedFields": [OF_STATUS]}},
     "deep managedFields": {"metadata": {"managedFields": FIELDS}, "spec": {"cordonedDevices": [{"id": "gpu-1"}]}},
 }
 
@@ -176,6 +181,82 @@ def test_the_cordon_role_reaches_cordons_alone(people: People, installed: Contro
     two = {"spec": {"cordonedDevices": [*alices["spec"]["cordonedDevices"], {"id": "gpu-1", "by": "bob"}]}}
     assert len(cordon(client, published, two)["spec"]["cordonedDevices"]) == 2
     assert cordon(client, published, {"spec": {"cordonedDevices": []}})["spec"].get("cordonedDevices") in ([], None)
+
+
+@pytest.fixture
+def cordoner(people: People, published: str) -> Client:
+    """Whoever has that role and nothing else, once role and policy are in force."""
+    client = people.with_roles("cordons", "clusterrole nodedevice-cordon")
+    nothing: dict[str, Any] = {"spec": {"cordonedDevices": []}}
+    wait_until(lambda: not is_forbidden(lambda: cordon(client, published, nothing)), "the binding is in force")
+    wait_until(lambda: is_forbidden(lambda: cordon(client, published, NOT_CORDONS["labels"])), "the policy is in force")
+    return client
+
+
+def applied(client: Client, manager: str, *cordons: dict[str, Any]) -> Any:
+    # an empty list would be stored as null, which the API server refuses
+    more = {"cordonedDevices": [*cordons]} if cordons else {}
+    return client.apply(node_device(NAME, nodeName=NODE, **more), field_manager=manager, force=True)
+
+
+def owners(client: Client, device_id: str) -> set[str]:
+    """The field managers of that cordon."""
+    key = "k:" + json.dumps({"id": device_id}, separators=(",", ":"))
+    fields = managed_fields(client)
+    return {
+        each["manager"] for each in fields if key in each["fieldsV1"].get("f:spec", {}).get("f:cordonedDevices", {})
+    }
+
+
+def managed_fields(client: Client) -> list[dict[str, Any]]:
+    stored: Any = client.get(NodeDevice, NAME)
+    found: list[dict[str, Any]] = stored.to_dict()["metadata"]["managedFields"]
+    return found
+
+
+def test_no_request_takes_away_whose_a_cordon_is(installed: ControlPlane, cordoner: Client) -> None:
+    applied(cordoner, "gitops", {"id": "gpu-0", "reason": "ecc"}, {"id": 'odd "\\ <id>'})
+    stored = managed_fields(installed.client)
+    others = [entry for entry in stored if entry["manager"] != "gitops"]
+    status = [entry for entry in stored if entry.get("subresource") != "status"]
+    for left in (others, status, others[:1]):
+        for also in ({}, {"spec": {"cordonedDevices": [{"id": "gpu-0", "reason": "ecc"}, {"id": "gpu-1"}]}}):
+            with pytest.raises(ApiError, match=r"takes no entry out of metadata\.managedFields"):
+                cordon(cordoner, NAME, {"metadata": {"managedFields": left}, **also})
+    assert owners(installed.client, "gpu-0") == {"gitops"}
+    with pytest.raises(ApiError, match="does not write as nodedevice-agent"):
+        applied(cordoner, "nodedevice-agent", {"id": "gpu-0"})
+
+
+def test_whoever_has_the_role_lifts_any_cordon_in_every_way(installed: ControlPlane, cordoner: Client) -> None:
+    odd = {"id": 'odd "\\ <id>&'}
+    for number in range(12):
+        body = {"spec": {"cordonedDevices": [{"id": "gpu-0", "by": f"person {number}"}, odd]}}
+        cordoner.patch(NodeDevice, NAME, body, patch_type=PatchType.MERGE, field_manager=f"client-{number}")
+    applied(cordoner, "gitops", {"id": "gpu-1", "reason": "a"}, odd)
+    applied(cordoner, "other", {"id": "gpu-1", "reason": "a"}, {"id": "gpu-2"})
+    assert owners(installed.client, "gpu-1") == {"gitops", "other"}
+    # one that is no longer its own stays the other's; one of them alone goes
+    applied(cordoner, "gitops", odd)
+    assert owners(installed.client, "gpu-1") == {"other"}
+    cordon(cordoner, NAME, {"spec": {"cordonedDevices": [{"id": "gpu-2"}]}})
+    applied(cordoner, "other")
+    cordon(cordoner, NAME, {"spec": {"cordonedDevices": []}})
+
+
+def test_cordons_leave_room_for_the_agents_status(installed: ControlPlane, cordoner: Client) -> None:
+    """However many there are, and however many clients own them."""
+    many = [{"id": f"none-{number}", "reason": "x" * 1000} for number in range(1485)]
+    with pytest.raises(ApiError, match="at most 128 KiB"):
+        cordon(cordoner, NAME, {"spec": {"cordonedDevices": many}})
+    small = [{"id": f"none-{number}"} for number in range(1700)]
+    applied(cordoner, "client-0", *small)
+    with pytest.raises(ApiError, match="more than 256 KiB about cordons"):
+        applied(cordoner, "client-1", *small)
+    status = free(*(f"gpu-{number:0>120}" for number in range(1000, 2024)))
+    apply_status(installed.client, NAME, status)
+    assert installed.client.get(NodeDevice, NAME)["status"]["healthy"] == 1024
+    applied(cordoner, "client-0")
 
 
 ROLES = {"nodedevice-view", "nodedevice-fleet-view", "nodedevice-cordon"}

@@ -125,7 +125,8 @@ def test_the_choice_is_all_it_may_write_into_a_pod(installed: ControlPlane, acco
         "no annotation of a pod but nodedevice.io/assigned-parts": {
             "annotations": {"example.com/a": "b", CHOICE: "{}"}
         },
-        "sets no labels of a pod": {"labels": {"team": "a"}},
+        "of at most 16384 characters": {"annotations": {CHOICE: "a" * 16385}},
+        "sets no labels of a pod": {"labels": {"topology.kubernetes.io/rack": "a"}},
         "target.kind: Unsupported value": {"kind": "Other"},  # by the API server itself
     }
     for sentence, more in refused.items():

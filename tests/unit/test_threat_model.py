@@ -40,8 +40,17 @@ PAGE = ROOT / "docs" / "threat-model.md"
 NAMED = sorted(set(re.findall(r"`(tests/[^`]+\.py::[^`]+)`", PAGE.read_text(encoding="utf-8"))))
 
 
+_CHART = "charts/nodedevice/templates"
 _KIB = 1024
 _MIB = 1024 * _KIB
+
+
+def _number(file: str, pattern: str) -> int:
+    """What stands there in the API server's language."""
+    [found] = re.findall(pattern, (ROOT / file).read_text(encoding="utf-8"))
+    return int(found)
+
+
 # What is in the column "at most", with the numbers of the code.
 BOUNDS = {
     f"{connection.MAX_MESSAGE_BYTES // _MIB} MiB a list",
@@ -121,6 +130,9 @@ BOUNDS = {
     f"{room.MAX_DEVICES_OF_ALL:,} devices of all built-in resources, and {room.LEAST_DEVICES} of each",
     f"{config_rules.MAX_WILDCARDS} wildcards of a pattern",
     f"a place in {fair_places.EXCHANGE_SECONDS:g} s",
+    f"{_number('crds/nodedevices.yaml', r'sum[(][)] <= ([0-9]+) &&') // _KIB} KiB of cordons",
+    f"{_number(f'{_CHART}/people-rbac.yaml', r'owned.0. <= ([0-9]+)') // _KIB} KiB of entries about them in managedFields",
+    f"{_number(f'{_CHART}/scheduler-admission.yaml', r'size.. <= ([0-9]+)'):,} characters of the choice",
     f"{registration.MAX_OPENING} that have not answered",
     f"{plugin_watcher.MAX_SOCKETS:,} sockets of the registry",
     f"{turns.PER_SECOND:g} first lists and watches a second",

@@ -258,6 +258,7 @@ FORBIDDEN: list[tuple[str, Call, str]] = [
         lambda c, k: c.patch(NodeDevice.Status, NAME, {"status": {"conditions": None}}, patch_type=PatchType.MERGE),
         OF_OPERATOR,
     ),
+    ("leaves the operator's no place", conditions(*(f"A{n}" for n in range(29))), "at most 28 conditions"),
     ("sets Conflict", conditions("Conflict"), OF_OPERATOR),
     ("sets AgentReady", conditions("AgentReady"), OF_OPERATOR),
     # the administrator's

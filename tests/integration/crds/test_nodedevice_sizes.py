@@ -4,18 +4,25 @@ A rule may pass the API server's estimate when the CRD is installed and still be
 biggest are written for real, with IDs that differ only in their last characters: the dearest to compare.
 """
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
-from lightkube import Client
+import yaml
+from lightkube import ApiError, Client
+from lightkube.types import PatchType
 from nodedevice_api.names import node_device_name
 
 from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import (
     Body,
     NodeDevice,
     allocation,
     apply_status,
+    condition,
     device,
     node_device,
     refusal,
@@ -79,3 +86,77 @@ def test_one_device_of_a_big_list_changes(client: Client) -> None:
     status.update(healthy=4095, available=2047)
     apply_status(client, NAME, status)
     assert client.get(NodeDevice, NAME)["status"]["devices"][-1]["health"] == "Unhealthy"
+
+
+CRD = Path("crds/nodedevices.yaml")
+TOO_LONG = "all cordons of a NodeDevice have at most 128 KiB"
+
+
+def cordon(client: Client, cordons: list[Body]) -> Any:
+    patch = {"spec": {"cordonedDevices": cordons}}
+    return client.patch(NodeDevice, NAME, patch, patch_type=PatchType.MERGE, field_manager="people")
+
+
+def cordons_of(count: int, length: int, text: str = "x") -> list[Body]:
+    """So many, each of that weight beside its 64."""
+    return [{"id": f"d{number:04}", "reason": text * (length - 5)} for number in range(count)]
+
+
+def filled_lists(cordons: list[Body]) -> Body:
+    """What an agent publishes at most: four lists of 256 KiB."""
+    devices = [device(f"{'d' * 60}{number:04}", attributes={"a": "x" * 120}) for number in range(900)]
+    waiting = [
+        {"podUID": f"uid-{number}", "container": "main", "reason": "Wait", "message": "x" * 960}
+        for number in range(256)
+    ]
+    held = [allocation(f"uid-{number:04}", "main", *(f"{i:064}" for i in range(4))) for number in range(750)]
+    return {
+        **{"total": 3900, "healthy": 900, "allocated": 3000, "available": 900, "devicesOmitted": 3000},
+        **{"devices": devices, "allocations": held, "waiting": waiting, "rememberedCordons": cordons * 2},
+        "conditions": [condition(f"Agents{number}", message="x" * 1024) for number in range(5)],
+    }
+
+
+@pytest.mark.parametrize(
+    "cordons",
+    [
+        pytest.param(cordons_of(128, 960), id="with long reasons"),
+        pytest.param([{"id": f"{number:x}"} for number in range(1900)], id="as many as possible"),
+        pytest.param(cordons_of(26, 820, "<"), id="of what is stored as six bytes each"),
+    ],
+)
+def test_beside_any_cordons_status_has_room(client: Client, cordons: list[Body]) -> None:
+    cordon(client, cordons)
+    assert TOO_LONG in refusal(lambda: cordon(client, [*cordons, *cordons_of(8, 1000)]))
+    status = filled_lists(cordons[: len(cordons) // 2])
+    assert len(json.dumps(status)) > 700_000
+    apply_status(client, NAME, status)
+    operators = {"conditions": [condition(kind, message="x" * 2048) for kind in ("Ready", "Advertised", "Conflict")]}
+    apply_status(client, NAME, operators, manager="nodedevice-operator")
+
+
+def test_what_is_longer_from_before_takes_statuses_until_it_is_shorter(installed: ControlPlane, client: Client) -> None:
+    crd = yaml.safe_load(CRD.read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del schema["properties"]["spec"]["properties"]["cordonedDevices"]["x-kubernetes-validations"]
+    before = cordons_of(600, 1000)
+
+    def is_taken(cordons: list[Body]) -> bool:
+        try:
+            cordon(client, cordons)
+        except ApiError as error:
+            if TOO_LONG in str(error):
+                return False
+            raise
+        return True
+
+    installed.apply(json.dumps(crd))
+    try:
+        wait_until(lambda: is_taken(before), "any length is taken")
+    finally:
+        installed.apply(CRD.read_text())
+    longer = [*before, *cordons_of(601, 1000)[600:]]
+    wait_until(lambda: not is_taken(longer) or not cordon(client, before), "the length is bounded")
+    apply_status(client, NAME, half_held(256, 128))
+    assert not is_taken(before[1:])
+    assert is_taken(before[:100])

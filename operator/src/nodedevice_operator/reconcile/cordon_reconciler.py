@@ -4,8 +4,11 @@ Under a field manager of its own, and each once in an object: one that is missin
 faster than an agent that is away. What others have set stays as it is. The policy nodedevice-operator-cordons allows no more.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, islice
+from typing import Final
 
 import msgspec
 from nodedevice_api import names
@@ -24,6 +27,9 @@ from nodedevice_operator.observability.events import NORMAL, Event, EventReason,
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.reconcile.turn import Turn
 
+# of all cordons of a NodeDevice, as in crds/
+MOST_BYTES: Final = 128 * 1024
+_LONGER_STORED: Final = re.compile(r"[<>&\x00-\x1f]")
 # id; and reason, by and at where they are noted
 Cordon = dict[str, str]
 
@@ -123,8 +129,8 @@ class CordonReconciler:
                 break
             turn.spend()
             try:
-                await self._restore(record, due)
-                memory.restored.setdefault(record.uid, set()).update(due)
+                without_room = await self._restore(record, due)
+                memory.restored.setdefault(record.uid, set()).update(due - without_room)
             except NotFound:
                 continue
             except ApiError as error:
@@ -133,24 +139,35 @@ class CordonReconciler:
                     break
         return failures
 
-    async def _restore(self, record: NodeDeviceRecord, due: frozenset[str]) -> None:
+    async def _restore(self, record: NodeDeviceRecord, due: frozenset[str]) -> frozenset[str]:
+        """Device IDs for whose cordons the object has no room now; their agent honours them all the same."""
         found = await self.api.read_cordons(record)
         own, missing = to_restore(found, due)
+        without_room = due.intersection(c["id"] for c in found.status.remembered_cordons if c not in missing)
+        without_room -= {cordon["id"] for cordon in found.spec.cordoned_devices}
         if not missing:
-            return
+            return without_room
         await self.api.apply_cordons(record, found, [*own, *missing])
         ids = some([_named(cordon) for cordon in missing])
         message = f"{record.resource} on {record.node}: cordoned again, as before its object was deleted: {ids}"
         self.recorder.post(Event(about_node_device(record), NORMAL, EventReason.CORDONS_RESTORED, message))
+        return without_room
 
 
 def to_restore(found: CordonsSchema, due: frozenset[str]) -> tuple[list[Cordon], list[Cordon]]:
-    """The cordons that our manager has set in this object, which each apply has to repeat; and those that are missing."""
+    """The cordons that our manager has set in this object, which each apply has to repeat; and missing ones, as many as fit."""
     ours = frozenset(i for entry in found.metadata.managed_fields for i in _owned_ids(entry))
     stored = {cordon["id"]: cordon for cordon in found.spec.cordoned_devices}
     own = [cordon for device_id, cordon in stored.items() if device_id in ours]
     missing = [c for c in found.status.remembered_cordons if c["id"] in due and c["id"] not in stored]
-    return own, missing
+    sizes = accumulate(map(_size, missing), initial=sum(map(_size, stored.values())))
+    return own, [cordon for cordon, size in zip(missing, islice(sizes, 1, None), strict=True) if size <= MOST_BYTES]
+
+
+def _size(cordon: Cordon) -> int:
+    """As the rule of the kind has it: as it is stored."""
+    texts = [cordon.get(key, "") for key in ("id", "reason", "by")]
+    return 64 + sum(len(text.encode(errors="replace")) + 5 * len(_LONGER_STORED.findall(text)) for text in texts)
 
 
 def _named(cordon: Cordon) -> str:

@@ -30,7 +30,9 @@ GPU, NIC, MEMORY = "example.com/gpu", "example.com/nic", "example.com/gpu-memory
 LATER: Final = "2026-01-02T04:05:06Z"
 _GIB: Final = 2**30
 _MODEL: Final = {"model": "Tesla T4", "memoryBytes": str(16 * _GIB), "pciBusID": "0000:3b:00.0"}
-_RULES: Final = PartRulesStatus(placement="SameParent", largest_available=64)
+_RULES: Final = PartRulesStatus(
+    placement="SameParent", choice="BinPack", containers="Any", advertise="Sum", largest_available=64
+)
 _READY: Final = (names.Condition.READY, "True", names.Reason.READY)
 
 

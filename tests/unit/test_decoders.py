@@ -28,6 +28,7 @@ LIBRARIES: Final = {
     "kube/src/nodedevice_kube/decoding.py::*": "the entrance of the client core, which imports nothing of ours",
     "cli/src/kubectl_nodedevice/commands/config.py::_schemas": "a file of this package",
     "proto/src/nodedevice_api/assigned_parts.py::decode": "imports nothing of ours; at most 16 KiB, and takes RecursionError",
+    "node-agent/src/nodedevice_agent/kube/kept_status.py::read": "what this process encoded itself",
     "node-agent/src/nodedevice_agent/runtime/runtime_config.py::_parsed": "TOML, of the node's runtime; takes RecursionError",
     "operator/src/nodedevice_operator/kopf_storage.py::store": "kopf's values come from ShallowResponse",
     "operator/src/nodedevice_operator/kopf_storage.py::clear": "kopf's values come from ShallowResponse",

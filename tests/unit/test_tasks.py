@@ -99,6 +99,7 @@ AWAITED: Final = {
         "self._elsewhere.run()": "the task dra slices",
         "self._follow()": "the task dra slices",
     },
+    "agent/dra/served.py": {"self._observe": "the event loop, which logs it: metrics alone"},
     "agent/kube/informer.py": {
         "self._catch_up()": "the watch, at the next event",
         "self._read_outdated()": "the watch, at the next event",

@@ -91,7 +91,9 @@ def test_from_nothing_to_nothing(cluster: ControlPlane, run: Helm) -> None:
     rights = listed(cluster, RIGHTS)
     assert jobs_seen(cluster) == []
     assert {"DaemonSet/nodedevice-agent", "Deployment/nodedevice-operator"} <= listed(cluster, REST)
-    assert not {each for each in rights if each.endswith(("-crds", "-cleanup", "-check"))}
+    assert not {
+        each for each in rights if each.endswith(("/nodedevice-crds", "/nodedevice-cleanup", "/nodedevice-check"))
+    }
 
     pods = listed(cluster, "pods")
     run("upgrade", "nodedevice", str(CHART), "--wait", "--timeout", "90s")

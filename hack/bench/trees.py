@@ -103,7 +103,7 @@ def prepare(path: Path, venv: Path, *, has_own_dependencies: bool) -> Tree:
         # the .pth files there, which name our own packages, are not read: only those of a site folder are
         (venv / ours.relative_to(sys.prefix) / "dependencies.pth").write_text(f"{ours}\n")
     # what is installed elsewhere under these names stays as it is
-    editable = [argument for package in _PACKAGES for argument in ("-e", package)]
+    editable = [argument for package in _PACKAGES if (path / package).is_dir() for argument in ("-e", package)]
     _run(path, str(python), *_PIP, "--ignore-installed", "--no-deps", "--no-build-isolation", *editable)
     compile_modules(python, path)
     return Tree(path, python)

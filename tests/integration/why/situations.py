@@ -69,6 +69,8 @@ class Agent:
         return found
 
 
+# all that would make pods again, in a namespace from which they are to go
+MAKERS = "deployments,statefulsets,replicasets,jobs,cronjobs"
 # makes, of the template of a pod, the controllers that are to make it
 Controllers = Callable[[dict[str, Any]], Sequence[dict[str, Any]]]
 

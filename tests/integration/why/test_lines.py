@@ -28,7 +28,7 @@ from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.why.absent import QUEUE
-from tests.integration.why.situations import PROGRAM, Situation, ask
+from tests.integration.why.situations import MAKERS, PROGRAM, Situation, ask
 from tests.integration.why.verbs import workload
 from tests.unit.cli.test_pasted import as_shown
 
@@ -61,6 +61,7 @@ class Stage:
         node = self.at.nodes[0]
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota", "namespace": namespace}}
         self.at.apply({**quota, "spec": {"hard": {"pods": "99"}}}, *_controllers(namespace))
+        undo.callback(cluster.kubectl, "delete", MAKERS, "--all", "--namespace", namespace)
         self._queue()
         self.fields = {
             "namespace": namespace,

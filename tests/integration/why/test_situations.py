@@ -15,14 +15,13 @@ from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests import examples
 from tests.integration.why.absent import ABSENT, QUEUE
-from tests.integration.why.situations import Situation, ask, codes, expected
+from tests.integration.why.situations import MAKERS, Situation, ask, codes, expected
 from tests.integration.why.verbs import BOUND, FINISH_BOUND, UNBOUND, Verb
 
 COUNT = int(os.environ.get("WHY_SITUATIONS") or 20)
 SEED = int(os.environ.get("WHY_SEED") or examples.seed())
 # so many at once: each has two Nodes, and what is waited for is waited for by all together
 _AT_ONCE = 20
-_MAKERS = "deployments,statefulsets,replicasets,jobs,cronjobs"
 Plan = tuple[bool, tuple[Verb, ...]]
 
 
@@ -106,7 +105,7 @@ def test_all_that_was_done_is_named_and_nothing_else(installed: ControlPlane, na
                 wrong.append(f"{situation.name}, {' and '.join(each.name for each in verbs)}: {found}, not {wanted}")
                 print(wrong[-1], flush=True)
         # or they would make the pods again that go with the namespace
-        installed.kubectl("delete", _MAKERS, "--all", "--namespace", namespace)
+        installed.kubectl("delete", MAKERS, "--all", "--namespace", namespace)
         for situation, _ in made:
             situation.remove()
     assert not wrong, "\n".join(wrong)

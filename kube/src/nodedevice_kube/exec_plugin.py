@@ -30,6 +30,7 @@ _LONGEST_LINE: Final = 1 << 16
 # After which a question without an end of the line is shown, and for the last words once a program has ended.
 _IDLE_SECONDS: Final = 0.2
 _LAST_WORDS_SECONDS: Final = 1.0
+_KIND: Final = "ExecCredential"
 _LOG_IN_AGAIN: Final = "run the program by hand to see why"
 
 
@@ -168,7 +169,7 @@ def _environment(settings: Settings, version: str, *, is_interactive: bool) -> d
     spec: dict[str, object] = {"interactive": is_interactive}
     if settings.exec_plugin.get("provideClusterInfo") is True:
         spec["cluster"] = _cluster(settings)
-    info = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
+    info = {"apiVersion": version, "kind": _KIND, "spec": spec}
     return {**os.environ, **added, "KUBERNETES_EXEC_INFO": json.dumps(info)}
 
 
@@ -200,7 +201,7 @@ def _credential(command: str, version: str, output: bytes) -> Credential:
     except Undecodable as exc:
         raise CredentialProblem(f"the output of {name} is not an ExecCredential: {exc}", _LOG_IN_AGAIN) from exc
     status = content.get("status") if isinstance(content, dict) else None
-    if not isinstance(status, dict) or content.get("kind") != "ExecCredential":
+    if not isinstance(status, dict) or content.get("kind", _KIND) != _KIND:
         raise CredentialProblem(f"the output of {name} is not an ExecCredential", _LOG_IN_AGAIN)
     if content.get("apiVersion") != version:
         problem = f"{name} printed another apiVersion than {version}, which the kubeconfig names"
@@ -222,7 +223,10 @@ def _seconds(name: str, timestamp: Any) -> float | None:
     if not timestamp:
         return None
     try:
-        return datetime.fromisoformat(_text(timestamp)).timestamp()
+        moment = datetime.fromisoformat(_text(timestamp))
+        if moment.tzinfo is None:
+            raise ValueError("a time without a zone is none")
+        return moment.timestamp()
     except (ValueError, OverflowError) as exc:
         raise CredentialProblem(f"{name} printed an invalid expirationTimestamp", _LOG_IN_AGAIN) from exc
 

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
 POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 # what holds the operator to parts of a right beside its first policy
+OF_CONFIGS = ("nodedevice-configs", "nodedevice-config-size")
 OPERATORS_ALSO = ("nodedevice-operator-nodedevices", "nodedevice-operator-cordons", "nodedevice-operator-pods")
 
 OPERATORS_ROLES = ("nodedevice-operator-election", "nodedevice-operator-check")
@@ -43,7 +44,7 @@ def test_renders_these_objects_and_no_others() -> None:
         *(("ServiceAccount", SYSTEM_NAMESPACE, account) for account in accounts),
         *((kind, "", account) for kind in ("ClusterRole", "ClusterRoleBinding") for account in accounts),
         *((kind, AGENTS_NAMESPACE, account) for kind in ("Role", "RoleBinding") for account in accounts),
-        *((kind, "", name) for kind in POLICIES for name in (*accounts, *OPERATORS_ALSO, "nodedevice-configs")),
+        *((kind, "", name) for kind in POLICIES for name in (*accounts, *OPERATORS_ALSO, *OF_CONFIGS)),
         *((kind, SYSTEM_NAMESPACE, name) for kind in ("Role", "RoleBinding") for name in OPERATORS_ROLES),
         *FOR_PEOPLE,
         *(("ConfigMap", SYSTEM_NAMESPACE, account) for account in accounts),
@@ -58,7 +59,7 @@ def test_renders_these_objects_and_no_others() -> None:
     [
         ("agents", ["nodedevice-agent"]),
         ("operator", ["nodedevice-operator", *OPERATORS_ALSO]),
-        ("configs", ["nodedevice-configs"]),
+        ("configs", [*OF_CONFIGS]),
     ],
 )
 def test_a_policy_can_be_switched_off(value: str, policies: list[str]) -> None:

@@ -38,10 +38,10 @@ class CountedReads(KubeletDirectory):
         self.was_read = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def read(self, file: Path) -> KubeletFile:
+    def read(self, file: Path, before: Checkpoint | None = None) -> KubeletFile:
         """In a thread."""
         try:
-            return read_file(file)
+            return read_file(file, before)
         finally:
             self.reads += 1
             self._loop.call_soon_threadsafe(self.was_read.set)

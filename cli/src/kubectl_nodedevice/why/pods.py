@@ -1,6 +1,5 @@
 """`why pod`: from the request to the first broken link, and every other link that would stop the pod by itself. Pure."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -8,6 +7,7 @@ from typing import Final
 
 from kubectl_nodedevice.cluster import BY_DRA, Meta, Node, Pod
 from kubectl_nodedevice.quantities import exceeding, largest, requests
+from kubectl_nodedevice.shell import quoted
 from kubectl_nodedevice.text import age, counted, moment, some
 from kubectl_nodedevice.why.controllers import absent, queues, rollouts
 from kubectl_nodedevice.why.explanation import Explanation, Obstacle, findings_of, ordered
@@ -158,9 +158,7 @@ def _own(facts: Facts, pod: Pod, is_tried: bool) -> Iterator[Obstacle]:
     is_answered = "PodScheduled" in pod.conditions or any(e.reason == "FailedScheduling" for e in facts.events)
     if is_tried and created is not None and facts.now - created > _PATIENCE and not is_answered:
         scheduler = pod.scheduler or "default-scheduler"
-        options = (
-            _SCHEDULERS.get(scheduler) or f"events --all-namespaces --field-selector source={shlex.quote(scheduler)}"
-        )
+        options = _SCHEDULERS.get(scheduler) or f"events --all-namespaces --field-selector source={quoted(scheduler)}"
         fields = {"scheduler": scheduler, "since": age(pod.meta.created, facts.now), "scheduler_options": options}
         yield Obstacle("NoScheduler", fields=fields)
 

@@ -4,12 +4,12 @@ Each cause is one function of the table: it takes what is known, and gives what 
 """
 
 import re
-import shlex
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from typing import Final
 
 from kubectl_nodedevice.cluster import NO_CONDITION, Pod
+from kubectl_nodedevice.shell import quoted
 from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.controllers import queues
 from kubectl_nodedevice.why.controllers.controller import Controller
@@ -48,13 +48,13 @@ def _no_replicas(facts: Facts) -> Obstacle | None:
     ordinal = _ordinal(facts.name, root)
     if root.wanted and not _is_beyond(ordinal, root):
         return None
-    field, options = ("replicas", f"scale {shlex.quote(root.argument)} --replicas {max(root.wanted, 0) + 1}")
+    field, options = ("replicas", f"scale {quoted(root.argument)} --replicas {max(root.wanted, 0) + 1}")
     if ordinal is not None and root.wanted:
-        options = f"scale {shlex.quote(root.argument)} --replicas {max(ordinal - root.first, 0) + 1}"
+        options = f"scale {quoted(root.argument)} --replicas {max(ordinal - root.first, 0) + 1}"
     if root.kind == "Job":
         field, options = (
             "parallelism",
-            f"""patch {shlex.quote(root.argument)} --patch '{{"spec": {{"parallelism": 1}}}}'""",
+            f"""patch {quoted(root.argument)} --patch '{{"spec": {{"parallelism": 1}}}}'""",
         )
     asked = f"spec.{field} is {root.wanted}"
     if ordinal is not None and root.wanted:

@@ -1,5 +1,6 @@
 """What a field of a schema is, and means. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,10 +10,10 @@ Schema = Mapping[str, Any]
 
 
 def at(schema: Schema, words: Sequence[str]) -> Schema | None:
-    """The schema of a field, through lists; None where there is none."""
+    """The schema of a field, through lists, with or without an index; None where there is none."""
     for word in words:
         schema = inner(schema)
-        found = schema.get("properties", {}).get(word.removesuffix("[]"))
+        found = schema.get("properties", {}).get(re.sub(r"\[\d*\]$", "", word))
         if found is None:
             return None
         schema = found

@@ -132,6 +132,16 @@ def test_what_is_wrong(run: Run, tmp_path: Path, document: Any, problem: str) ->
     assert problem in ran.out
 
 
+def test_what_an_api_server_lists(run: Run, tmp_path: Path) -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}}
+    kind = {**listed, "apiVersion": "nodedevice.io/v1alpha1", "kind": "NodeDeviceConfigList"}
+    for each in (listed, kind):
+        ran = run("config", "validate", _file(tmp_path, {**each, "items": [_generic(), _generic(cout=1)]}))
+        assert "NodeDeviceConfig x is valid" in ran.out
+        assert "spec.plugins.generic[0].groups[0].cout: there is no such key; did you mean count?" in ran.out
+        assert run("config", "validate", _file(tmp_path, {**each, "items": []})).status == 2
+
+
 def test_paths_of_the_host_are_compared_with_values_that_are_checked_too(run: Run, tmp_path: Path) -> None:
     """As an agent does, with the default of the chart otherwise."""
     shadow = _generic(paths=[{"path": "/etc/shadow"}], mounts=[{"hostPath": "/opt/x"}])
@@ -257,6 +267,7 @@ def test_explain(run: Run) -> None:
     assert "groups" in run("config", "explain", "spec.plugins.generic").out
     out = run("config", "explain", "spec.plugins.generic.groups.count").out
     assert out.startswith("spec.plugins.generic.groups.count: whole number, 1 to 1000\n")
+    assert run("config", "explain", "spec.plugins.generic[0].groups[12].count").out.endswith(out.partition(": ")[2])
     assert "text, one of auto" in run("config", "explain", "--agent", "runtime").out
     assert run("config", "explain").status == 0
 

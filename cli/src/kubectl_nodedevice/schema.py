@@ -20,6 +20,21 @@ def at(schema: Schema, words: Sequence[str]) -> Schema | None:
     return schema
 
 
+def stored(value: Any, schema: Schema) -> Any:
+    """The same without fields that are null, as an API server takes it.
+
+    Keys of maps stay: without its only label, a selector is of all nodes.
+    """
+    if isinstance(value, list):
+        return [stored(each, schema.get("items", {})) for each in value]
+    if not isinstance(value, dict):
+        return value
+    fields: Schema = schema.get("properties", {})
+    return {
+        key: stored(each, fields.get(key, {})) for key, each in value.items() if each is not None or key not in fields
+    }
+
+
 def inner(schema: Schema) -> Schema:
     """Of a list that of its entries, of others itself."""
     while schema.get("type") == "array":

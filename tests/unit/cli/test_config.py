@@ -98,7 +98,10 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
             _config({"generic": [{"resourceName": "a/b", "groups": [_GROUP]}] * 2}),
             "spec.plugins.generic[1]: a/b is named twice",
         ),
-        (_config(None), "spec.plugins: null is no object with keys"),
+        (_config(None), "spec.plugins: is missing"),
+        (_config({"generic": [None]}), "spec.plugins.generic[0]: null is no object with keys"),
+        # an API server drops the label, and the rest selects all nodes
+        (_config({}, spec={"plugins": {}, "nodeSelector": {"gpu": None}}), "spec.nodeSelector.gpu: null is no text"),
         ({**_config({}), "kind": "Pod"}, "only nodedevice.io/v1alpha1, NodeDeviceConfig can be checked here"),
         ({"runtime": "docker"}, '"docker" is none of auto, kubelet, none, nri'),
         ({"flappingWindowSeconds": float("nan")}, "is not possible"),
@@ -130,6 +133,15 @@ def test_what_is_wrong(run: Run, tmp_path: Path, document: Any, problem: str) ->
     ran = run("config", "validate", _file(tmp_path, document))
     assert ran.status == 1
     assert problem in ran.out
+
+
+def test_a_field_that_is_null_is_none(run: Run, tmp_path: Path) -> None:
+    """As for an API server, which drops it: keys without what stood below them."""
+    group = {**_GROUP, "count": None, "env": None, "select": None}
+    plugins = {"simulated": None, "nvml": None, "generic": [{"resourceName": "a.io/b", "groups": [group]}]}
+    document = _config({}, spec={"priority": None, "nodeSelector": None, "plugins": plugins}, status=None)
+    ran = run("config", "validate", _file(tmp_path, document))
+    assert ran.status == 0, ran
 
 
 def test_what_an_api_server_lists(run: Run, tmp_path: Path) -> None:

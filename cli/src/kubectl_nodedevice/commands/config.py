@@ -135,6 +135,7 @@ def _of_document(document: Any, roots: Sequence[str]) -> tuple[str, list[str]]:
         if kind != _KIND or text_of(document, "apiVersion") != _API_VERSION:
             near = closest(kind, [_KIND]) or _KIND
             return what, [f"apiVersion, kind: only {_API_VERSION}, {near} can be checked here"]
+        document = schema.stored(document, schemas[_KIND])
         plugins = map_of(document, "spec", "plugins")
         return what, sentences(chain(problems(document, schemas[_KIND]), outside(plugins, "spec.plugins", roots)))
     # max() takes the first of two that are as likely

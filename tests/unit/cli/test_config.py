@@ -76,6 +76,8 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
     assert "NodeDeviceConfig x is valid" in ran.out
     assert "settings of the agent is valid" in ran.out
     assert "an agent alone knows the rest" in ran.out
+    # Helm takes the chart's default away
+    assert run("config", "validate", _file(tmp_path, {"agents": {"config": {"runtime": None}}})).status == 0
 
 
 @pytest.mark.parametrize(

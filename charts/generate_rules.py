@@ -56,6 +56,8 @@ def values(*, is_whole: bool) -> Rule:
         }
         agents = made["properties"]["agents"]["properties"]
     agents["config"] = settings() | {"nullable": True}
+    # null takes the chart's default away
+    agents["config"]["properties"]["runtime"]["nullable"] = True
     for key in generate_schema.DECIDED["agent"]:
         agents["config"]["properties"][key] = {
             "x-refused": "the chart sets it; remove the key, or use its value in agents"

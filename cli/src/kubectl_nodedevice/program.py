@@ -134,6 +134,10 @@ def _run(arguments: list[str]) -> int:
         return exc.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as exc:
+        for line in exc.format_message().splitlines():
+            screen.note(line)
+        return FAILED
     except click.ClickException as exc:
         where = exc.ctx.command_path if isinstance(exc, click.UsageError) and exc.ctx else NAME
         screen.fail(UsageProblem(exc.format_message().rstrip("."), f"{where} --help shows how"))

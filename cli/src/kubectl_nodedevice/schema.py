@@ -1,5 +1,6 @@
 """What a field of a schema is, and means. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,14 +10,29 @@ Schema = Mapping[str, Any]
 
 
 def at(schema: Schema, words: Sequence[str]) -> Schema | None:
-    """The schema of a field, through lists; None where there is none."""
+    """The schema of a field, through lists, with or without an index; None where there is none."""
     for word in words:
         schema = inner(schema)
-        found = schema.get("properties", {}).get(word.removesuffix("[]"))
+        found = schema.get("properties", {}).get(re.sub(r"\[\d*\]$", "", word))
         if found is None:
             return None
         schema = found
     return schema
+
+
+def stored(value: Any, schema: Schema) -> Any:
+    """The same without fields that are null, as an API server takes it.
+
+    Keys of maps stay: without its only label, a selector is of all nodes.
+    """
+    if isinstance(value, list):
+        return [stored(each, schema.get("items", {})) for each in value]
+    if not isinstance(value, dict):
+        return value
+    fields: Schema = schema.get("properties", {})
+    return {
+        key: stored(each, fields.get(key, {})) for key, each in value.items() if each is not None or key not in fields
+    }
 
 
 def inner(schema: Schema) -> Schema:

@@ -336,17 +336,21 @@ def test_arguments_are_checked_before_anybody_is_asked(world: World, arguments: 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("agents:\n\thttpPort: 1\n", "is no YAML: a tab, where YAML wants spaces in line 2"),
-        ("agents: [", "is no YAML: did not find expected node content"),
+        ("agents:\n\thttpPort: 1\n", "it is not YAML: YAML is indented by spaces, and this has a tab in line 2"),
+        ("agents: [", "it is not YAML: did not find expected node content"),
+        ("agents: {httpPort: 1}\nagents: {}\n", "it has the key agents twice, in line 1 and in line 2"),
+        ("agents: {}\n---\noperator: {}\n", "it has several documents, of which Helm takes the first alone"),
+        ("agents: {podAnnotations: {a: true}}", "agents.podAnnotations.a: true is no text: put it in quotes"),
+        ("operator: {nodeSelector: {gpu: 1}}", "operator.nodeSelector.gpu: 1 is no text: put it in quotes"),
         ("- a", "it has no keys: a file of values is a mapping"),
         ("agents: {conifg: {}}", "agents.conifg: there is no such key; did you mean config\\?"),
         (
             "agents: {config: {runtime: nrii}, httpPort: x}",
-            "agents.httpPort: .*number.*agents.config.runtime: ",
+            "agents.config.runtime: .*agents.httpPort: .*number",
         ),
         (b"\xff\xfe", "is no text in UTF-8"),
     ],
-    ids=["tab", "YAML", "list", "typo", "two", "binary"],
+    ids=["tab", "YAML", "twice", "documents", "annotation", "label", "list", "typo", "two", "binary"],
 )
 def test_values_are_checked_before_anybody_is_asked(world: World, content: str | bytes, message: str) -> None:
     """Where images cannot be brought, too: that hindrance came first, and hid this one."""

@@ -76,6 +76,8 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
     assert "NodeDeviceConfig x is valid" in ran.out
     assert "settings of the agent is valid" in ran.out
     assert "an agent alone knows the rest" in ran.out
+    # Helm takes the chart's default away
+    assert run("config", "validate", _file(tmp_path, {"agents": {"config": {"runtime": None}}})).status == 0
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,10 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
             _config({"generic": [{"resourceName": "a/b", "groups": [_GROUP]}] * 2}),
             "spec.plugins.generic[1]: a/b is named twice",
         ),
-        (_config(None), "spec.plugins: null is no object with keys"),
+        (_config(None), "spec.plugins: is missing"),
+        (_config({"generic": [None]}), "spec.plugins.generic[0]: null is no object with keys"),
+        # an API server drops the label, and the rest selects all nodes
+        (_config({}, spec={"plugins": {}, "nodeSelector": {"gpu": None}}), "spec.nodeSelector.gpu: null is no text"),
         ({**_config({}), "kind": "Pod"}, "only nodedevice.io/v1alpha1, NodeDeviceConfig can be checked here"),
         ({"runtime": "docker"}, '"docker" is none of auto, kubelet, none, nri'),
         ({"flappingWindowSeconds": float("nan")}, "is not possible"),
@@ -130,6 +135,25 @@ def test_what_is_wrong(run: Run, tmp_path: Path, document: Any, problem: str) ->
     ran = run("config", "validate", _file(tmp_path, document))
     assert ran.status == 1
     assert problem in ran.out
+
+
+def test_a_field_that_is_null_is_none(run: Run, tmp_path: Path) -> None:
+    """As for an API server, which drops it: keys without what stood below them."""
+    group = {**_GROUP, "count": None, "env": None, "select": None}
+    plugins = {"simulated": None, "nvml": None, "generic": [{"resourceName": "a.io/b", "groups": [group]}]}
+    document = _config({}, spec={"priority": None, "nodeSelector": None, "plugins": plugins}, status=None)
+    ran = run("config", "validate", _file(tmp_path, document))
+    assert ran.status == 0, ran
+
+
+def test_what_an_api_server_lists(run: Run, tmp_path: Path) -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}}
+    kind = {**listed, "apiVersion": "nodedevice.io/v1alpha1", "kind": "NodeDeviceConfigList"}
+    for each in (listed, kind):
+        ran = run("config", "validate", _file(tmp_path, {**each, "items": [_generic(), _generic(cout=1)]}))
+        assert "NodeDeviceConfig x is valid" in ran.out
+        assert "spec.plugins.generic[0].groups[0].cout: there is no such key; did you mean count?" in ran.out
+        assert run("config", "validate", _file(tmp_path, {**each, "items": []})).status == 2
 
 
 def test_paths_of_the_host_are_compared_with_values_that_are_checked_too(run: Run, tmp_path: Path) -> None:
@@ -257,6 +281,7 @@ def test_explain(run: Run) -> None:
     assert "groups" in run("config", "explain", "spec.plugins.generic").out
     out = run("config", "explain", "spec.plugins.generic.groups.count").out
     assert out.startswith("spec.plugins.generic.groups.count: whole number, 1 to 1000\n")
+    assert run("config", "explain", "spec.plugins.generic[0].groups[12].count").out.endswith(out.partition(": ")[2])
     assert "text, one of auto" in run("config", "explain", "--agent", "runtime").out
     assert run("config", "explain").status == 0
 

@@ -91,5 +91,12 @@ def test_a_command_that_does_not_exist(run: Run) -> None:
     assert ran.err.endswith("; kubectl nodedevice --help shows how\n")
 
 
+@pytest.mark.parametrize("words", [("why",), ("config",)])
+def test_a_command_without_the_rest_shows_its_help(run: Run, words: tuple[str, ...]) -> None:
+    ran = run(*words)
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err == run(*words, "--help").out
+
+
 def test_its_version(run: Run) -> None:
     assert run("--version").out == f"{kubectl_nodedevice.__version__}\n"

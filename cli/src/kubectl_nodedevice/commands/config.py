@@ -104,7 +104,7 @@ def _documents(name: str) -> list[Any]:
     """Of a file. Raises UsageProblem for one that cannot be read."""
     try:
         text = sys.stdin.read() if name == "-" else read_text(Path(name))
-        documents = decode_documents(text, is_strict=True)
+        documents = [each for one in decode_documents(text, is_strict=True) for each in _items(one)]
     except (Undecodable, UnicodeDecodeError) as exc:
         raise UsageProblem(f"{name}: {exc}", "correct the file", code="BadFile") from exc
     if not documents:
@@ -112,6 +112,12 @@ def _documents(name: str) -> list[Any]:
             f"{name}: it is empty", "it has a NodeDeviceConfig, values or settings of the agent", code="BadFile"
         )
     return documents
+
+
+def _items(document: Any) -> list[Any]:
+    """Of a list, as `kubectl get -o yaml` prints objects; of another document itself."""
+    is_listed = text_of(document, "kind") in ("List", f"{_KIND}List")
+    return list_of(document, "items") if is_listed else [document]
 
 
 def _host_paths(documents: Sequence[Any]) -> list[str]:
@@ -129,6 +135,7 @@ def _of_document(document: Any, roots: Sequence[str]) -> tuple[str, list[str]]:
         if kind != _KIND or text_of(document, "apiVersion") != _API_VERSION:
             near = closest(kind, [_KIND]) or _KIND
             return what, [f"apiVersion, kind: only {_API_VERSION}, {near} can be checked here"]
+        document = schema.stored(document, schemas[_KIND])
         plugins = map_of(document, "spec", "plugins")
         return what, sentences(chain(problems(document, schemas[_KIND]), outside(plugins, "spec.plugins", roots)))
     # max() takes the first of two that are as likely

@@ -29,7 +29,7 @@ def show(screen: Screen, found: Explanation, allowed: Allowed, now: datetime) ->
         _show_finding(screen, number, finding, allowed, found.asked)
     screen.line()
     if not found.findings and found.is_stopped:
-        screen.line("Nothing is known to stop it.", GOOD)
+        screen.line("Nothing about devices is known to stop it.", GOOD)
     for note in found.notes:
         screen.line(note)
     if found.words:

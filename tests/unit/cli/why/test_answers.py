@@ -49,11 +49,11 @@ def test_the_files_are_of_groups() -> None:
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        (Explanation("x", "waits."), "x waits.\n\nNothing is known to stop it.\n"),
+        (Explanation("x", "waits."), "x waits.\n\nNothing about devices is known to stop it.\n"),
         (Explanation("x", "runs.", is_stopped=False, notes=("One.", "Two.")), "x runs.\n\nOne.\nTwo.\n"),
         (
             Explanation("x", "waits.", words="no", words_at=(NOW - timedelta(hours=2)).isoformat()),
-            "x waits.\n\nNothing is known to stop it.\nThe scheduler, 2 h ago: no\n",
+            "x waits.\n\nNothing about devices is known to stop it.\nThe scheduler, 2 h ago: no\n",
         ),
         (
             Explanation("x", "runs.", is_stopped=False, words="no", words_by="kubelet"),
@@ -148,7 +148,7 @@ def test_colours(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert coloured(Explanation("x", "waits.", unread=(Unread("a", "no"),))) == [
         "\x1b[1mx waits.\x1b[0m",
-        "\x1b[32mNothing is known to stop it.\x1b[0m",
+        "\x1b[32mNothing about devices is known to stop it.\x1b[0m",
         "\x1b[90mNot known: a. You may not read them.\x1b[0m",
     ]
     assert coloured(of_nodes([""])) == [

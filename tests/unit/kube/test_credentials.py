@@ -112,7 +112,8 @@ class _CountedLock:
 
 def test_all_that_wait_share_one_attempt_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log-in program that hangs would otherwise be run, and waited for, once for each of them."""
-    found, lock, runs = credentials(Clocks(), exec_plugin={"command": "x"}), _CountedLock(), []
+    found, lock = credentials(Clocks(), exec_plugin={"command": "x"}), _CountedLock()
+    runs: list[int] = []
     found._lock = lock  # type: ignore[assignment]
 
     def run(*_: object) -> Credential:

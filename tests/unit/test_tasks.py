@@ -76,6 +76,7 @@ APART: Final = {
 
 # Started with neither, by file: who takes the failure.
 AWAITED: Final = {
+    "common/threads.py": {"in_thread(self._run)": "each request that waits for it"},
     "common/access.py": {"review(self._create, token)": "the thread that waits for its result"},
     "agent/cli/run.py": {"_run(settings)": "the command"},
     "agent/configs/watch.py": {
@@ -159,6 +160,9 @@ AWAITED: Final = {
 CALLBACKS: Final = {
     "agent/deviceplugin/answers.py": {"self._beat": "counts"},
     "common/tasks.py": {"is_well": "resets a pause"},
+    "common/threads.py": {
+        "lambda done: done.cancelled() or done.exception()": "looks at the failure, which those who wait get"
+    },
     "agent/checkpoint/writer.py": {
         "self._start": "tries again, whatever is raised",
         "self._request_whole": "requests a write",

@@ -52,6 +52,22 @@ async def in_thread_if(is_long: bool, run: Callable[[], T]) -> T:
     return await in_thread(run) if is_long else run()
 
 
+class Shared(Generic[T]):
+    """A call in a thread, for all that ask while it runs: each of them in a thread would leave none for anything else."""
+
+    def __init__(self, run: Callable[[], T]) -> None:
+        self._run = run
+        self._running: asyncio.Task[T] | None = None
+
+    async def result(self) -> T:
+        """Raises what the call raises. It goes on for the others when one of them is cancelled."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.ensure_future(in_thread(self._run))
+            # so that it is not logged where all of them were cancelled
+            self._running.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(self._running)
+
+
 class _Call(Generic[T]):
     def __init__(self, run: Callable[[], T]) -> None:
         self._run = run

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import httpx2
 import prometheus_client
 import pytest
 import yaml
@@ -113,7 +114,7 @@ async def test_a_client_certificate_is_replaced(server: ApiServer) -> None:
 async def test_requests_of_one_moment_share_connections_with_a_new_certificate(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = KubeClient.connect(Path(_kubeconfig(server, {"client-certificate": "tls.crt", "client-key": "tls.key"})))
+    core = load(_kubeconfig(server, {"client-certificate": "tls.crt", "client-key": "tls.key"}))
     opened = []
     make = Transport._connections
 
@@ -121,15 +122,14 @@ async def test_requests_of_one_moment_share_connections_with_a_new_certificate(
         opened.append(access)
         return make(transport, access)
 
-    monkeypatch.setattr(Transport, "_connections", counted)
-    try:
-        await asyncio.gather(*(agent.node_uid("edge") for _ in range(5)))
-        server.refused.add("first")
+    async with httpx2.AsyncClient(transport=Transport(core)) as client:
+        await client.get(f"{server.url}/nodes/edge")
+        monkeypatch.setattr(Transport, "_connections", counted)
         server.issue("second")
-        await asyncio.gather(*(agent.node_uid("edge") for _ in range(20)))
-    finally:
-        await agent.close()
+        core._checked_at = float("-inf")
+        await asyncio.gather(*(client.get(f"{server.url}/nodes/edge") for _ in range(5)))
     assert len(opened) == 1
+    assert {seen.certificate for seen in server.seen[1:]} == {"second"}
 
 
 async def test_a_token_file_is_replaced(server: ApiServer) -> None:

@@ -112,12 +112,13 @@ class _CountedLock:
 
 def test_all_that_wait_share_one_attempt_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log-in program that hangs would otherwise be run, and waited for, once for each of them."""
-    found, lock, runs = credentials(Clocks(), exec_plugin={"command": "x"}), _CountedLock(), []
+    found, lock = credentials(Clocks(), exec_plugin={"command": "x"}), _CountedLock()
+    runs: list[int] = []
     found._lock = lock  # type: ignore[assignment]
 
     def run(*_: object) -> Credential:
         if not runs:
-            assert all(lock.asked.acquire(timeout=30) for _ in range(20))
+            assert all(lock.asked.acquire() for _ in range(20))
         runs.append(1)
         raise CredentialProblem("it hangs", "end it")
 

@@ -110,7 +110,7 @@ def test_another_program_that_it_leaves_behind_keeps_nothing_open(ending: str, t
     (tmp_path / "login").write_text(script)
     before = threading.active_count(), len(os.listdir("/proc/self/fd"))
     try:
-        assert exec_plugin.run(made, timeout_seconds=30) == Credential("t")
+        assert exec_plugin.run(made, timeout_seconds=120) == Credential("t")
         assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
     finally:
         os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)

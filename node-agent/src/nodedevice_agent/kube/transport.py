@@ -8,7 +8,7 @@ import socket
 from http import HTTPStatus
 
 import httpx2
-from nodedevice_common.threads import in_thread_if
+from nodedevice_common.threads import Shared
 from nodedevice_kube.credentials import Access, Credentials
 from nodedevice_kube.errors import CredentialProblem
 
@@ -36,6 +36,7 @@ class Transport(httpx2.AsyncBaseTransport):
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
+        self._refreshed = Shared(credentials.refresh)
         self._access = credentials.refresh()
         self._inner = self._connections(self._access)
 
@@ -56,7 +57,7 @@ class Transport(httpx2.AsyncBaseTransport):
 
     async def _current(self, request: httpx2.Request) -> Access:
         try:
-            access = await in_thread_if(self._credentials.is_due, self._credentials.refresh)
+            access = await self._refreshed.result() if self._credentials.is_due else self._credentials.current
         except CredentialProblem as exc:
             raise httpx2.ConnectError(str(exc), request=request) from exc
         former, has_other = self._inner, access.tls is not self._access.tls

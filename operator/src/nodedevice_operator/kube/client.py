@@ -158,7 +158,9 @@ class Client:
 
         Raises ApiError where it cannot be opened, and WatchInterrupted where it is cut, as load balancers do.
         """
-        timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS)
+        timeout = aiohttp.ClientTimeout(
+            connect=2 * _CONNECT_SECONDS, sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS
+        )
         is_open = False
         try:
             access = await self._credentials.access()
@@ -258,7 +260,10 @@ class Client:
         if seconds is None and content is not None:
             # a server that takes no byte of a body is not waited for without end; the response to a write is short
             seconds = connect_seconds + 2 * self._read_seconds
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=connect_seconds, sock_read=self._read_seconds)
+        # that of `sock_connect` ends at the proxy, which may never say that it has connected
+        timeout = aiohttp.ClientTimeout(
+            total=seconds, connect=2 * connect_seconds, sock_connect=connect_seconds, sock_read=self._read_seconds
+        )
         began = time.monotonic()
         try:
             access = await self._credentials.access()

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 import aiohttp
-from nodedevice_common.threads import in_thread_if
+from nodedevice_common.threads import Shared
 from nodedevice_kube import credentials
 from nodedevice_kube.credentials import Access
 from nodedevice_kube.errors import ConnectionProblem
@@ -23,6 +23,7 @@ class Credentials:
 
     def __init__(self, core: credentials.Credentials) -> None:
         self._core = core
+        self._refreshed = Shared(core.refresh)
         self.server = core.settings.server
         self.namespace = core.settings.namespace or None
         self.cluster = f"{self.server} ({core.settings.origin})"
@@ -30,7 +31,7 @@ class Credentials:
     async def access(self) -> Access:
         """What a request made now is sent with. Raises CredentialsError."""
         try:
-            return await in_thread_if(self._core.is_due, self._core.refresh)
+            return await self._refreshed.result() if self._core.is_due else self._core.current
         except ConnectionProblem as exc:
             raise CredentialsError(str(exc)) from exc
 

@@ -40,6 +40,9 @@ async def call(verb: str, what: str, method: Callable[..., T], *arguments: Any, 
     try:
         return await in_thread(partial(method, *arguments, _request_timeout=_TIMEOUT, **options))
     except ApiException as exc:
+        if not exc.status:
+            # the package's form of a TLS problem
+            raise Unreachable(verb, what, " ".join(str(exc.reason).split())) from exc
         body = exc.body.encode() if isinstance(exc.body, str) else exc.body or b""
         raise refusal(verb, what, exc.status, body, (exc.headers or {}).get("Retry-After")) from exc
     except (ValueError, RecursionError) as exc:

@@ -20,11 +20,12 @@ from nodedevice_operator.errors import (
     WatchInterrupted,
 )
 from nodedevice_operator.kube import client as client_module
+from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import APPLY, Client
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.observability.metrics import Metrics
 
-from tests.unit.operator.kube.api_server import Server, client_of, listening
+from tests.unit.operator.kube.api_server import Server, client_of, kubeconfig_text, listening
 
 
 async def test_an_apply_is_sent_as_such(server: Server, client: Client) -> None:
@@ -241,3 +242,14 @@ async def test_an_error_of_a_watch_names_its_kind(server: Server, client: Client
             [_ async for _ in lost.watch("nodes", "/x", {})]
     assert "is unreachable" in health.problems()[0]
     assert (failed.value.verb, failed.value.what) == ("watch", "nodes")
+
+
+async def test_a_proxy_that_never_says_that_it_has_connected_is_given_up(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        cluster = {"server": "https://10.1.2.3:6443", "proxy-url": f"http://127.0.0.1:{proxy.getsockname()[1]}"}
+        (tmp_path / "proxied").write_text(kubeconfig_text(cluster, {"token": "t"}))
+        login = credentials.load(str(tmp_path / "proxied"))
+        made = Client(login, health=ApiHealth(login.server), writes=Metrics().writes, read_seconds=0.01)
+        with pytest.raises(NoAnswer, match="by the proxy"):
+            await made.request("GET", "nodes", "/x")
+        await made.close()

@@ -77,3 +77,12 @@ async def test_tls_certificate_groups_and_proxy(tmp_path: Path) -> None:
         made.close()
     assert (seen.certificate, seen.is_by_proxy) == ("first", True)
     assert seen.acting_as == (("impersonate-group", "a"), ("impersonate-group", "b"), ("impersonate-user", "eve"))
+
+
+async def test_a_server_of_another_authority_is_not_reached(tmp_path: Path) -> None:
+    made = ApiServer(tmp_path)
+    try:
+        with pytest.raises(Unreachable, match="certificate verify failed"):
+            await _read(kubeconfig(tmp_path, made.url))
+    finally:
+        made.close()

@@ -76,6 +76,8 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
     assert "NodeDeviceConfig x is valid" in ran.out
     assert "settings of the agent is valid" in ran.out
     assert "an agent alone knows the rest" in ran.out
+    volumes = [{"name": "a", "configMap": {"name": "x"}}, {"name": "b", "emptyDir": {}}]
+    assert run("config", "validate", _file(tmp_path, {"agents": {"extraVolumes": volumes}})).status == 0
     # Helm takes the chart's default away
     assert run("config", "validate", _file(tmp_path, {"agents": {"config": {"runtime": None}}})).status == 0
 
@@ -117,6 +119,11 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
             {"operator": {"replicas": 10}, "scheduler": {"httpTimeout": "5"}},
             "operator.replicas: 10 is not possible; 1 to 9 is",
         ),
+        (
+            {"agents": {"extraVolumes": [{"name": "a", "configMapp": {}}]}},
+            'agents.extraVolumes[0].configMapp: "configMapp" is not possible as a key here',
+        ),
+        ({"agents": {"cdi": "on"}}, 'agents.cdi: "on" is none of auto, true, false'),
         ({"image": {"tag": 3}}, "image.tag: 3 is no text: put it in quotes"),
         (
             {"agents": {"resources": {"limits": {"memory": "1 Gi"}}}},

@@ -177,6 +177,8 @@ def test_paths_of_the_host_are_compared_with_values_that_are_checked_too(run: Ru
         run("config", "validate", _file(tmp_path, shadow, {"agents": {"allowedHostPaths": ["/etc", "/opt"]}})).status
         == 0
     )
+    none = run("config", "validate", _file(tmp_path, _generic(), {"agents": {"allowedHostPaths": []}}))
+    assert f"{place}.paths[0].path: /dev/x is not below nothing" in none.out
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def test_hooks() -> None:
         assert int(annotations["helm.sh/hook-weight"]) < 0
 
 
+_OWN_TAINT = [{"key": "nodedevice.io/unhealthy-devices", "operator": "Exists"}]
 # instead of those that the admission plugin DefaultTolerationSeconds adds; they match no taint
 _NOT_WHERE_NODES_ARE_DOWN = [
     {"key": f"node.kubernetes.io/{what}", "operator": "Equal", "value": "not-for-hooks", "effect": "NoExecute"}
@@ -74,7 +75,7 @@ def test_hooks_have_what_chooses_the_operators_nodes() -> None:
         }
     }
     for pod in hook_pods(values):
-        assert pod["tolerations"] == [{"key": "system", "operator": "Exists"}, *_NOT_WHERE_NODES_ARE_DOWN]
+        assert pod["tolerations"] == [{"key": "system", "operator": "Exists"}, *_OWN_TAINT, *_NOT_WHERE_NODES_ARE_DOWN]
         assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "system"}
         assert pod["affinity"] == {"nodeAffinity": node, "podAffinity": _WHERE_PODS_RUN}
 

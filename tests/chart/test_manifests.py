@@ -1,6 +1,7 @@
 """What the chart renders, for value sets as people have them: linted, taken by a real API server, and as little as it needs."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -208,7 +209,11 @@ def test_a_name_that_yaml_would_convert_stays_a_name(word: str) -> None:
             },
         }
         done = ask_helm(("template", name, str(CHART), "--namespace", namespace), values)
-        return sorted(json.dumps(each) for each in manifests_of(done))
+        # Within a settings file quotes are text, and the checksum is that text's.
+        texts = (
+            json.dumps(each).replace(f'instance: \\"{name}\\"', f"instance: {name}") for each in manifests_of(done)
+        )
+        return sorted(re.sub(r'"checksum/[^"]*": "[^"]*"', "", text) for text in texts)
 
     ordinary = [
         each.replace("some-name", word).replace("some-place", "456") for each in rendered("some-name", "some-place")

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from kubectl_nodedevice import kubeconfig, program
+from kubectl_nodedevice import program
 
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -42,7 +42,7 @@ def in_pod(
     (tmp_path / "token").write_bytes(Path(login["users"][0]["user"]["tokenFile"]).read_bytes())
     (tmp_path / "namespace").write_text(SYSTEM_NAMESPACE)
     (tmp_path / "ca.crt").write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
-    monkeypatch.setattr(kubeconfig, "_SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr("nodedevice_kube.kubeconfig._SERVICE_ACCOUNT", tmp_path)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(server.hostname))

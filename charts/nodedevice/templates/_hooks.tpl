@@ -42,9 +42,7 @@ affinity:
       - weight: 100
         podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {}, namespaceSelector: {}}
 tolerations:
-  {{- with $operator.tolerations }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- include "nodedevice.operatorTolerations" .root | nindent 2 }}
   # The API server adds tolerations of a node that is down to a pod that has none, for 5 minutes, which is longer than a hook may take. These match no
   # taint, as its value is empty, and stand in their place: a hook neither goes to such a node nor stays there.
   {{- range list "not-ready" "unreachable" }}

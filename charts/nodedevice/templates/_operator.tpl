@@ -37,3 +37,14 @@ The operator's settings: what the user gave, and over it what its rights depend 
 {{- $decided := dict "instance" .Release.Name "observeDra" (ne (include "nodedevice.observesDra" .) "") "requiredPlugins" .Values.requiredPlugins.enabled "requiredPluginNames" .Values.requiredPlugins.names "markWaitingPods" .Values.markWaitingPods "nodeTaint" (eq .Values.nodeTaint "on") "nodeLabels" (eq .Values.nodeLabels "on") -}}
 {{- toPrettyJson (mergeOverwrite (deepCopy .Values.operator.config) $decided) -}}
 {{- end }}
+
+{{/*
+Taints that the operator and the hooks tolerate: those of the values, and the operator's own. Where each node has a broken device nobody else could
+remove that.
+*/}}
+{{- define "nodedevice.operatorTolerations" -}}
+{{- with .Values.operator.tolerations -}}
+{{ toYaml . }}
+{{ end -}}
+- {key: nodedevice.io/unhealthy-devices, operator: Exists}
+{{- end }}

@@ -67,6 +67,9 @@ class Credentials:
         self._lock = threading.Lock()
         self._checked_at = float("-inf")
         self._was_refused = False
+        # The number of those that ended, and why the last one failed.
+        self._attempts = 0
+        self._failure: CredentialProblem | None = None
         self._credential: exec_plugin.Credential | None = None
         # What `_current` was made from.
         self._origins: object = None
@@ -84,21 +87,34 @@ class Credentials:
         """Reads what has changed, and runs the log-in program if its credential expired or was refused.
 
         Blocks. Returns what the next requests are sent with. Raises CredentialProblem if there are no usable credentials;
-        while new ones cannot be used, earlier ones count unless the API server refused them.
+        while new ones cannot be used, earlier ones count unless the API server refused them. One attempt is made for all that wait.
         """
+        attempts = self._attempts
         with self._lock:
             if self._current is not None and not self.is_due:
                 return self._current
             try:
-                if self._was_refused:
-                    self._reload()
-                self._current = self._read()
-                self._was_refused = False
+                if self._failure is not None and attempts != self._attempts:
+                    raise CredentialProblem(self._failure.problem, self._failure.remedy, self._failure.code)
+                self._attempt()
             except CredentialProblem:
                 if self._current is None or self._was_refused:
                     raise
             self._checked_at = self._monotonic()
+            assert self._current is not None
             return self._current
+
+    def _attempt(self) -> None:
+        try:
+            if self._was_refused:
+                self._reload()
+            self._current = self._read()
+            self._was_refused, self._failure = False, None
+        except CredentialProblem as exc:
+            self._failure = exc
+            raise
+        finally:
+            self._attempts += 1
 
     def refused(self, access: "Access") -> None:
         """The API server did not accept these (401): read them again before the next request, unless that was done meanwhile."""
@@ -157,6 +173,8 @@ class Credentials:
                     raise CredentialProblem(f"{where} cannot be read ({exc})", "renew or correct it") from exc
             if not token:
                 raise CredentialProblem(f"{where} is empty", "renew or correct it")
+        # HTTP drops what surrounds the value of a header.
+        token = token.strip(" \t")
         if token and not _TOKEN.fullmatch(token):
             raise CredentialProblem(
                 f"the token of {where} has characters that no token has", "correct it, or log in again"
@@ -193,7 +211,7 @@ def _impersonation(impersonation: Impersonation) -> Headers:
     if any(not value.isprintable() or not value.isascii() for _, value in headers):
         problem = "the user, a group or a value to act as has characters that a header cannot have"
         raise CredentialProblem(problem, "correct --as, --as-group, or the kubeconfig")
-    return tuple(headers)
+    return tuple((name, value.strip(" ")) for name, value in headers)
 
 
 def _version(file: str) -> _Version:

@@ -6,8 +6,9 @@ people has nothing so deep.
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from nodedevice_kube.depth import DEEPEST, shallow
 
@@ -15,6 +16,9 @@ from nodedevice_kube.depth import DEEPEST, shallow
 _MOST_OCTETS: Final = 16 << 20
 # of a text; each of a few aliases may repeat it once
 _MOST_VALUES: Final = 200_000
+
+
+_NOT_PLAIN: Final = frozenset(("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"))
 
 
 class Undecodable(Exception):
@@ -53,7 +57,7 @@ def decode_documents(text: str, *, is_strict: bool = False) -> list[Any]:
     """
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader = _plain(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     try:
         _check_size(text, loader)
         loader = _with_unique_keys(loader) if is_strict else loader
@@ -123,6 +127,29 @@ def _check_size(text: str, loader: type[Any]) -> None:
             raise _TooMuch(f"it is nested deeper than {DEEPEST} levels")
         if values > _MOST_VALUES or aliases > DEEPEST:
             raise _TooMuch("it has too many values, or aliases")
+
+
+@cache
+def _plain(loader: type[Any]) -> type[Any]:
+    """Without times, numbers to the base of 60, and = as a value: each is a text in YAML of Kubernetes, and none is in JSON."""
+
+    class Plain(loader):  # type: ignore[misc]  # of the C library, where that is there
+        yaml_implicit_resolvers: ClassVar = {
+            first: [(tag, pattern) for tag, pattern in found if tag not in _NOT_PLAIN]
+            for first, found in loader.yaml_implicit_resolvers.items()
+        }
+
+    for kind in ("int", "float"):
+        tag = f"tag:yaml.org,2002:{kind}"
+        Plain.add_constructor(tag, _number_or_text)
+    return Plain
+
+
+def _number_or_text(loader: Any, node: Any) -> Any:
+    if ":" in node.value:
+        return node.value
+    is_int = node.tag.endswith(":int")
+    return loader.construct_yaml_int(node) if is_int else loader.construct_yaml_float(node)
 
 
 def _with_unique_keys(loader: type[Any]) -> type[Any]:

@@ -4,14 +4,14 @@ Source: client-go @ v0.37 plugin/pkg/client/auth/exec; ExecCredential v1 and v1b
 """
 
 import base64
-import contextlib
 import json
 import os
-import select
+import selectors
 import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,9 +25,12 @@ from nodedevice_kube.settings import Settings
 
 # Octets of the program's output; a token with hundreds of groups has a tenth of it.
 _MOST_OUTPUT: Final = 1 << 20
+# Octets of a line on standard error that are shown as one.
+_LONGEST_LINE: Final = 1 << 16
 # After which a question without an end of the line is shown, and for the last words once a program has ended.
 _IDLE_SECONDS: Final = 0.2
 _LAST_WORDS_SECONDS: Final = 1.0
+_KIND: Final = "ExecCredential"
 _LOG_IN_AGAIN: Final = "run the program by hand to see why"
 
 
@@ -79,59 +82,65 @@ def _run(
 ) -> tuple[int, bytes]:
     """Exit status and output. Standard error is shown at once, without secrets and control characters.
 
+    Another program that it has started may keep both open for ever: what comes long after its end does not count.
     Raises OSError, ValueError, subprocess.TimeoutExpired.
     """
+    give_up_at = time.monotonic() + (timeout_seconds or threading.TIMEOUT_MAX)
     stdin = None if is_interactive else subprocess.DEVNULL
-    with subprocess.Popen(
-        arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, bufsize=0
-    ) as process:
-        ending = threading.Timer(timeout_seconds or threading.TIMEOUT_MAX, process.kill)
-        ending.daemon = True
+    with (
+        subprocess.Popen(
+            arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, bufsize=0
+        ) as process,
+        selectors.DefaultSelector() as pipes,
+    ):
+        output, words = bytearray(), _Words()
         assert process.stdout is not None
         assert process.stderr is not None
-        words = threading.Thread(target=_pass_on, args=(process.stderr.fileno(),), daemon=True)
+        pipes.register(process.stdout, selectors.EVENT_READ, output.extend)
+        pipes.register(process.stderr, selectors.EVENT_READ, words.add)
         try:
-            ending.start()
-            words.start()
-            output = _limited(process.stdout.fileno())
+            while pipes.get_map() and time.monotonic() < give_up_at and len(output) <= _MOST_OUTPUT:
+                if not _read_some(pipes):
+                    words.show_rest()
+                if process.poll() is not None:
+                    give_up_at = min(give_up_at, time.monotonic() + _LAST_WORDS_SECONDS)
+            words.show_rest()
             if len(output) > _MOST_OUTPUT:
-                process.kill()
-            status = process.wait()
+                return 0, bytes(output)
+            return process.wait(max(0.0, give_up_at - time.monotonic())), bytes(output)
         finally:
-            is_late = ending.finished.is_set()
-            ending.cancel()
-        # Another program that it has started may keep its standard error open for ever.
-        words.join(_LAST_WORDS_SECONDS)
-    if is_late and status < 0:
-        raise subprocess.TimeoutExpired(arguments, timeout_seconds or 0)
-    return (0 if len(output) > _MOST_OUTPUT else status), output
+            process.kill()
 
 
-def _limited(source: int) -> bytes:
-    """What comes until the end, or one byte more than may be."""
-    pieces: list[bytes] = []
-    rest = _MOST_OUTPUT + 1
-    while rest > 0 and (piece := os.read(source, min(rest, 1 << 16))):
-        pieces.append(piece)
-        rest -= len(piece)
-    return b"".join(pieces)
+def _read_some(pipes: selectors.BaseSelector) -> bool:
+    """Of each pipe what it has. Returns whether anything came within a while."""
+    found = pipes.select(_IDLE_SECONDS)
+    for ready, _ in found:
+        data = os.read(ready.fd, 1 << 16)
+        if data:
+            ready.data(data)
+        else:
+            pipes.unregister(ready.fileobj)
+    return bool(found)
 
 
-def _pass_on(source: int) -> None:
-    """Shows a line when it is whole, and a part of one, such as a question, when nothing follows."""
-    rest = b""
-    with contextlib.suppress(OSError, ValueError):
-        while True:
-            if rest and not select.select([source], [], [], _IDLE_SECONDS)[0]:
-                _show(rest, end="")
-                rest = b""
-            data = os.read(source, 1 << 16)
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                _show(line)
-            if not data:
-                _show(rest, end="")
-                return
+class _Words:
+    """Shows a line when it is whole, and a part of one, such as a question, when nothing follows or it is long."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def add(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            _show(line)
+        if len(self._rest) > _LONGEST_LINE:
+            self.show_rest()
+
+    def show_rest(self) -> None:
+        if self._rest:
+            _show(self._rest, end="")
+            self._rest = b""
 
 
 def _show(words: bytes, end: str = "\n") -> None:
@@ -160,7 +169,7 @@ def _environment(settings: Settings, version: str, *, is_interactive: bool) -> d
     spec: dict[str, object] = {"interactive": is_interactive}
     if settings.exec_plugin.get("provideClusterInfo") is True:
         spec["cluster"] = _cluster(settings)
-    info = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
+    info = {"apiVersion": version, "kind": _KIND, "spec": spec}
     return {**os.environ, **added, "KUBERNETES_EXEC_INFO": json.dumps(info)}
 
 
@@ -192,7 +201,7 @@ def _credential(command: str, version: str, output: bytes) -> Credential:
     except Undecodable as exc:
         raise CredentialProblem(f"the output of {name} is not an ExecCredential: {exc}", _LOG_IN_AGAIN) from exc
     status = content.get("status") if isinstance(content, dict) else None
-    if not isinstance(status, dict) or content.get("kind") != "ExecCredential":
+    if not isinstance(status, dict) or content.get("kind", _KIND) != _KIND:
         raise CredentialProblem(f"the output of {name} is not an ExecCredential", _LOG_IN_AGAIN)
     if content.get("apiVersion") != version:
         problem = f"{name} printed another apiVersion than {version}, which the kubeconfig names"
@@ -214,7 +223,10 @@ def _seconds(name: str, timestamp: Any) -> float | None:
     if not timestamp:
         return None
     try:
-        return datetime.fromisoformat(_text(timestamp)).timestamp()
+        moment = datetime.fromisoformat(_text(timestamp))
+        if moment.tzinfo is None:
+            raise ValueError("a time without a zone is none")
+        return moment.timestamp()
     except (ValueError, OverflowError) as exc:
         raise CredentialProblem(f"{name} printed an invalid expirationTimestamp", _LOG_IN_AGAIN) from exc
 

@@ -21,6 +21,7 @@ _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _REMEDY: Final = "name one by --kubeconfig or KUBECONFIG; kubectl config view shows what kubectl reads"
 _CORRECT: Final = "correct the kubeconfig"
 _EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
+_MODES: Final = ("Never", "IfAvailable", "Always")
 EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
@@ -135,14 +136,23 @@ def _files(names: Sequence[str]) -> list[Path]:
 
 
 def _check_form(file: Path, content: Mapping[str, Any]) -> None:
-    """Raises BadKubeconfig for a list, an entry or a value of another type, by its path."""
+    """Raises BadKubeconfig for another kind of file, for a list, an entry or a value of another type, and for a name twice."""
+    if content.get("kind") not in (None, "", "Config") or content.get("apiVersion") not in (None, "", "v1"):
+        raise BadKubeconfig(
+            f"kubeconfig {file}: it has another kind than Config, or another apiVersion than v1", _REMEDY
+        )
     for key, kind in (("clusters", "cluster"), ("contexts", "context"), ("users", "user")):
         entries = content.get(key)
         if entries is not None and not isinstance(entries, list):
             raise BadKubeconfig(f"kubeconfig {file}: {key} is not a list", _CORRECT)
+        names = set()
         for at, entry in enumerate(entries or ()):
             if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
                 raise BadKubeconfig(f"kubeconfig {file}: {key}[{at}] has no name", _CORRECT)
+            if entry["name"] in names:
+                problem = f"kubeconfig {file}: {key} has two entries of the name {entry['name']}"
+                raise BadKubeconfig(problem, "remove or rename one of the two")
+            names.add(entry["name"])
             _check_entry(file, f"{key}[{at}].{kind}", entry.get(kind))
 
 
@@ -222,12 +232,21 @@ def _server(url: str, context: str) -> str:
     except ValueError:
         is_address = False
     shown = masked(url)
-    if not is_address or not url.isprintable() or " " in url:
+    if not is_address or not url.isprintable() or " " in url or not _is_host_name(parts.hostname or ""):
         raise BadKubeconfig(f"the server {shown!a} is not a valid address", "it has to begin with https:// or http://")
     if parts.username or parts.query or parts.fragment:
         problem = f"the server {shown} has a user, a query or a fragment, which nodedevice does not support"
         raise BadKubeconfig(problem, "set a user's credentials under users of the kubeconfig")
     return parts.geturl().rstrip("/")
+
+
+def _is_host_name(name: str) -> bool:
+    """Whether it can be sent to the server in TLS at all."""
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def _entry(
@@ -244,9 +263,9 @@ def _file_or_data(prefix: str, entry: Mapping[str, Any], key: str, folder: Path,
     if file and data:
         raise BadKubeconfig(f"{owner} has both {key} and {key}-data", "remove one of the two")
     try:
-        decoded = base64.b64decode("".join(data.split()), validate=True).decode()
+        decoded = base64.b64decode("".join(data.split()), validate=True).decode(errors="replace")
     except ValueError as exc:
-        raise BadKubeconfig(f"{key}-data of {owner} is not base64 of PEM", _CORRECT) from exc
+        raise BadKubeconfig(f"{key}-data of {owner} is not base64", _CORRECT) from exc
     return {f"{prefix}_file": file, f"{prefix}_data": decoded}
 
 
@@ -277,23 +296,45 @@ def _impersonation(user: Mapping[str, Any], name: str) -> Impersonation:
 def _check(settings: Settings, user: Mapping[str, Any]) -> None:
     """Raises BadKubeconfig for combinations that kubectl refuses, too."""
     name, plugin = settings.user, settings.exec_plugin
+    has_empty_plugin = not plugin and user.get("exec") is not None
     problem, remedy = "", _CORRECT
     if user.get("auth-provider"):
         problem, remedy = f"user {name} has an auth-provider, which kubectl removed in 1.26", "use an exec plugin"
     elif (settings.token or settings.token_file) and settings.username:
         problem, remedy = f"user {name} has both a token and a username", "remove one of the two"
+    elif not _is_host_name(settings.tls_server_name):
+        problem = f"tls-server-name of the cluster of context {settings.context} is not a host name"
     elif settings.is_insecure and (settings.ca_file or settings.ca_data):
         problem = f"cluster of context {settings.context} has insecure-skip-tls-verify and a certificate authority"
         remedy = "remove one of the two"
     elif bool(settings.cert_file or settings.cert_data) != bool(settings.key_file or settings.key_data):
         problem = f"user {name} has only one of client-certificate and client-key"
+    elif plugin and (wrong := _wrong_in(plugin)):
+        problem = f"the exec plugin of user {name} {wrong}"
     elif plugin and _text(plugin, "apiVersion") not in EXEC_VERSIONS:
         version = _text(plugin, "apiVersion") or "(none)"
         problem, remedy = f"the exec plugin of user {name} has apiVersion {version}", f"it has to be {EXEC_VERSIONS[0]}"
-    elif plugin and not _text(plugin, "command"):
+    elif has_empty_plugin or (plugin and not _text(plugin, "command")):
         problem = f"the exec plugin of user {name} has no command"
     if problem:
         raise BadKubeconfig(problem, remedy)
+
+
+def _wrong_in(plugin: Mapping[str, Any]) -> str:
+    """What kubectl refuses in an exec plugin; "" for nothing."""
+    variables, arguments = plugin.get("env") or [], plugin.get("args") or []
+    if not isinstance(arguments, list) or not all(isinstance(each, str | None) for each in arguments):
+        return "has args that are not a list of texts"
+    if not isinstance(variables, list) or not all(
+        _text(each, "name") and isinstance(each.get("value"), str | None) for each in variables
+    ):
+        return "has an env that is not a list of a name and a value, both texts"
+    mode = plugin.get("interactiveMode")
+    if mode not in _MODES and not (mode in (None, "") and plugin.get("apiVersion") != EXEC_VERSIONS[0]):
+        return f"has interactiveMode {mode or '(none)'}, which has to be one of {', '.join(_MODES)}"
+    if not isinstance(plugin.get("provideClusterInfo"), bool | None):
+        return "has a provideClusterInfo that is neither true nor false"
+    return ""
 
 
 def _path(entry: Mapping[str, Any], key: str, folder: Path) -> str:

@@ -46,7 +46,8 @@ _USER_INFO: Final = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?([^/?#]*(?:/[^?#]*)?)
 
 def masked(text: str) -> str:
     """The same text without what is, or looks like, a secret."""
-    for each in _known:
+    # at once, as a log-in may add one in another thread
+    for each in tuple(_known):
         if each in text:
             text = text.replace(each, MASK)
     if _compiled(_HINT).search(text) is None:
@@ -75,8 +76,8 @@ def remember(*secrets: str) -> None:
 def _keep(form: str) -> None:
     _known.pop(form, None)
     _known[form] = None
-    while len(_known) > _MOST_REMEMBERED:
-        del _known[next(iter(_known))]
+    for oldest in tuple(_known)[:-_MOST_REMEMBERED]:
+        _known.pop(oldest, None)
 
 
 def remember_login(user: str, password: str) -> None:

@@ -70,8 +70,12 @@ class Settings:
 
     @property
     def has_exec_plugin(self) -> bool:
-        """Whether a log-in program is asked: not if there is a token anyway. Source: client-go, plugin/pkg/client/auth/exec."""
-        return bool(self.exec_plugin) and not self.token and not self.token_file
+        """Whether a log-in program is asked: not beside another credential.
+
+        Source: client-go @ v0.37 plugin/pkg/client/auth/exec, UpdateTransportConfig.
+        """
+        others = (self.token, self.token_file, self.username, self.cert_file, self.cert_data)
+        return bool(self.exec_plugin) and not any(others)
 
     def acting_as(self, impersonation: Impersonation) -> "Settings":
         """The same with another impersonation."""

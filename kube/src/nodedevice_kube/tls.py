@@ -51,7 +51,9 @@ def new_context(settings: Settings, certificate: str = "", key: str = "") -> ssl
         context.verify_mode = ssl.CERT_NONE
     try:
         if settings.ca_file or settings.ca_data:
-            context.load_verify_locations(settings.ca_file or None, cadata=settings.ca_data or None)
+            # A comment between the certificates may have any character; the library takes none but those of ASCII.
+            data = settings.ca_data.encode("ascii", "replace").decode()
+            context.load_verify_locations(settings.ca_file or None, cadata=data or None)
         elif not settings.is_insecure:
             context.load_default_certs()
     except (OSError, ValueError) as exc:

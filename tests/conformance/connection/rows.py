@@ -104,6 +104,18 @@ def _proxy_env(place: Place, exceptions: str = "", **more: str) -> Parts:
     )
 
 
+def _named(name: str) -> Callable[[Place], Parts]:
+    """A context whose name is not in quotes."""
+    return lambda _: Parts(
+        text=lambda text: text.replace("name: x", f"name: {name}").replace("context: x", f"context: {name}")
+    )
+
+
+def _with_comment(place: Place) -> Parts:
+    data = base64.b64encode("# Autorit\u00e9\n".encode() + Path(place.ca).read_bytes()).decode()
+    return Parts(cluster={"certificate-authority": "", "certificate-authority-data": data})
+
+
 Row = tuple[str, Callable[[Place], Parts]]
 
 ROWS: Final[tuple[Row, ...]] = (
@@ -116,6 +128,7 @@ ROWS: Final[tuple[Row, ...]] = (
         lambda p: Parts(cluster={"certificate-authority": "", "certificate-authority-data": p.data("ca.crt")}),
     ),
     ("certificate-authority and its data", lambda p: Parts(cluster={"certificate-authority-data": p.data("ca.crt")})),
+    ("certificate-authority-data with a comment", _with_comment),
     ("certificate-authority missing", plain(**{"certificate-authority": "/none/ca.crt"})),
     (
         "certificate-authority of another server",
@@ -125,6 +138,7 @@ ROWS: Final[tuple[Row, ...]] = (
     ("insecure-skip-tls-verify with an authority", plain(**{"insecure-skip-tls-verify": True})),
     ("tls-server-name", plain(**{"tls-server-name": NAME})),
     ("tls-server-name of another server", plain(**{"tls-server-name": "other.example.com"})),
+    ("tls-server-name that is too long", plain(**{"tls-server-name": "a" * 300})),
     ("disable-compression", plain(**{"disable-compression": True})),
     # proxies
     ("proxy-url", lambda p: Parts(cluster={"proxy-url": p.proxy.url})),
@@ -147,6 +161,8 @@ ROWS: Final[tuple[Row, ...]] = (
     ("tokenFile missing", of_user(tokenFile="/none/token")),
     ("tokenFile and authority by relative paths", _relative),
     ("token with a newline", of_user(token="SECRET\n")),
+    ("token with a space at its end", of_user(token="SECRET ")),
+    ("as with a space at its end", of_user(token="t", **{"as": "eve "})),
     ("username and password", of_user(username="u", password="p:\u00e9")),
     ("username and token", of_user(username="u", password="p", token="t")),
     ("client-certificate", lambda p: Parts(user=_with_certificate(p))),
@@ -197,6 +213,18 @@ ROWS: Final[tuple[Row, ...]] = (
         lambda p: Parts(user=login(p, credential(token="t-exec", expirationTimestamp="2020-01-01T00:00:00Z"))),
     ),
     ("exec that always needs a terminal", lambda p: Parts(user=login(p, interactiveMode="Always"))),
+    ("exec with a username beside it", lambda p: Parts(user={**login(p), "username": "u", "password": "p"})),
+    ("exec with a client certificate beside it", lambda p: Parts(user={**login(p), **_with_certificate(p)})),
+    ("exec without any field", of_user(exec={})),
+    ("exec v1 without interactiveMode", lambda p: Parts(user=login(p, interactiveMode=None))),
+    ("exec with another interactiveMode", lambda p: Parts(user=login(p, interactiveMode="Sometimes"))),
+    ("exec with a number in args", lambda p: Parts(user=login(p, args=[1]))),
+    ("exec with a number in env", lambda p: Parts(user=login(p, env=[{"name": "A", "value": 1}]))),
+    (
+        "exec with an expiry without a zone",
+        lambda p: Parts(user=login(p, credential(token="t-exec", expirationTimestamp="2099-01-01T00:00:00"))),
+    ),
+    ("exec without a kind in its output", lambda p: Parts(user=login(p, credential(token="t").replace("kind", "x")))),
     # files
     ("a user in a second file of KUBECONFIG", _second_file),
     ("two current contexts", lambda p: Parts(is_listed=True, after=[{"folder": ".", "current-context": "none"}])),
@@ -210,6 +238,14 @@ ROWS: Final[tuple[Row, ...]] = (
     ("an empty second file", lambda p: Parts(is_listed=True, after=[{"folder": "."}])),
     ("a context without a cluster", lambda _: Parts(context={"cluster": "none"})),
     ("JSON", lambda _: Parts(text=lambda text: __import__("json").dumps(yaml.safe_load(text)))),
+    (
+        "a cluster twice in one file",
+        lambda _: Parts(text=lambda text: text.replace("clusters:", "clusters:\n- name: c")),
+    ),
+    ("another kind of file", lambda _: Parts(text=lambda text: text.replace("kind: Config", "kind: Secret"))),
+    ("another apiVersion", lambda _: Parts(text=lambda text: text.replace("apiVersion: v1", "apiVersion: v2"))),
+    ("a date as the name of a context", _named("2026-01-01")),
+    ("a time as the name of a context", _named("10:30")),
     ("a number as token", of_user(token=7)),
     ("text instead of a kubeconfig", lambda _: Parts(text=lambda _: "just words")),
 )

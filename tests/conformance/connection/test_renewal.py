@@ -13,7 +13,8 @@ from kubectl_nodedevice.api import Api
 from kubectl_nodedevice.errors import ApiError
 from nodedevice_agent.errors import ApiRequestError
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_kube.credentials import load
+from nodedevice_agent.kube.transport import Transport
+from nodedevice_kube.credentials import Access, load
 from nodedevice_operator.errors import OperatorError
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
@@ -107,6 +108,28 @@ async def test_a_token_of_a_login_program_is_revoked(server: ApiServer) -> None:
 async def test_a_client_certificate_is_replaced(server: ApiServer) -> None:
     user = {"client-certificate": "tls.crt", "client-key": "tls.key"}
     await _renewed(server, _kubeconfig(server, user), "first", lambda: server.issue("second"))
+
+
+async def test_requests_of_one_moment_share_connections_with_a_new_certificate(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = KubeClient.connect(Path(_kubeconfig(server, {"client-certificate": "tls.crt", "client-key": "tls.key"})))
+    opened = []
+    make = Transport._connections
+
+    def counted(transport: Transport, access: Access) -> Any:
+        opened.append(access)
+        return make(transport, access)
+
+    monkeypatch.setattr(Transport, "_connections", counted)
+    try:
+        await asyncio.gather(*(agent.node_uid("edge") for _ in range(5)))
+        server.refused.add("first")
+        server.issue("second")
+        await asyncio.gather(*(agent.node_uid("edge") for _ in range(20)))
+    finally:
+        await agent.close()
+    assert len(opened) == 1
 
 
 async def test_a_token_file_is_replaced(server: ApiServer) -> None:

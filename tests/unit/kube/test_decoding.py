@@ -45,7 +45,7 @@ _SECRET = "hunter2"
     [
         ("a: 1\n---\nb: 2\n", "it has several documents"),
         (f"\n{_SECRET}: [\n", "it is not YAML: did not find expected node content in line 3"),
-        ("a: 2026-99-99", "it is not YAML"),
+        ("a: !!timestamp 2026-99-99", "it is not YAML"),
         (f"- {nested(DEEPEST)}", f"it is nested deeper than {DEEPEST} levels"),
         ("- &a [1]\n- &b [*a]\n- *b", "it has an alias of what has aliases"),
         ("- &a [1]\n" + "- *a\n" * (DEEPEST + 1), "it has too many values, or aliases"),
@@ -149,3 +149,13 @@ def test_lists_and_maps_keep_what_is_of_their_kind() -> None:
     assert fields.words_of(_OBJECT, "list") == ("x",)
     assert fields.numbers_of(_OBJECT, "list")[0] == 3
     assert fields.text_of(_OBJECT, "map", "a") == "x"
+
+
+@pytest.mark.parametrize("text", ["2026-01-01", "2026-01-01T00:00:00Z", "10:30", "12:34.5", "="])
+def test_what_only_yaml_has_is_a_text(text: str) -> None:
+    assert decoding.decode_yaml(f"name: {text}") == {"name": text}
+    assert decoding.decode_documents(f"{text}: 7", is_strict=True) == [{text: 7}]
+
+
+def test_numbers_remain_numbers() -> None:
+    assert decoding.decode_yaml("[7, -0x1f, 1_000, 1.5, .inf]") == [7, -31, 1000, 1.5, float("inf")]

@@ -2,6 +2,9 @@
 
 import base64
 import json
+import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,3 +99,37 @@ def test_a_file_that_is_no_program(tmp_path: Path) -> None:
     (tmp_path / "login").chmod(0o600)
     with pytest.raises(CredentialProblem, match="does not start: Permission denied"):
         exec_plugin.run(made)
+
+
+@pytest.mark.parametrize("ending", ["", "exec >&- 2>&-\n"])
+def test_another_program_that_it_leaves_behind_keeps_nothing_open(ending: str, tmp_path: Path) -> None:
+    made = settings(tmp_path, f"{printed(token='t')}")
+    script = (
+        (tmp_path / "login").read_text().replace("exit 0", f"sleep 60 &\necho $! > {tmp_path}/left\n{ending}exit 0")
+    )
+    (tmp_path / "login").write_text(script)
+    before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    try:
+        assert exec_plugin.run(made, timeout_seconds=30) == Credential("t")
+        assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
+    finally:
+        os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)
+
+
+def test_one_that_hangs_behind_another_is_given_up(tmp_path: Path) -> None:
+    made = settings(tmp_path, "")
+    (tmp_path / "login").write_text(f"#!/bin/sh\nsleep 60 &\necho $! > {tmp_path}/left\nwait\n")
+    try:
+        with pytest.raises(CredentialProblem, match="did not end within"):
+            exec_plugin.run(made, timeout_seconds=0.5)
+    finally:
+        os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)
+
+
+def test_a_line_without_an_end_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = settings(tmp_path, printed(token="t"))
+    (tmp_path / "login").write_text(
+        f"#!/bin/sh\nhead -c 20000000 /dev/zero | tr '\\0' x >&2\ncat <<'EOF'\n{printed(token='t')}\nEOF\n"
+    )
+    assert exec_plugin.run(made, timeout_seconds=60).token == "t"
+    assert capsys.readouterr().err == "x" * 20_000_000

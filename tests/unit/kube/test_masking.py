@@ -1,6 +1,8 @@
 """Secrets in text: what has the form of one, and what was read as one, wherever it stands. All else stays."""
 
+import itertools
 import sys
+import threading
 
 import pytest
 from nodedevice_common.safe_output import guard_output
@@ -90,3 +92,25 @@ def test_standard_output_and_error_are_guarded(
     print("a\tBearer SECRET-TOKEN \x1b[31m")
     sys.stderr.writelines(["--token SECRET\n", "x\r\n"])
     assert capsys.readouterr() == ("a\tBearer *** ?[31m\n", "--token ***\nx?\n")
+
+
+def test_a_secret_that_another_thread_adds_meanwhile() -> None:
+    """A log-in reads a token in a thread while the event loop writes a line of the log."""
+    is_over = threading.Event()
+
+    def log_in() -> None:
+        for at in itertools.count():
+            masking.remember(f"{at:016d}")
+            if is_over.is_set():
+                return
+
+    thread = threading.Thread(target=log_in)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        assert {masking.masked("a line") for _ in range(2000)} == {"a line"}
+    finally:
+        is_over.set()
+        thread.join()
+        sys.setswitchinterval(interval)

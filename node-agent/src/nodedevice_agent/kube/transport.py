@@ -59,11 +59,13 @@ class Transport(httpx2.AsyncBaseTransport):
             access = await in_thread_if(self._credentials.is_due, self._credentials.refresh)
         except CredentialProblem as exc:
             raise httpx2.ConnectError(str(exc), request=request) from exc
-        if access.tls is not self._access.tls:
-            # As client-go does: connections with the former certificate end.
-            former, self._inner = self._inner, self._connections(access)
-            await asyncio.shield(former.aclose())
+        former, has_other = self._inner, access.tls is not self._access.tls
+        # Both before anything is awaited, as other requests come meanwhile.
         self._access = access
+        if has_other:
+            # As client-go does: connections with the former certificate end.
+            self._inner = self._connections(access)
+            await asyncio.shield(former.aclose())
         return access
 
     async def _send(self, request: httpx2.Request, access: Access) -> httpx2.Response:

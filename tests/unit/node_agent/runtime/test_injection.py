@@ -317,9 +317,9 @@ async def test_the_kubelets_resources_are_those_of_its_checkpoint(
     names = KubeletCheckpoint(reader)
     reader.subscribe(names)
 
-    def noted(file: Path) -> KubeletFile:
+    def noted(file: Path, before: Checkpoint | None = None) -> KubeletFile:
         threads.add(threading.current_thread())
-        return read_file(file)
+        return read_file(file, before)
 
     monkeypatch.setattr("nodedevice_agent.kubelet.reader.read_file", noted)
     await names.refresh()

@@ -33,6 +33,7 @@ EXTENDER = {
     "requests": ("counter", ("verb", "outcome")),
     "request_seconds": ("histogram", ("verb",)),
     "bind_conflicts": ("counter", ()),
+    "rejected_connections": ("counter", ("reason",)),
     "api_writes": ("counter", ("kind", "verb", "outcome")),
     "active": ("gauge", ()),
     "unseen_binds": ("gauge", ()),

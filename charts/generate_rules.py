@@ -80,7 +80,7 @@ def _of_schema(schema: Any, definitions: Rule) -> Rule:
         found["items"] = _of_schema(schema["items"], definitions) | {"nullable": False}
     if isinstance(schema.get("additionalProperties"), dict):
         found["additionalProperties"] = _of_schema(schema["additionalProperties"], definitions)
-    if "patternProperties" in schema and "properties" not in schema:
+    if "patternProperties" in schema:
         taken = {key: each for key, each in schema["patternProperties"].items() if each is not False}
         message = "is not possible as a key here"
         found["x-keys"] = [{"is": "|".join(f"({key})" for key in taken), "message": message}]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hack.install import given_values
 from tests.chart.rendering import refusal, render
 
 pytestmark = pytest.mark.cluster
@@ -207,4 +208,6 @@ def test_nothing_is_mounted_where_something_is(path: str) -> None:
     ],
 )
 def test_taken(values: Values) -> None:
+    """By Helm, and by what checks values without it."""
     assert render(values)
+    assert given_values.problems(values) == []

@@ -188,8 +188,9 @@ def _of_list(value: list[Any], rule: Rule, path: str, root: Rule) -> Iterator[Pr
 def _of_scalar(value: Any, rule: Rule) -> str:
     choices = rule.get("enum")
     if choices and value not in choices:
-        near = closest(str(value), [str(each) for each in choices])
-        return f"{_shown(value)} is none of {', '.join(map(str, choices))}{f'; did you mean {near}?' if near else ''}"
+        known = [each if isinstance(each, str) else json.dumps(each) for each in choices]
+        near = closest(str(value), known)
+        return f"{_shown(value)} is none of {', '.join(known)}{f'; did you mean {near}?' if near else ''}"
     if isinstance(value, str):
         least, most = rule.get("minLength", 0), rule.get("maxLength", len(value))
         if not least <= len(value) <= most:

@@ -76,6 +76,8 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
     assert "NodeDeviceConfig x is valid" in ran.out
     assert "settings of the agent is valid" in ran.out
     assert "an agent alone knows the rest" in ran.out
+    volumes = [{"name": "a", "configMap": {"name": "x"}}, {"name": "b", "emptyDir": {}}]
+    assert run("config", "validate", _file(tmp_path, {"agents": {"extraVolumes": volumes}})).status == 0
     # Helm takes the chart's default away
     assert run("config", "validate", _file(tmp_path, {"agents": {"config": {"runtime": None}}})).status == 0
 
@@ -117,6 +119,11 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
             {"operator": {"replicas": 10}, "scheduler": {"httpTimeout": "5"}},
             "operator.replicas: 10 is not possible; 1 to 9 is",
         ),
+        (
+            {"agents": {"extraVolumes": [{"name": "a", "configMapp": {}}]}},
+            'agents.extraVolumes[0].configMapp: "configMapp" is not possible as a key here',
+        ),
+        ({"agents": {"cdi": "on"}}, 'agents.cdi: "on" is none of auto, true, false'),
         ({"image": {"tag": 3}}, "image.tag: 3 is no text: put it in quotes"),
         (
             {"agents": {"resources": {"limits": {"memory": "1 Gi"}}}},
@@ -170,6 +177,8 @@ def test_paths_of_the_host_are_compared_with_values_that_are_checked_too(run: Ru
         run("config", "validate", _file(tmp_path, shadow, {"agents": {"allowedHostPaths": ["/etc", "/opt"]}})).status
         == 0
     )
+    none = run("config", "validate", _file(tmp_path, _generic(), {"agents": {"allowedHostPaths": []}}))
+    assert f"{place}.paths[0].path: /dev/x is not below nothing" in none.out
 
 
 @pytest.mark.parametrize(

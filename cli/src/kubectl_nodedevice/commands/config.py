@@ -122,8 +122,9 @@ def _items(document: Any) -> list[Any]:
 
 def _host_paths(documents: Sequence[Any]) -> list[str]:
     """Below which NodeDeviceConfigs may name paths, by values of the chart among the documents; its default without any."""
-    named = [path for each in documents for path in list_of(map_of(each, "agents"), "allowedHostPaths")]
-    return [path for path in named if isinstance(path, str)] or ["/dev"]
+    given = [map_of(each, "agents").get("allowedHostPaths") for each in documents]
+    lists = [each for each in given if isinstance(each, list)]
+    return [path for each in lists for path in each if isinstance(path, str)] if lists else ["/dev"]
 
 
 def _of_document(document: Any, roots: Sequence[str]) -> tuple[str, list[str]]:

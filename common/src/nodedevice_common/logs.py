@@ -9,6 +9,7 @@ from typing import Final, Literal, TextIO
 
 from nodedevice_kube.masking import masked
 
+from nodedevice_common.safe_output import unguarded
 from nodedevice_common.text import printable
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -48,7 +49,7 @@ class _Handler(logging.StreamHandler[TextIO]):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(unguarded(sys.stderr))
         self._failed, self._error = 0, ""
 
     def format(self, record: logging.LogRecord) -> str:

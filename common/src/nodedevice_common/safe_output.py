@@ -29,6 +29,11 @@ class _Guarded:
             self.write(line)
 
 
+def unguarded(stream: TextIO) -> TextIO:
+    """The stream itself, for text that is masked already: once is enough for long lines."""
+    return stream._stream if isinstance(stream, _Guarded) else stream
+
+
 def guard_output() -> None:
     """From now on, for the whole process. A stream that is closed stays so."""
     for name in ("stdout", "stderr"):

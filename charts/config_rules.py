@@ -7,7 +7,7 @@ no look-around, and no `$` but as the end of a text.
 With `x-or-empty` an empty text is possible too.
 
 A rule of a text has `is` or `not`, `message`, which follows the text, and `fixes`: what turns a probable text into the one meant.
-A rule of an object has `oneOf`, `anyOf` or `excludes`, or the name of a check in nodedevice_common.config_checks.
+A rule of an object has `oneOf`, `anyOf` or `excludes`, or the name of a check in nodedevice_kube.config_checks.
 """
 
 from re import Pattern

@@ -1,8 +1,8 @@
 """Writes the rules by which each entry point checks a configuration, from the settings and charts/config_rules.py.
 
 Of the agent: those of its settings file and of a NodeDeviceConfig's plugins. Of the chart: those of its values that are not left to
-values.schema.json. Of `kubectl nodedevice config`: all of them, with descriptions, and copies of the code that reads rules, as that
-program imports nothing of ours. Run by `make generate`, after the schema of the values is made.
+values.schema.json. Of `kubectl nodedevice config`: all of them, with descriptions.
+Run by `make generate`, after the schema of the values is made.
 """
 
 import json
@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodedevice_agent.settings import AgentSettings
-from nodedevice_common.config_rules import place_of
+from nodedevice_kube.config_rules import place_of
 
 from charts import generate_config_schema, generate_schema
 from hack import yaml_text
 
 _ROOT: Final = Path(__file__).parents[1]
 _COMMAND: Final = _ROOT / "cli/src/kubectl_nodedevice"
-_COMMON: Final = _ROOT / "common/src/nodedevice_common"
-_COPIED: Final = ("config_rules.py", "config_checks.py")
-_MARK: Final = "# A copy of common/src/nodedevice_common/{}, made by `make generate`.\n"
 _FOR_PEOPLE: Final = frozenset({"description", "default", "format"})
 # keywords that mean the same in JSON schema and in rules
 _SAME: Final = (
@@ -128,11 +125,6 @@ def files() -> dict[Path, str]:
         + ",\n".join(f'"{kind}":{_compact(rule)}' for kind, rule in of_command.items())
         + "}",
     }
-    for name in _COPIED:
-        text = (_COMMON / name).read_text(encoding="utf-8")
-        made[_COMMAND / name] = _MARK.format(name) + text.replace("nodedevice_common", "kubectl_nodedevice").rstrip(
-            "\n"
-        )
     return {path: f"{text}\n" for path, text in made.items()}
 
 

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from kubectl_nodedevice import config_rules
+from nodedevice_kube import config_rules
 from nodedevice_kube.decoding import Undecodable, decode_documents, read_text
 
 from hack.install.errors import InstallError

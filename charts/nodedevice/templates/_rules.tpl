@@ -1,5 +1,5 @@
 {{/*
-Reads rules.json as nodedevice_common.config_rules reads it, so that helm reports what agents and `kubectl nodedevice config validate`
+Reads rules.json as nodedevice_kube.config_rules reads it, so that helm reports what agents and `kubectl nodedevice config validate`
 report, and all of it at once. Nothing is rendered here. Once a release: all templates have the same values.
 */}}
 {{- define "nodedevice.check.rules" -}}

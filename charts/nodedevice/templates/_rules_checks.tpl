@@ -1,5 +1,5 @@
 {{/*
-The checks of nodedevice_common.config_checks, under their names. Each is called with (dict "value" ... "path" ... "prefix" "path." "found" ...).
+The checks of nodedevice_kube.config_checks, under their names. Each is called with (dict "value" ... "path" ... "prefix" "path." "found" ...).
 */}}
 {{- define "nodedevice.rules.wildcards" -}}
 {{- regexFindAll "(?s)[*]|[?]|\\[(?:!.|[^!])[^\\]]*\\]" . -1 | len -}}

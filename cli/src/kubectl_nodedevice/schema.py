@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kubectl_nodedevice.config_rules import range_of
+from nodedevice_kube.config_rules import range_of
 
 Schema = Mapping[str, Any]
 

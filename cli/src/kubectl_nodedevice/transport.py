@@ -117,7 +117,7 @@ class _PlainConnection(http.client.HTTPConnection):
     def endheaders(self, message_body: object = None, *, encode_chunked: bool = False) -> None:
         for name, value in self._always.items():
             self.putheader(name, value)
-        super().endheaders(message_body, encode_chunked=encode_chunked)  # type: ignore[arg-type]
+        super().endheaders(message_body, encode_chunked=encode_chunked)  # type: ignore[arg-type]  # bytes or None
 
 
 def _send(

@@ -11,7 +11,7 @@ EXCHANGE_SECONDS: Final = 60.0
 
 
 def spare(name: str, taken: Mapping[str, bool]) -> str:
-    """The newest name that nobody needs of the domain with most, among those that still have as many as that name's domain then, or
+    """The newest unused name of the domain with most, among those that still have as many as that name's domain then, or
     that has none yet; "" for none.
 
     taken: by name, the newest last, whether it is needed.

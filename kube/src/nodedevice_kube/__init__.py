@@ -1,1 +1,1 @@
-"""The Kubernetes client core of all programs: where the API server is, as whom to connect, and what can go wrong."""
+"""What all programs share, by the standard library and YAML: the way to the API server, and the rules of configurations."""

@@ -14,13 +14,13 @@ from nodedevice_api.wire import Record
 
 from tests.unit.sources import ROOT, shown
 
-SOURCES: Final = ("proto/src", "common/src", "node-agent/src", "operator/src", "hack")
+SOURCES: Final = ("proto/src", "common/src", "kube/src", "node-agent/src", "operator/src", "hack")
 OF_KUBERNETES: Final = {"nodeName", "resourceName", "lastTransitionTime", "observedGeneration", "podUID"}
 # file: why it has such names
 ELSEWHERE: Final = {
     "operator/src/nodedevice_operator/reconcile/cordon_reconciler.py": "cordons are written back as they were stored",
     "node-agent/src/nodedevice_agent/cli/checkpoint.py": "the kubelet's checkpoint in words, which has keys of its own",
-    "common/src/nodedevice_common/config_checks.py": "settings of the built-in plugins",
+    "kube/src/nodedevice_kube/config_checks.py": "settings of the built-in plugins",
     "hack/demo": "demos print what kubectl gives",
     "hack/install/texts.py": "what kubectl gives before an uninstall",
     "hack/cluster/local/stack.py": "settings of the built-in plugins",

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from kubectl_nodedevice import config_rules
 from kubectl_nodedevice.errors import CliError
+from nodedevice_kube import config_rules
 
 from charts import generate_rules
 from tests.unit.cli.conftest import Run, Terminal

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from nodedevice_kube.config_checks import outside
+from nodedevice_kube.config_rules import closest, problems, sentences
 from nodedevice_kube.decoding import Undecodable, decode_documents, read_text
 
 from kubectl_nodedevice import schema
-from kubectl_nodedevice.config_checks import outside
-from kubectl_nodedevice.config_rules import closest, problems, sentences
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, UsageProblem
 from kubectl_nodedevice.fields import list_of, map_of, text_of
 from kubectl_nodedevice.output import Table

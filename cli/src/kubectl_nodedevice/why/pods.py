@@ -57,7 +57,7 @@ def _absent(facts: Facts, pod: Pod, subject: str, context: dict[str, str]) -> Ex
 
 
 def _namespace(facts: Facts) -> Iterator[Obstacle]:
-    """In a namespace that is being deleted nothing is made, and what is there is deleted."""
+    """A namespace that is being deleted takes no new pod, and its pods are deleted."""
     if facts.namespace_deleted:
         since = age(facts.namespace_deleted, facts.now)
         words = f": {facts.namespace_words}" if facts.namespace_words else ""

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct, field
-from nodedevice_common.config_checks import outside
-from nodedevice_common.config_rules import sentences
 from nodedevice_common.conversion import converted
 from nodedevice_common.decoding import decode
+from nodedevice_kube.config_checks import outside
+from nodedevice_kube.config_rules import sentences
 
 from nodedevice_agent.lib.config_rules import plugins_problems
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings

@@ -36,4 +36,4 @@ class KeptStatus:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, KeptStatus) and self._octets == other._octets
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # compared by content, and kept in no set

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any
 
-from nodedevice_common.config_rules import problems, sentences
 from nodedevice_common.decoding import Undecodable, decode
+from nodedevice_kube.config_rules import problems, sentences
 
 
 def settings_problems(settings: Any) -> list[str]:

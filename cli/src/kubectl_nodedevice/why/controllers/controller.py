@@ -144,7 +144,7 @@ def _share(value: Any, number: int, default_percent: int) -> float:
 
 
 def family_of(name: str, known: Sequence[Controller]) -> tuple[Controller, ...]:
-    """The controllers that the name belongs to, the outermost first: of a pod, of one of them. () where it is nobody's."""
+    """Return the controllers of the pod or controller with that name, the outermost first; () if it has none."""
     meant = _meant(name, known)
     if meant is None:
         return ()

@@ -39,12 +39,12 @@ class Row:
     of_device: Help | None = None
 
     def asked_of(self, subject: str) -> "Row":
-        """As it is told of a `node`, or of a `device`."""
+        """Return the row with its words and remedy for a `node` or a `device`."""
         found = {"node": self.of_node, "device": self.of_device or self.of_node}.get(subject)
         if found is None:
             return self
         words = {"sentence": found.sentence, "advice": found.advice, "line": found.line}
-        return replace(self, **words, role=found.role, needs=found.needs)  # type: ignore[arg-type]
+        return replace(self, **words, role=found.role, needs=found.needs)  # type: ignore[arg-type]  # texts by name of a field
 
 
 def line_of(row: Row, fields: Mapping[str, str]) -> Typed:

@@ -2,7 +2,7 @@
 
 Rules are a schema, as a CRD has one, with `x-rules`, `x-keys` (of a map's keys), `x-or-empty`, `x-any`, `x-refused` and
 `x-example` besides.
-The chart's template `_rules.tpl` reads the same rules in the same way. `kubectl nodedevice` has a generated copy of this file.
+The chart's template `_rules.tpl` reads the same rules in the same way.
 """
 
 import json
@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
-from nodedevice_common.config_checks import CHECKS, is_set
+from nodedevice_kube.config_checks import CHECKS, is_set
 
 Rule = Mapping[str, Any]
 # path and text of a mistake

@@ -4,7 +4,7 @@ from datetime import date
 from typing import Any, Final
 
 import pytest
-from nodedevice_common.config_rules import closest, problems, sentences
+from nodedevice_kube.config_rules import closest, problems, sentences
 
 _INT, _TEXT = {"type": "integer"}, {"type": "string"}
 _LIST: Final = {"type": "array", "items": _INT}

@@ -79,17 +79,18 @@ def config_to_node(stack: Stack, nodes: Observer) -> Result:
 
 
 def refusal_to_status(stack: Stack, configs: Observer) -> Result:
-    """A NodeDeviceConfig gets a mistake that no schema knows -> its status names it and a node, a client's own start included."""
+    """A NodeDeviceConfig gets a path that agents refuse -> its status names it and a node, a client's own start included."""
     measured = []
     for run in range(RUNS // 2):
-        resource = {"resourceName": "bench.example.com/refused", "idPrefix": f"-{run}"}
-        body = {"metadata": {"name": "bench-refused"}, "spec": {"plugins": {"simulated": [resource]}}}
+        group = {"paths": [{"path": f"/etc/bench-{run}"}]}
+        resource = {"resourceName": "bench.example.com/refused", "groups": [group]}
+        body = {"metadata": {"name": "bench-refused"}, "spec": {"plugins": {"generic": [resource]}}}
         configs.forget()
         began = time.monotonic()
         stack.control_plane.apply(
             yaml.safe_dump({"apiVersion": names.API_VERSION, "kind": names.NODE_DEVICE_CONFIG, **body})
         )
-        measured.append(configs.wait(_says(f"idPrefix: '-{run}'"), since=began).at - began)
+        measured.append(configs.wait(_says(f"/etc/bench-{run}"), since=began).at - began)
         # longer than reports on a Lease are apart
         time.sleep(_REPORT_SECONDS)
     return result(measured, "s", 1.0)

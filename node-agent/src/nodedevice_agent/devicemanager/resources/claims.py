@@ -16,6 +16,7 @@ from nodedevice_agent.devicemanager.resources.identity import Identity
 # the resource's name, and the device's ID
 Key = tuple[str, str]
 _NUMBER: Final = re.compile(r"[cb]\d+:\d+")
+_STEP: Final = re.compile("/")
 
 
 class Claim(Struct, frozen=True):
@@ -137,10 +138,12 @@ class _Index:
 
     def related(self, token: str) -> Iterator[Claim]:
         """Those with this token, or with a place in it or above it."""
+        if not self._at:
+            return
         yield from self._at.get(token, ())
         yield from self._below.get(token, ())
-        for place in _above(token):
-            yield from self._at.get(place, ())
+        for place in filter(self._at.__contains__, _above(token)):
+            yield from self._at[place]
 
 
 def _excludes(one: Claim, other: Claim) -> bool:
@@ -161,10 +164,8 @@ def _is_by_port(identity: Identity) -> bool:
     return any(token.startswith(BY_PORT) for token in identity.tokens)
 
 
-def _above(token: str) -> Iterator[str]:
-    """The places that a place in sysfs is in; none for other tokens."""
-    if token.startswith("/"):
-        place = token.rpartition("/")[0]
-        while place:
-            yield place
-            place = place.rpartition("/")[0]
+def _above(token: str) -> list[str]:
+    """The places that a place in sysfs is in, the nearest first; none for other tokens."""
+    if not token.startswith("/"):
+        return []
+    return [token[: step.start()] for step in _STEP.finditer(token, 1)][::-1]

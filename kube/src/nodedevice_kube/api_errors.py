@@ -56,8 +56,9 @@ class FieldConflict:
 class ApiError(Exception):
     """A request that failed. The text is "<verb> <what>: <problem>", and has no secret, whoever worded a part of it.
 
-    verb, what: for messages and metrics, such as GET and nodes, or listing and pods. status: of HTTP; 0 where there was no response.
-    retry_after_seconds: how long the API server asks to wait; 0.0 where it does not. causes: of Conflict, the fields that others own.
+    verb, what: for messages and metrics, such as GET and nodes, or listing and pods. status: of HTTP; 0 without a response.
+    retry_after_seconds: how long the API server asks to wait; 0.0 where it does not. causes: of Conflict, the fields that others
+    own.
     """
 
     def __init__(
@@ -186,7 +187,7 @@ class NotLeading(ApiError):
 
 
 def refusal(verb: str, what: str, code: int, body: bytes | str, retry_after: str | None = None) -> ApiError:
-    """The error for a response other than 2xx. retry_after: its header of this name. Of a body that is no Status nothing is used."""
+    """The error for a response other than 2xx. retry_after: its header of this name. A body that is no Status is not used."""
     status = _object(body)
     return refusal_of(verb, what, code, status, retry_after)
 
@@ -194,7 +195,7 @@ def refusal(verb: str, what: str, code: int, body: bytes | str, retry_after: str
 def refusal_of(
     verb: str, what: str, code: int, status: Mapping[str, Any], retry_after: str | None = None, *, method: str = ""
 ) -> ApiError:
-    """The same for a Status that is decoded already, such as that of an ERROR event. method: of HTTP, where `verb` is another word."""
+    """The same for a Status that is decoded already, such as that of an ERROR event. method: of HTTP, where `verb` is none."""
     details = status.get("details")
     details = details if isinstance(details, dict) else {}
     causes = _causes(details.get("causes"))
@@ -221,12 +222,12 @@ def _kind(code: int, problem: str, reasons: set[Any]) -> type[ApiError]:
 
 
 def _is_of_webhook(verb: str, message: Any, details: Mapping[str, Any]) -> bool:
-    """A role that is missing has no causes, and names the kind. A policy gives its own message as a cause, a webhook has neither."""
+    """A missing role has no causes, and names the kind. A policy gives its own message as a cause, a webhook has neither."""
     return verb in _WRITES and bool(message) and not details.get("kind")
 
 
 def retry_after_seconds(header: str | None, stated: Any = None) -> float:
-    """How long to wait: as the Status says, else the header, which has it alone where a server sheds load; 0.0 where neither does."""
+    """How long to wait: as the Status says, else the header, which has it alone where a server sheds load; 0.0 without both."""
     if not isinstance(stated, int | float):
         is_number = header is not None and header.isascii() and header.isdigit()
         stated = float(header[:9]) if is_number and header is not None else 0.0

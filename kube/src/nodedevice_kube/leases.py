@@ -1,7 +1,7 @@
 """A Lease, and whether its holder is still there. Pure.
 
-No two clocks are compared: how long a Lease is unchanged is measured by the clock of the one that reads it, from when it saw the last
-change. Source: coordination.k8s.io/v1 Lease, and k8s.io/client-go tools/leaderelection @ 1.37.
+No two clocks are compared: each reader measures by its own clock how long a Lease is unchanged, from when it saw the last change.
+Source: coordination.k8s.io/v1 Lease, and k8s.io/client-go tools/leaderelection @ 1.37.
 """
 
 from collections.abc import Mapping

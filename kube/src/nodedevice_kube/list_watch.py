@@ -3,18 +3,19 @@
 A program asks next() what to send, sends it after pause_seconds(), and reports what came of it: listed(), checked(), opened(),
 heard(), ended(), failed(). All times are monotonic seconds.
 
-A watch that ended in order, or was cut, continues from the last version. A list comes first where the version is too old or the kind
-was away, and where the policy asks for one after each failure. Where it does not, a failure is followed by a check: a consistent
-read of the version of the API server's store. A version that went back means that the store was restored from a backup; then a
-list replaces all that was known.
+A watch that ended in order, or was cut, continues from the last version. A list comes first where the version is too old or the
+kind was away, and where the policy asks for one after each failure. Where it does not, a failure is followed by a check: a
+consistent read of the version of the API server's store. A version that went back means that the store was restored from a
+backup; then a list replaces all that was known.
 
 Stale is a watch over which the API server has sent nothing for too long: what has changed since is not known. A list is no proof
 that a watch works: one that should have brought something stays stale until another one does, whatever was listed meanwhile.
 
-Once a watch has brought a version above the one it began with, there is a bookmark each minute. Before that silence proves nothing:
-the cache of the API server that serves the watch may still be at that version, as long as nothing of that kind changes. A consistent
-read makes it catch up (CATCH_UP_SECONDS after the watch has opened); it may reach another API server, so it is no proof either. That
-a list shows a change which the watch did not bring is one. Source: k8s.io/apiserver pkg/storage/cacher, cacheWatcher.process @ 1.37.
+Once a watch has brought a version above the one it began with, there is a bookmark each minute. Before that silence proves
+nothing: the cache of the API server that serves the watch may still be at that version, as long as nothing of that kind changes. A
+consistent read makes it catch up (CATCH_UP_SECONDS after the watch has opened); it may reach another API server, so it is no proof
+either. That a list shows a change which the watch did not bring is one.
+Source: k8s.io/apiserver pkg/storage/cacher, cacheWatcher.process @ 1.37.
 """
 
 import enum
@@ -92,7 +93,7 @@ class ListWatch:
         return Request.CHECK if self._is_check_due else Request.WATCH
 
     def pause_seconds(self, now: float, random_number: float) -> float:
-        """How long to wait before the next request. random_number: from 0 to 1, a new one for each pause, so that clients spread."""
+        """How long to wait before the next request. random_number: from 0 to 1, a new one for each pause: clients spread."""
         if not self._is_pause_due:
             return 0.0
         policy, is_list = self._policy, now >= self._list_at

@@ -20,7 +20,7 @@ class Retries:
     failures: int = 0
 
     def failed(self, error: ApiError | None, random_number: float) -> float:
-        """Seconds until the next attempt. random_number: from 0 to 1, a new one for each, so that many clients do not retry in step."""
+        """Seconds until the next attempt. random_number: from 0 to 1, a new one for each: clients do not retry in step."""
         self.failures += 1
         asked = error.retry_after_seconds if error is not None else 0.0
         return max(spread_pause(self.failures, self.first_seconds, self.longest_seconds, random_number), asked)

@@ -1,4 +1,4 @@
-"""One kind's list and watch as a script of what happens, by the second: what is sent next, after which pause, and whether it is stale."""
+"""List and watch of one kind as a script, by the second: what is sent next, after which pause, and whether it is stale."""
 
 from dataclasses import dataclass, field
 

@@ -5,6 +5,7 @@ import json
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from nodedevice_common.api_connections import Broken, Late, Request
 from nodedevice_kube.credentials import Access
@@ -43,6 +44,27 @@ class Answer:
 
 def json_answer(body: Any, status: int = 200) -> Answer:
     return Answer(json.dumps(body).encode(), status=status)
+
+
+def path_of(request: Request) -> str:
+    return urlsplit(request.target).path
+
+
+def query_of(request: Request) -> dict[str, str]:
+    return dict(parse_qsl(urlsplit(request.target).query, keep_blank_values=True))
+
+
+class Server:
+    """Answers each request with what `answer` makes."""
+
+    async def send(self, request: Request, access: Access, seconds: float) -> Answer:
+        return self.answer(request)
+
+    def answer(self, request: Request) -> Answer:
+        """May raise Broken."""
+        raise NotImplementedError
+
+    async def close(self) -> None: ...
 
 
 class Answers:

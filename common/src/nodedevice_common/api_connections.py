@@ -19,8 +19,8 @@ import h11
 from nodedevice_kube.credentials import Access, Headers
 from nodedevice_kube.proxies import Proxy
 
-# asyncio fills a buffer of 256 KiB with zeros for each TLS connection: 40 MiB for 160 requests side by side. This one has room for two
-# TLS records. It is an attribute of the class in every Python so far.
+# asyncio fills a buffer of 256 KiB with zeros for each TLS connection: 40 MiB for 160 requests side by side. This one has room for
+# two TLS records. It is an attribute of the class in every Python so far.
 _OCTETS: Final = 32 * 1024
 SSLProtocol.max_size = _OCTETS
 # Of a response's status and headers, and of a proxy's.

@@ -282,6 +282,15 @@ async def test_nothing_listens() -> None:
             await asked(connections)
 
 
+async def test_no_thread_can_be_started_to_resolve_a_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def resolve(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    with pytest.raises(Broken, match=r"^can't start new thread$"):
+        await asked(Connections("http://api.example", None, "a-program"))
+
+
 async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read()
 

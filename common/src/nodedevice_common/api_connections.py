@@ -168,7 +168,10 @@ class Connections:
         return None
 
     def free(self, connection: "_Connection") -> None:
-        """Keep a connection for the next request."""
+        """Keep a connection for the next request, unless another certificate came while it was made."""
+        if connection.tls is not self._tls:
+            connection.end()
+            return
         connection.keep(self._idle_seconds)
         self._idle.append(connection)
         if len(self._idle) > self._most_idle:
@@ -185,6 +188,7 @@ class Connections:
         try:
             async with asyncio.timeout(self._connect_seconds):
                 connection = await _Connection.opened(self, host, port)
+                connection.tls = tls
                 self._open.add(connection)
                 if self._proxy is not None and tls is not None:
                     await connection.tunnel(self._authority, (("User-Agent", self._user_agent), *self._proxy_headers()))
@@ -224,6 +228,7 @@ class _Connection:
     def __init__(self, pool: Connections, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self._pool, self._reader, self._writer = pool, reader, writer
         self._http = _new_http()
+        self.tls: ssl.SSLContext | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._is_kept = False
 

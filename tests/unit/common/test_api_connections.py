@@ -392,6 +392,16 @@ async def test_with_another_certificate_all_connections_begin_anew() -> None:
             await watch.read(PATIENCE_SECONDS)
 
 
+async def test_a_connection_that_is_made_meanwhile_is_not_kept_with_the_former_certificate() -> None:
+    async with listening(answering(OK, OK), tls=server_tls()) as server, client(server.port, "https") as connections:
+        former, renewed = Access((), client_tls()), Access((), client_tls())
+        asking = asyncio.create_task(asked(connections, access=former))
+        await asyncio.sleep(0)
+        assert await asked(connections, access=renewed) == b"ok"
+        await asyncio.gather(asking, return_exceptions=True)
+        assert [connection.tls for connection in connections._idle] == [renewed.tls]
+
+
 async def test_a_name_that_no_certificate_can_have() -> None:
     tls = new_context(Settings(server="https://a", origin="a test", is_insecure=True, tls_server_name="a" * 300))
     async with listening(silent) as server, client(server.port, "https") as connections:

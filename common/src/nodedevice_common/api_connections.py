@@ -12,7 +12,7 @@ import ssl
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import quote, urlsplit
 
 import h11
@@ -217,7 +217,7 @@ class _Reader(asyncio.StreamReader):
 
     is_fed = False
 
-    def feed_data(self, data: bytes) -> None:
+    def feed_data(self, data: Any) -> None:
         self.is_fed = True
         super().feed_data(data)
 
@@ -288,7 +288,7 @@ class _Connection:
     async def read(self, seconds: float | None) -> bytes:
         """The next bytes of the response, as `Response.read`."""
         try:
-            event = self._http.next_event()
+            event: object = self._http.next_event()
             if event is h11.NEED_DATA:
                 async with asyncio.timeout(seconds):
                     event = await self._event()

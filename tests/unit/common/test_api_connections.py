@@ -15,7 +15,7 @@ from nodedevice_kube.settings import Settings
 from nodedevice_kube.tls import new_context
 
 from tests.fakes.http_peer import OK, Listening, Peer, Received, answering, listening, received
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
 
 GET: Final = Request("GET", "/api/v1/nodes/n?x=1", (("Accept", "application/json"),))
 PLAIN: Final = Access((("Authorization", "Bearer t"),), None)
@@ -468,7 +468,7 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while True:
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        await asyncio.sleep(1)
+        await later(1)
 
 
 async def eager(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

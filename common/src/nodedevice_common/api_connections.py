@@ -10,7 +10,8 @@ import os
 import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlsplit
@@ -264,7 +265,7 @@ class _Connection:
     async def exchange(self, head: h11.Request, request: Request, seconds: float) -> "_Exchange":
         """Send a request, and wait for the start of the response."""
         self._reader.is_fed = False
-        try:
+        with self._ended_by_failures(seconds):
             octets = self._http.send(head)
             if request.body is not None:
                 octets += self._http.send(h11.Data(data=request.body))
@@ -274,32 +275,30 @@ class _Connection:
             # Not waited for: a server that responds to half a body may take no more of it.
             self._writer.write(octets)
             async with asyncio.timeout(seconds):
-                response = await self._head()
-        except BaseException as exc:
-            self.end()
-            if isinstance(exc, TimeoutError) and not exc.errno:
-                raise Late(seconds) from exc
-            if isinstance(exc, OSError | h11.ProtocolError):
-                is_unused = self._is_kept and not self._reader.is_fed
-                raise (_Ended if is_unused else Broken)(_problem(exc)) from exc
-            raise
-        return _Exchange(self, response)
+                return _Exchange(self, await self._head())
 
     async def read(self, seconds: float | None) -> bytes:
         """The next bytes of the response, as `Response.read`."""
-        try:
+        with self._ended_by_failures(seconds):
             event: object = self._http.next_event()
             if event is h11.NEED_DATA:
                 async with asyncio.timeout(seconds):
                     event = await self._event()
+        return bytes(event.data) if isinstance(event, h11.Data) else b""
+
+    @contextmanager
+    def _ended_by_failures(self, seconds: float | None) -> Iterator[None]:
+        """Raises Broken for those of the connection."""
+        try:
+            yield
         except BaseException as exc:
             self.end()
             if isinstance(exc, TimeoutError) and not exc.errno:
                 raise Late(seconds or math.inf) from exc
             if isinstance(exc, OSError | h11.ProtocolError):
-                raise Broken(_problem(exc)) from exc
+                is_unused = self._is_kept and not self._reader.is_fed
+                raise (_Ended if is_unused else Broken)(_problem(exc)) from exc
             raise
-        return bytes(event.data) if isinstance(event, h11.Data) else b""
 
     def free(self) -> None:
         """Keep it for another request if the response was read to its end, or end it."""

@@ -46,7 +46,6 @@ from nodedevice_operator.errors import (
 )
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
-from nodedevice_operator.kube.lent_session import ShallowResponse, reporting_watches, retrying_answers
 from nodedevice_operator.kube.write_fence import WriteFence, fenced_requests
 from nodedevice_operator.objects.meta import Status
 
@@ -80,7 +79,7 @@ _WATCH: Final = {"watch": "true", "allowWatchBookmarks": "true"}
 _LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
 
 # A compressed response would cost the CPU of both sides, and they are near each other.
-_HEADERS: Final = {"User-Agent": "nodedevice-operator", "Accept-Encoding": "identity"}
+HEADERS: Final = {"User-Agent": "nodedevice-operator", "Accept-Encoding": "identity"}
 
 
 class Client:
@@ -107,8 +106,6 @@ class Client:
         self._read_seconds = read_seconds
         self._places = asyncio.Semaphore(concurrent)
         self._opened: aiohttp.ClientSession | None = None
-        # of sessions that are lent
-        self._lent = (reporting_watches(health), retrying_answers())
         self._pending_writes = 0
         self._no_pending_write = asyncio.Event()
         self._no_pending_write.set()
@@ -194,38 +191,6 @@ class Client:
             return False
         return True
 
-    def lend_session(self) -> aiohttp.ClientSession:
-        """A session for a library, on the same connections; closing it leaves them open.
-
-        Each of its requests gets the current token. A refusal, and what is no API server's answer, becomes a broken connection
-        there, so that the library retries instead of giving up.
-        """
-        return aiohttp.ClientSession(
-            connector=self._session.connector,
-            connector_owner=False,
-            headers=_HEADERS,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            middlewares=(self._authorize, *self._lent),
-            request_class=self._credentials.requests(aiohttp.ClientRequest),
-            response_class=ShallowResponse,
-        )
-
-    async def _authorize(
-        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        try:
-            access = await self._credentials.access()
-        except CredentialsError as exc:
-            raise aiohttp.ClientConnectionError(str(exc)) from exc
-        request.headers.extend(access.headers)
-        response = await handler(request)
-        if response.status in (401, 403):
-            if response.status == 401:
-                self._credentials.refused(access)
-            response.close()
-            raise aiohttp.ClientConnectionError(f"HTTP {response.status}")
-        return response
-
     async def close(self) -> None:
         if self._opened is not None:
             await self._opened.close()
@@ -239,7 +204,7 @@ class Client:
             requests = fenced_requests(self._fence) if self._fence is not None else aiohttp.ClientRequest
             self._opened = aiohttp.ClientSession(
                 connector=connector,
-                headers=_HEADERS,
+                headers=HEADERS,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 request_class=self._credentials.requests(requests),
             )

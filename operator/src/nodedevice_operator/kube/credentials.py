@@ -28,6 +28,10 @@ class Credentials:
         self.namespace = core.settings.namespace or None
         self.cluster = f"{self.server} ({core.settings.origin})"
 
+    def for_another_loop(self) -> "Credentials":
+        """The same credentials, for clients in another event loop."""
+        return Credentials(self._core)
+
     async def access(self) -> Access:
         """What a request made now is sent with. Raises CredentialsError."""
         try:

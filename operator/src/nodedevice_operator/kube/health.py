@@ -46,7 +46,7 @@ _ONLY_SHOWN: Final = frozenset({SLICES})
 class ApiHealth:
     """Whether the API server is reachable and grants access. Thread-safe enough: single assignments only.
 
-    on_recovery: called each time that an outage ends. role: of the chart, which has the rights that this program needs.
+    on_recovery: called when an outage ends, by any thread. role: of the chart, which has the rights that this program needs.
     """
 
     server: str

@@ -2,15 +2,13 @@
 
 import asyncio
 
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.deviceplugin.registration_server import Rejections
-from nodedevice_agent.errors import ApiForbidden
 from nodedevice_agent.kube import lease
-from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.client import Json, KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_api.names import CONFIG_REFUSED_LABEL, REFUSALS_ANNOTATION
+from nodedevice_kube.api_errors import Forbidden
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
@@ -25,12 +23,12 @@ class ForbidsAnnotation(KubeClient):
     async def node_uid(self, name: str) -> str:
         return "uid"
 
-    async def get_lease(self, namespace: str, name: str) -> Lease:
-        return Lease(metadata=ObjectMeta(name=name, namespace=namespace))
+    async def get_lease(self, namespace: str, name: str) -> Json:
+        return {"metadata": {"name": name, "namespace": namespace}}
 
-    async def replace_lease(self, renewed: Lease) -> Lease:
-        if REFUSALS_ANNOTATION in ((renewed.metadata or ObjectMeta()).annotations or {}):
-            raise ApiForbidden("renewing the lease", "no annotations", 403)
+    async def replace_lease(self, renewed: Json) -> Json:
+        if REFUSALS_ANNOTATION in renewed["metadata"]["annotations"]:
+            raise Forbidden("renewing", "the lease", "no annotations", 403)
         self.renewals += 1
         return renewed
 
@@ -49,9 +47,9 @@ async def test_rejections_that_cannot_be_reported_renew_the_lease_once_each() ->
 
 
 class ForbidsLabel(ForbidsAnnotation):
-    async def replace_lease(self, renewed: Lease) -> Lease:
-        if (renewed.metadata or ObjectMeta()).labels:
-            raise ApiForbidden("renewing the lease", "no labels", 403)
+    async def replace_lease(self, renewed: Json) -> Json:
+        if renewed["metadata"]["labels"]:
+            raise Forbidden("renewing", "the lease", "no labels", 403)
         return await super().replace_lease(renewed)
 
 
@@ -71,22 +69,21 @@ class Written(KubeClient):
     """An API server that takes everything. leases: as they were written, with the time of the loop."""
 
     def __init__(self) -> None:
-        self.leases: list[tuple[float, ObjectMeta]] = []
+        self.leases: list[tuple[float, Json]] = []
         self._new = asyncio.Event()
 
     async def node_uid(self, name: str) -> str:
         return "uid"
 
-    async def get_lease(self, namespace: str, name: str) -> Lease:
-        return Lease(metadata=ObjectMeta(name=name, namespace=namespace, labels={"team": "a"}))
+    async def get_lease(self, namespace: str, name: str) -> Json:
+        return {"metadata": {"name": name, "namespace": namespace, "labels": {"team": "a"}}}
 
-    async def replace_lease(self, renewed: Lease) -> Lease:
-        assert renewed.metadata is not None
-        self.leases.append((asyncio.get_running_loop().time(), renewed.metadata))
+    async def replace_lease(self, renewed: Json) -> Json:
+        self.leases.append((asyncio.get_running_loop().time(), renewed["metadata"]))
         self._new.set()
         return renewed
 
-    async def until(self, count: int) -> tuple[float, ObjectMeta]:
+    async def until(self, count: int) -> tuple[float, Json]:
         while len(self.leases) < count:
             self._new.clear()
             await self._new.wait()
@@ -104,11 +101,11 @@ async def test_a_refused_configuration_is_labelled_at_once_and_the_label_goes_wi
         keeper.report_configs('{"a":{"generation":1,"refusal":"no"}}', is_refused=True)
         at, written = await cluster.until(2)
         assert at - began < 0.5
-        assert written.labels == {"team": "a", CONFIG_REFUSED_LABEL: "true"}
+        assert written["labels"] == {"team": "a", CONFIG_REFUSED_LABEL: "true"}
         keeper.report_configs('{"a":{"generation":2}}', is_refused=False)
         at, written = await cluster.until(3)
         assert at - began < 0.5
-        assert written.labels == {"team": "a"}
+        assert written["labels"] == {"team": "a"}
 
 
 @virtual_time

@@ -1,61 +1,56 @@
 """Whether a Lease may be taken, from what it says: ours, our predecessor's, or from before the API server was restored."""
 
-from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
-from lightkube.models.coordination_v1 import LeaseSpec
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.deviceplugin.registration_server import Rejections
-from nodedevice_agent.errors import ApiRefused, LeaseHeld
-from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.errors import LeaseHeld
+from nodedevice_agent.kube.client import Json, KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper, identity
 from nodedevice_agent.metrics import AgentHealth
+from nodedevice_kube.api_errors import Conflict
+from nodedevice_kube.leases import lease_of
 
 OURS, PREDECESSOR, STRANGER = "a_1", "a_2", "b_3"
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = "2026-01-01T00:00:00.000000Z"
 
 
 class OneLease:
     """A cluster with one Lease, or none; each write has the next version."""
 
     def __init__(self) -> None:
-        self.found: Lease | None = None
+        self.found: Json | None = None
         self.version = 100
 
     def put(self, holder: str, version: int) -> None:
         self.version = version
-        metadata = ObjectMeta(name="n1", namespace="ns", resourceVersion=str(version))
-        self.found = Lease(metadata=metadata, spec=LeaseSpec(holderIdentity=holder, renewTime=NOW))
+        metadata = {"name": "n1", "namespace": "ns", "resourceVersion": str(version)}
+        self.found = {"metadata": metadata, "spec": {"holderIdentity": holder, "renewTime": NOW}}
 
     async def node_uid(self, name: str) -> str:
         return "uid"
 
-    async def get_lease(self, namespace: str, name: str) -> Lease:
+    async def get_lease(self, namespace: str, name: str) -> Json:
         assert self.found is not None
         return self.found
 
-    async def replace_lease(self, lease: Lease) -> Lease:
-        assert lease.metadata is not None
-        if lease.metadata.resourceVersion != str(self.version):
-            raise ApiRefused("renewing the lease", "the object has been modified", 409)
+    async def replace_lease(self, lease: Json) -> Json:
+        if lease["metadata"]["resourceVersion"] != str(self.version):
+            raise Conflict("renewing", "the lease", "the object has been modified", 409)
         self.put(holder_of(lease), self.version + 1)
         assert self.found is not None
         return self.found
 
 
-def holder_of(lease: Lease | None) -> str:
-    assert lease is not None
-    assert lease.spec is not None
-    return lease.spec.holderIdentity or ""
+def holder_of(lease: Json | None) -> str:
+    return lease_of(lease or {}).holder
 
 
 async def renewed(keeper: LeaseKeeper) -> Any:
     """As run() does: a conflict leads to a new read."""
     try:
         keeper._lease = await keeper._renewed("")
-    except ApiRefused as exc:
+    except Conflict as exc:
         keeper._failed(exc)
         keeper._lease = await keeper._renewed("")
 

@@ -2,28 +2,27 @@
 
 import asyncio
 import logging
+import re
 from copy import deepcopy
-from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
-from lightkube.models.coordination_v1 import LeaseSpec
-from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
-from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.deviceplugin.registration_server import Rejections
-from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError, ApiUnauthorized, ApiUnreachable, LeaseHeld
+from nodedevice_agent.errors import LeaseHeld
 from nodedevice_agent.kube import lease
-from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.client import Json, KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_api.names import AGENT_LEASE_SECONDS, CONFIGS_ANNOTATION, REFUSALS_ANNOTATION
+from nodedevice_kube.api_errors import ApiError, Conflict, NotFound, Unauthorized, Unavailable
+from nodedevice_kube.leases import Lease, lease_of
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
 
-BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
-NODE = OwnerReference("v1", "Node", "n1", "uid-1")
-OTHER = OwnerReference("v1", "ConfigMap", "n1", "uid-2")
+BEFORE = "2026-01-01T00:00:00.000000Z"
+NODE = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-1"}
+OTHER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "n1", "uid": "uid-2"}
 
 
 class Cluster:
@@ -31,7 +30,7 @@ class Cluster:
 
     server = "https://10.0.0.1"
 
-    def __init__(self, found: Lease | None = None) -> None:
+    def __init__(self, found: Json | None = None) -> None:
         self.found = found
         self.failures: list[Exception] = []
         self.reads = self.writes = 0
@@ -41,19 +40,19 @@ class Cluster:
         assert name == "n1"
         return "uid-1"
 
-    async def get_lease(self, namespace: str, name: str) -> Lease:
+    async def get_lease(self, namespace: str, name: str) -> Json:
         self.reads += 1
         self.asked.add((namespace, name))
         self._fail()
         if self.found is None:
-            raise ApiNotFound("reading the lease", "none", 404)
+            raise NotFound("reading", "the lease", "none", 404)
         return deepcopy(self.found)
 
-    async def create_lease(self, made: Lease) -> Lease:
+    async def create_lease(self, made: Json) -> Json:
         assert self.found is None
         return self._write(made)
 
-    async def replace_lease(self, made: Lease) -> Lease:
+    async def replace_lease(self, made: Json) -> Json:
         self._fail()
         return self._write(made)
 
@@ -61,24 +60,21 @@ class Cluster:
         if self.failures:
             raise self.failures.pop(0)
 
-    def _write(self, made: Lease) -> Lease:
+    def _write(self, made: Json) -> Json:
         self.writes += 1
         self.found = deepcopy(made)
-        assert self.found.metadata is not None
-        self.found.metadata.resourceVersion = str(100 + self.writes)
+        self.found["metadata"]["resourceVersion"] = str(100 + self.writes)
         return deepcopy(self.found)
 
     @property
-    def spec(self) -> LeaseSpec:
-        assert self.found is not None
-        assert self.found.spec is not None
-        return self.found.spec
+    def lease(self) -> Lease:
+        return lease_of(self.found or {})
 
     @property
-    def metadata(self) -> ObjectMeta:
+    def metadata(self) -> Json:
         assert self.found is not None
-        assert self.found.metadata is not None
-        return self.found.metadata
+        found: Json = self.found["metadata"]
+        return found
 
 
 def keeper_of(cluster: Cluster, health: AgentHealth | None = None) -> LeaseKeeper:
@@ -88,12 +84,9 @@ def keeper_of(cluster: Cluster, health: AgentHealth | None = None) -> LeaseKeepe
     )
 
 
-def held_by(holder: str, **metadata: Any) -> Lease:
-    meta = ObjectMeta(name="n1", namespace="agents", resourceVersion="50", **metadata)
-    return Lease(
-        metadata=meta,
-        spec=LeaseSpec(holderIdentity=holder, leaseDurationSeconds=5, acquireTime=BEFORE, renewTime=BEFORE),
-    )
+def held_by(holder: str, **metadata: Any) -> Json:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 5, "acquireTime": BEFORE, "renewTime": BEFORE}
+    return {"metadata": {"name": "n1", "namespace": "agents", "resourceVersion": "50", **metadata}, "spec": spec}
 
 
 async def test_where_there_is_none_it_is_created_as_the_nodes() -> None:
@@ -102,30 +95,33 @@ async def test_where_there_is_none_it_is_created_as_the_nodes() -> None:
     keeper.report_configs("configs", is_refused=False)
     await keeper.acquire()
     assert cluster.asked == {("agents", "n1")}
-    metadata, spec = cluster.metadata, cluster.spec
-    assert (metadata.name, metadata.namespace, metadata.ownerReferences) == ("n1", "agents", [NODE])
-    assert metadata.annotations == {CONFIGS_ANNOTATION: "configs"}
-    assert metadata.labels is None
-    assert (spec.holderIdentity, spec.leaseDurationSeconds) == ("a_1", AGENT_LEASE_SECONDS)
-    assert spec.acquireTime == spec.renewTime
-    assert spec.renewTime is not None
-    assert spec.renewTime.tzinfo is UTC
+    assert cluster.metadata == {
+        "name": "n1",
+        "namespace": "agents",
+        "ownerReferences": [NODE],
+        "annotations": {CONFIGS_ANNOTATION: "configs"},
+        "labels": {},
+        "resourceVersion": "101",
+    }
+    found = cluster.lease
+    assert (found.holder, found.duration_seconds, found.acquired) == ("a_1", AGENT_LEASE_SECONDS, found.renewed)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", found.renewed)
 
 
 async def test_one_that_is_there_keeps_what_is_not_ours() -> None:
-    old = OwnerReference("v1", "Node", "n1", "uid-0")
+    old = {**NODE, "uid": "uid-0"}
     annotations = {"team": "x", REFUSALS_ANNOTATION: "old", CONFIGS_ANNOTATION: "old"}
     cluster = Cluster(held_by("a_0", ownerReferences=[old, OTHER], annotations=annotations))
     keeper = keeper_of(cluster)
     await keeper.acquire()
-    assert cluster.metadata.ownerReferences == [OTHER, NODE]
-    assert cluster.metadata.annotations == {"team": "x"}
+    assert cluster.metadata["ownerReferences"] == [OTHER, NODE]
+    assert cluster.metadata["annotations"] == {"team": "x"}
     # a new holder
-    assert cluster.spec.acquireTime == cluster.spec.renewTime != BEFORE
-    since = cluster.spec.acquireTime
+    assert cluster.lease.acquired == cluster.lease.renewed != BEFORE
+    since = cluster.lease.acquired
     keeper._lease = await keeper._renewed("rejected")
-    assert cluster.metadata.annotations == {"team": "x", REFUSALS_ANNOTATION: "rejected"}
-    assert cluster.spec.acquireTime == since
+    assert cluster.metadata["annotations"] == {"team": "x", REFUSALS_ANNOTATION: "rejected"}
+    assert cluster.lease.acquired == since
     # it is not read again, as its version says whether it is another
     assert (cluster.reads, cluster.writes) == (1, 2)
 
@@ -143,7 +139,7 @@ async def test_another_agents_is_waited_for_until_it_has_expired(caplog: pytest.
     await acquiring
     # its own duration, by our clock
     assert 5 < clock() - began < 5 + 2 * lease._RETRY_SECONDS
-    assert cluster.spec.holderIdentity == "a_1"
+    assert cluster.lease.holder == "a_1"
     assert health.ready()[0]
     assert len(beats) == cluster.reads - 1 > 0
     records = [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -158,13 +154,15 @@ async def test_one_that_is_renewed_meanwhile_does_not_expire() -> None:
     acquiring = asyncio.create_task(keeper_of(cluster).acquire())
     for seconds in range(1, 20):
         await asyncio.sleep(1)
-        cluster.spec.renewTime = BEFORE + timedelta(seconds=seconds)
+        cluster.found = held_by("b_1") | {
+            "spec": {"holderIdentity": "b_1", "leaseDurationSeconds": 5, "renewTime": str(seconds)}
+        }
     assert not acquiring.done()
     acquiring.cancel()
     await asyncio.gather(acquiring, return_exceptions=True)
 
 
-@pytest.mark.parametrize("failure", [ApiUnreachable("reading the lease", "no route"), TimeoutError()])
+@pytest.mark.parametrize("failure", [Unavailable("reading", "the lease", "no route"), TimeoutError()])
 async def test_without_an_answer_the_agent_starts_and_tries_on(failure: Exception) -> None:
     cluster = Cluster()
     cluster.failures = [failure]
@@ -177,16 +175,16 @@ async def test_without_an_answer_the_agent_starts_and_tries_on(failure: Exceptio
 @pytest.mark.parametrize(
     ("failure", "problem", "reads"),
     [
-        pytest.param(ApiUnreachable("renewing the lease", "no route"), "the lease cannot be renewed", 1, id="lost"),
+        pytest.param(Unavailable("renewing", "the lease", "no route"), "the lease cannot be renewed", 1, id="lost"),
         pytest.param(
-            ApiRefused("renewing the lease", "modified", 409), "the lease cannot be renewed", 2, id="conflict"
+            Conflict("renewing", "the lease", "modified", 409), "the lease cannot be renewed", 2, id="conflict"
         ),
-        pytest.param(ApiNotFound("renewing the lease", "gone", 404), "the lease cannot be renewed", 2, id="deleted"),
-        pytest.param(ApiUnauthorized("renewing the lease", "who", 401), "rejects the credentials", 1, id="token"),
+        pytest.param(NotFound("renewing", "the lease", "gone", 404), "the lease cannot be renewed", 2, id="deleted"),
+        pytest.param(Unauthorized("renewing", "the lease", "who", 401), "rejects the credentials", 1, id="token"),
     ],
 )
 async def test_a_renewal_that_fails_is_shown_and_made_soon_again(
-    failure: ApiRequestError, problem: str, reads: int, caplog: pytest.LogCaptureFixture
+    failure: ApiError, problem: str, reads: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     cluster, health = Cluster(held_by("a_0")), AgentHealth("api server")
@@ -211,7 +209,7 @@ async def test_another_holder_ends_the_agent_later_on() -> None:
     keeper = keeper_of(cluster)
     await keeper.acquire()
     cluster.found = held_by("b_1")
-    cluster.metadata.resourceVersion = "500"
-    cluster.failures = [ApiRefused("renewing the lease", "modified", 409)]
+    cluster.metadata["resourceVersion"] = "500"
+    cluster.failures = [Conflict("renewing", "the lease", "modified", 409)]
     with pytest.raises(LeaseHeld, match="b_1"):
         await keeper.run()

@@ -21,7 +21,8 @@ from nodedevice_agent.errors import AgentError
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_common import logs
 from nodedevice_kube import masking
-from nodedevice_operator.errors import ApiError, CredentialsError
+from nodedevice_kube.api_errors import ApiError
+from nodedevice_operator.errors import CredentialsError
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth

@@ -65,7 +65,7 @@ class Operator:
         self._metrics = metrics = Metrics()
         self._cache = cache = Cache()
         metrics.watch(cache)
-        self._api_health = ApiHealth(login.server)
+        self._api_health = ApiHealth(login.settings.server)
         self._health = Health(self._api_health, cache.waits_for)
         self._fence = fence = WriteFence()
         metrics.leader.set_function(lambda: float(fence.is_open))
@@ -188,7 +188,7 @@ class Operator:
         timing = Timing(self._settings.leader_lease_seconds)
         client = Client(login, self._api_health, self._metrics.writes, concurrent=LEASE_REQUESTS)
         self._clients.append(client)
-        namespace = self._settings.namespace or login.namespace or names.SYSTEM_NAMESPACE
+        namespace = self._settings.namespace or login.settings.namespace or names.SYSTEM_NAMESPACE
         leases = LeaderLeases(client, namespace, instance=self._settings.instance)
         return Election(leases, self._fence, timing, identity(), self._lead)
 

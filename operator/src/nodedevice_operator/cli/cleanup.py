@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import click
 from nodedevice_api import names
+from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound
+from nodedevice_kube.credentials import Credentials
 
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.cli import progress as command
@@ -31,7 +33,7 @@ from nodedevice_operator.cli.cleanup_plan import (
 )
 from nodedevice_operator.cli.cleanup_survey import is_kept, survey, workloads_of
 from nodedevice_operator.cli.crds import NAMES
-from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, Overdue, StillLed
+from nodedevice_operator.errors import Overdue, StillLed
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Cluster
@@ -306,12 +308,12 @@ def cleanup(
     with the devices they have.
     """
     login = credentials.load(kubeconfig)
-    scope = CleanupScope(namespace=namespace or login.namespace or names.SYSTEM_NAMESPACE, **options)
+    scope = CleanupScope(namespace=namespace or login.settings.namespace or names.SYSTEM_NAMESPACE, **options)
     if scope.delete_leases_namespace and scope.leases_namespace == scope.namespace:
         raise click.UsageError(
             f"--delete-leases-namespace: {scope.namespace} is the operator's own; helm uninstall keeps it"
         )
-    click.echo(f"cleanup of {login.cluster}:")
+    click.echo(f"cleanup of {credentials.cluster(login)}:")
     found, spent = asyncio.run(_survey(login, scope, timeout_seconds))
     for line in plan(scope, found):
         click.echo(f"  {line}")
@@ -342,7 +344,7 @@ def _is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-async def _survey(login: credentials.Credentials, scope: CleanupScope, seconds: float) -> tuple[Survey, float]:
+async def _survey(login: Credentials, scope: CleanupScope, seconds: float) -> tuple[Survey, float]:
     """What there is to remove, and how many seconds it took."""
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -351,7 +353,7 @@ async def _survey(login: credentials.Credentials, scope: CleanupScope, seconds: 
     return found, loop.time() - began
 
 
-async def _run(login: credentials.Credentials, scope: CleanupScope, seconds: float, spent: float) -> None:
+async def _run(login: Credentials, scope: CleanupScope, seconds: float, spent: float) -> None:
     fence = WriteFence()
     async with (
         command.connected(login) as free,

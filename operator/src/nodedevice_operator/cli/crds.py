@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from nodedevice_api import names
 from nodedevice_common.yaml_decoding import decode_yaml
+from nodedevice_kube.api_errors import Invalid
 
 from nodedevice_operator import __version__
 from nodedevice_operator.cli import progress as command
-from nodedevice_operator.errors import Invalid, OlderRelease
+from nodedevice_operator.errors import OlderRelease
 from nodedevice_operator.kube import credentials
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ async def _apply_all(kubeconfig: str | None, allow_downgrade: bool, seconds: flo
     bodies = {body["metadata"]["name"]: body for body in shipped()}
     before: dict[str, Crd | None] = {}
     login = credentials.load(kubeconfig)
-    click.echo(f"applying the CRDs of release {__version__} to {login.cluster}")
+    click.echo(f"applying the CRDs of release {__version__} to {credentials.cluster(login)}")
     async with command.within(seconds, command.report_wait) as progress:
         api = CrdApi(await typed_client(login))
         for name in bodies:

@@ -10,11 +10,12 @@ from typing import Any, Final, TypeVar
 
 import click
 from nodedevice_api import names
+from nodedevice_kube.api_errors import ApiError, Unavailable, Unreachable
+from nodedevice_kube.credentials import Credentials
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.errors import ApiError, OperatorError, Overdue, Unavailable, Unreachable
+from nodedevice_operator.errors import OperatorError, Overdue
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.observability.metrics import Metrics
@@ -42,7 +43,7 @@ class OneCommand(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except OperatorError as error:
+        except (OperatorError, ApiError) as error:
             raise click.ClickException(str(error)) from error
 
 
@@ -57,7 +58,7 @@ class _SilentHealth(ApiHealth):
 @asynccontextmanager
 async def connected(login: Credentials, fence: WriteFence | None = None) -> AsyncIterator[Client]:
     """A client for one command."""
-    client = Client(login, _SilentHealth(login.server), Metrics().writes, fence)
+    client = Client(login, _SilentHealth(login.settings.server), Metrics().writes, fence)
     try:
         yield client
     finally:

@@ -16,6 +16,8 @@ import msgspec
 from nodedevice_api import names
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.tasks import apart
+from nodedevice_kube.api_errors import ApiError, NotFound, NotLeading
+from nodedevice_kube.paths import segment
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -27,9 +29,8 @@ from nodedevice_operator.configs.status import (
     state_of,
     to_json,
 )
-from nodedevice_operator.errors import ApiError, NotFound, NotLeading
 from nodedevice_operator.informers.store import Store
-from nodedevice_operator.kube.client import OWN, now_text, path_segment
+from nodedevice_operator.kube.client import OWN, now_text
 from nodedevice_operator.kube.lists import Kind, kind_of
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.write_fence import WriteFence
@@ -50,7 +51,7 @@ LEASES: Final = "leases"
 
 def refusing_leases(namespace: str) -> Kind[RefusingLease]:
     """The Leases there of agents that refuse a configuration."""
-    base = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(namespace)}"
+    base = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}"
     return kind_of(LEASES, base, LeaseSchema, refusing_lease, labels=names.CONFIG_REFUSED_LABEL)
 
 
@@ -68,7 +69,7 @@ class ConfigsApi(Requests):
             "metadata": {"name": name, "uid": uid},
             "status": status,
         }
-        path = f"{OWN}/{names.NODE_DEVICE_CONFIGS}/{path_segment(name)}/status"
+        path = f"{OWN}/{names.NODE_DEVICE_CONFIGS}/{segment(name)}/status"
         await self._apply(f"{names.NODE_DEVICE_CONFIGS}/status", path, body, force=True)
 
 

@@ -27,12 +27,15 @@ import msgspec
 from nodedevice_api import names
 from nodedevice_common.decoding import Undecodable, decode, shallow
 from nodedevice_common.streams import lines
+from nodedevice_kube.api_errors import Forbidden, NotLeading, Unauthorized
+from nodedevice_kube.credentials import Credentials
+from yarl import URL
 
-from nodedevice_operator.errors import CredentialsError, Forbidden, NotLeading, Unauthorized
-from nodedevice_operator.kube.client import HEADERS
-from nodedevice_operator.kube.credentials import Credentials
+from nodedevice_operator.errors import CredentialsError
+from nodedevice_operator.kube import credentials
+from nodedevice_operator.kube.client import USER_AGENT
 from nodedevice_operator.kube.health import ApiHealth
-from nodedevice_operator.kube.write_fence import WriteFence, fenced_requests
+from nodedevice_operator.kube.write_fence import WriteFence
 
 log = logging.getLogger(__name__)
 
@@ -108,12 +111,12 @@ def settings(diffs: InMemoryDiffs) -> kopf.OperatorSettings:
     return found
 
 
-def open_session(credentials: Credentials, health: ApiHealth, fence: WriteFence) -> aiohttp.ClientSession:
+def open_session(login: Credentials, health: ApiHealth, fence: WriteFence) -> aiohttp.ClientSession:
     """kopf's own connections, in the running event loop, with the credentials and the fence of all other requests."""
 
     async def authorize(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         try:
-            access = await credentials.access()
+            access = await credentials.access(login)
         except CredentialsError as exc:
             raise aiohttp.ClientConnectionError(str(exc)) from exc
         request.headers.extend(access.headers)
@@ -123,19 +126,58 @@ def open_session(credentials: Credentials, health: ApiHealth, fence: WriteFence)
             # kopf logs this one, and retries neither an Event nor a patch after it
             raise aiohttp.ClientResponseError(request.request_info, (), message=str(closed)) from closed
         if response.status == _UNAUTHORIZED:
-            credentials.refused(access)
+            login.refused(access)
             response.close()
             raise aiohttp.ClientConnectionError(f"HTTP {_UNAUTHORIZED}")
         return response
 
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
-        headers=HEADERS,
+        headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
         cookie_jar=aiohttp.DummyCookieJar(),
         middlewares=(authorize, _reporting_watches(health), _retrying_responses()),
-        request_class=credentials.requests(fenced_requests(fence)),
+        request_class=_requests(login, fence),
         response_class=ShallowResponse,
     )
+
+
+def _requests(login: Credentials, fence: WriteFence) -> type[aiohttp.ClientRequest]:
+    """Requests with TLS and proxy of the moment at which they are made, that send no byte of a write through a closed fence.
+
+    aiohttp calls `send` when the request has its connection, and `write_bytes` in a task of its own when there is a body; headers
+    and body leave in one piece in the second. A check raises before anything is written, and aiohttp closes the connection.
+    """
+
+    class Request(aiohttp.ClientRequest):
+        def __init__(self, *args: Any, **parameters: Any) -> None:
+            if login.current.tls is not None:
+                parameters["ssl"] = login.current.tls
+            if login.proxy is not None:
+                authorization = login.proxy.authorization
+                parameters["proxy"] = URL(login.proxy.url)
+                parameters["proxy_headers"] = {"Proxy-Authorization": authorization} if authorization else None
+            super().__init__(*args, **parameters)
+
+        def _check(self) -> None:
+            if self.method != "GET":
+                fence.check(self.method, self.url.path)
+
+        async def send(self, conn: Any) -> aiohttp.ClientResponse:
+            self._check()
+            return await super().send(conn)
+
+        async def write_bytes(self, writer: Any, conn: Any, content_length: int | None = None) -> None:
+            try:
+                # again: the loop has turned since `send`, and the process may have been stopped meanwhile
+                self._check()
+            except NotLeading as closed:
+                # who waits for the response gets this error
+                conn.protocol.set_exception(closed)
+                conn.close()
+                return
+            await super().write_bytes(writer, conn, content_length)
+
+    return Request
 
 
 def _reporting_watches(health: ApiHealth) -> aiohttp.ClientMiddlewareType:

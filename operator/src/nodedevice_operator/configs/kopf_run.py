@@ -15,12 +15,12 @@ from typing import Any, Final, NoReturn
 
 import kopf
 from nodedevice_common import threads
+from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unauthorized
+from nodedevice_kube.credentials import Credentials
 
 from nodedevice_operator.configs import kopf_limits
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi
 from nodedevice_operator.configs.handlers import HANDLERS, Memo
-from nodedevice_operator.errors import ApiError, Forbidden, NotFound, Unauthorized
-from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
 
@@ -46,7 +46,7 @@ class KopfRun:
 
     api: ConfigsApi
     controller: ConfigController
-    credentials: Credentials
+    login: Credentials
     health: ApiHealth
     fence: WriteFence
     _diffs: kopf_limits.InMemoryDiffs = field(default_factory=kopf_limits.InMemoryDiffs, init=False)
@@ -131,11 +131,10 @@ class KopfRun:
         own.set_exception_handler(
             lambda _, context: log.debug("task of kopf failed", extra={"error": context["message"]})
         )
-        credentials = self.credentials.for_another_loop()
-        async with kopf_limits.open_session(credentials, self.health, self.fence) as session:
+        async with kopf_limits.open_session(self.login, self.health, self.fence) as session:
             await kopf.operator(
                 registry=HANDLERS,
-                memo=Memo(self.controller, call, credentials, session, self.fence, self._diffs),
+                memo=Memo(self.controller, call, self.login, session, self.fence, self._diffs),
                 settings=kopf_limits.settings(self._diffs),
                 # one by one, the second handler would wait for the next change of the object
                 lifecycle=kopf.lifecycles.all_at_once,

@@ -49,7 +49,7 @@ class Extender:
         self._settings = settings
         self._login = login = credentials.load(settings.kubeconfig)
         self._metrics = metrics = ExtenderMetrics()
-        self._api_health = ApiHealth(login.server, role="nodedevice-extender")
+        self._api_health = ApiHealth(login.settings.server, role="nodedevice-extender")
         self._fence = fence = WriteFence()
         self._client = client = Client(login, self._api_health, metrics.writes, fence)
         self._clients = [client]
@@ -124,7 +124,7 @@ class Extender:
             return {}
         client = Client(self._login, self._api_health, self._metrics.writes, concurrent=LEASE_REQUESTS)
         self._clients.append(client)
-        namespace = self._settings.namespace or self._login.namespace or names.SYSTEM_NAMESPACE
+        namespace = self._settings.namespace or self._login.settings.namespace or names.SYSTEM_NAMESPACE
         leases = LeaderLeases(client, namespace, names.EXTENDER_LEASE, self._settings.instance)
         followed = self._settings.followed
         self._election = election = Election(

@@ -18,9 +18,9 @@ from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 from nodedevice_common.pacing import Backoff, jittered
 from nodedevice_common.threads import in_thread_if
+from nodedevice_kube.api_errors import ApiError, Forbidden, InvalidResponse, NotFound, Unreachable
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unreachable
 from nodedevice_operator.informers.store import Stores
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import VALUE_ERRORS, decode, decode_object, key_of, log_undecodable

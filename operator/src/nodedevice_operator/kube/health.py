@@ -12,18 +12,10 @@ from typing import Final
 
 from nodedevice_common import rejected, tasks
 from nodedevice_common.http_server import OPEN, Heartbeat, Protection, serve
+from nodedevice_kube.api_errors import ApiError, Denied, Forbidden, NoAnswer, OverBudget, Unauthorized, Unreachable
 from prometheus_client import CollectorRegistry
 
-from nodedevice_operator.errors import (
-    ApiError,
-    Denied,
-    Forbidden,
-    NoAnswer,
-    OperatorSettingsError,
-    OverBudget,
-    Unauthorized,
-    Unreachable,
-)
+from nodedevice_operator.errors import OperatorSettingsError
 
 log = logging.getLogger(__name__)
 

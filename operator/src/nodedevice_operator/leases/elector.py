@@ -19,9 +19,10 @@ from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_common.text import clean
+from nodedevice_kube.api_errors import ApiError, Conflict, Invalid, NotFound, Unreachable
+from nodedevice_kube.paths import segment
 
-from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound, Unreachable
-from nodedevice_operator.kube.client import Client, now_text, path_segment
+from nodedevice_operator.kube.client import Client, now_text
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.write_fence import WriteFence, boot_seconds
 from nodedevice_operator.leases.leader_election import Candidate, LeaderLease, Pace, Timing
@@ -60,7 +61,7 @@ class LeaderLeases:
         self._namespace = namespace
         self._name = name
         self._instance = instance
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(namespace)}/leases/{path_segment(name)}"
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(name)}"
 
     async def read(self, seconds: float | None = None) -> LeaderLease:
         """The Lease as it is; one without a version if it does not exist. seconds: to wait for the answer. Raises ApiError."""

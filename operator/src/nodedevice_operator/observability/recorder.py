@@ -27,10 +27,11 @@ from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_common.pacing import TokenBucket
+from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
+from nodedevice_kube.paths import MERGE_PATCH, segment
 from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
-from nodedevice_operator.kube.client import CORE, MERGE_PATCH, now_text, path_segment
+from nodedevice_operator.kube.client import CORE, now_text
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
@@ -96,7 +97,7 @@ class EventsApi(Requests):
 
     async def repeat_event(self, event: Event, suffix: str, count: int) -> None:
         """Set the count of an Event that was posted with that suffix, as it has happened again. Raises NotFound."""
-        path = f"{_path(event)}/{path_segment(_name(event, suffix))}"
+        path = f"{_path(event)}/{segment(_name(event, suffix))}"
         body = {"count": count, "lastTimestamp": now_text()}
         await self._client.request("PATCH", "events", path, body=body, content_type=MERGE_PATCH)
 
@@ -106,7 +107,7 @@ def _namespace(event: Event) -> str:
 
 
 def _path(event: Event) -> str:
-    return f"{CORE}/namespaces/{path_segment(_namespace(event))}/events"
+    return f"{CORE}/namespaces/{segment(_namespace(event))}/events"
 
 
 def _name(event: Event, suffix: str) -> str:

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_common.pacing import Backoff
+from nodedevice_kube.api_errors import ApiError, NotFound, Unauthorized, Unavailable, Unreachable, WatchInterrupted
+from nodedevice_kube.paths import APPLY
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.errors import ApiError, NotFound, Unauthorized, Unavailable, Unreachable, WatchInterrupted
-from nodedevice_operator.kube.client import APPLY, Client
+from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import ListSchema, RawWatchEvent, ResourceList, Schema

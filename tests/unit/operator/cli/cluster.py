@@ -7,8 +7,8 @@ from copy import deepcopy
 from typing import Any, Final
 
 from nodedevice_api import names
+from nodedevice_kube.api_errors import ApiError, NotFound
 from nodedevice_operator.cli.crds import NAMES
-from nodedevice_operator.errors import ApiError, NotFound
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.node import TAINT, TAINT_EFFECT

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from nodedevice_api import names
+from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unreachable
 from nodedevice_operator.__main__ import main
 from nodedevice_operator.cli import cleanup as cleanup
 from nodedevice_operator.cli.cleanup import Cleanup
@@ -18,7 +19,7 @@ from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey
 from nodedevice_operator.cli.cleanup_survey import survey as survey_of
 from nodedevice_operator.cli.crds import NAMES
 from nodedevice_operator.cli.progress import Progress, within
-from nodedevice_operator.errors import ApiError, Forbidden, NotFound, OperatorError, Overdue, StillLed, Unreachable
+from nodedevice_operator.errors import OperatorError, Overdue, StillLed
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth

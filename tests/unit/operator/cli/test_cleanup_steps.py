@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner
 from nodedevice_api import names
+from nodedevice_kube.api_errors import ApiError, Conflict, Denied, NotFound, Unreachable
 from nodedevice_operator.__main__ import main
 from nodedevice_operator.cli import cleanup
 from nodedevice_operator.cli.api import SCHEDULERS
@@ -14,7 +15,7 @@ from nodedevice_operator.cli.cleanup import Cleanup
 from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey
 from nodedevice_operator.cli.crds import NAMES
 from nodedevice_operator.cli.progress import Progress, within
-from nodedevice_operator.errors import ApiError, Conflict, Denied, NotFound, Overdue, Unreachable
+from nodedevice_operator.errors import Overdue
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.write_fence import WriteFence

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from nodedevice_api.names import ConfigReason
 from nodedevice_common import tasks
+from nodedevice_kube.api_errors import ApiError, NotFound, NotLeading, Unavailable
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi, refusing_leases
 from nodedevice_operator.configs.status import STATES
-from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Store
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.refusing_lease import RefusingLease

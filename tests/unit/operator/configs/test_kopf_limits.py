@@ -12,8 +12,8 @@ import aiohttp
 import kopf
 import pytest
 from nodedevice_common import rejected
+from nodedevice_kube.api_errors import ApiError, Forbidden, Unauthorized
 from nodedevice_operator.configs.kopf_limits import InMemoryDiffs, NoProgress, open_session, settings
-from nodedevice_operator.errors import ApiError, Forbidden, Unauthorized
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence

@@ -13,10 +13,12 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.names import ConfigReason
 from nodedevice_common import threads
+from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
+from nodedevice_kube.credentials import Access, Credentials
 from nodedevice_operator.configs import kopf_run
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi
 from nodedevice_operator.configs.kopf_run import KopfRun
-from nodedevice_operator.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
+from nodedevice_operator.errors import CredentialsError
 from nodedevice_operator.informers.store import Store
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.health import ApiHealth
@@ -269,15 +271,15 @@ async def test_without_a_thread_it_is_tried_again(bench: Bench, monkeypatch: pyt
 async def test_credentials_that_cannot_be_had_are_asked_for_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = iter((credentials.CredentialsError("the log-in program has ended with 1"),))
-    access = credentials.Credentials.access
+    failures = iter((CredentialsError("the log-in program has ended with 1"),))
+    access = credentials.access
 
-    async def failing(login: credentials.Credentials) -> Any:
-        for failure in asked:
+    async def failing(login: Credentials) -> Access:
+        for failure in failures:
             raise failure
         return await access(login)
 
-    monkeypatch.setattr(credentials.Credentials, "access", failing)
+    monkeypatch.setattr(credentials, "access", failing)
     monkeypatch.setattr("nodedevice_operator.configs.handlers._LOGIN_RETRY_SECONDS", 0.01)
     bench.put("a")
     async with background(bench.run.work()):

@@ -1,7 +1,7 @@
 """An extender beside a kube-scheduler: it is a candidate while that one leads, and at no other time."""
 
 import pytest
-from nodedevice_operator.errors import Unreachable
+from nodedevice_kube.api_errors import Unreachable
 from nodedevice_operator.extender.lease_follower import LeaseFollower
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, LeaderLeases

@@ -4,7 +4,7 @@ import asyncio
 import math
 
 import pytest
-from nodedevice_operator.errors import Unavailable
+from nodedevice_kube.api_errors import Unavailable
 from nodedevice_operator.informers.informer import Informer, _list_delay_seconds
 from tenacity import AsyncRetrying, RetryCallState
 
@@ -157,7 +157,7 @@ async def test_a_nonsense_line_leads_to_a_list(watched: Watched, line: bytes, ca
 
 async def test_the_next_list_waits_for_as_long_as_the_api_server_asks() -> None:
     state = RetryCallState(AsyncRetrying(), None, (), {})
-    state.set_exception((Unavailable, Unavailable("GET", "nodes", "too busy", 429, 60.0), None))
+    state.set_exception((Unavailable, Unavailable("GET", "nodes", "too busy", 429, retry_after_seconds=60.0), None))
     assert _list_delay_seconds(state) == 60.0
 
 

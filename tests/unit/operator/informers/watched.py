@@ -5,12 +5,11 @@ import json
 from typing import Any
 
 from aiohttp import web
-from nodedevice_kube.credentials import Access
+from nodedevice_kube.credentials import Access, Credentials
 from nodedevice_operator.errors import CredentialsError
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import NODE_DEVICES, Kind
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord

@@ -6,9 +6,9 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+from nodedevice_kube.api_errors import InvalidResponse, NotFound
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.cli.api import LeftoversApi
-from nodedevice_operator.errors import InvalidResponse, NotFound
 from nodedevice_operator.extender.stores import BOUND_PODS
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Cluster, Kind

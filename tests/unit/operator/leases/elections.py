@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from nodedevice_operator.errors import ApiError, Conflict, Unreachable
+from nodedevice_kube.api_errors import ApiError, Conflict, Unreachable
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, LeaderLeases
 from nodedevice_operator.leases.leader_election import LeaderLease, Timing

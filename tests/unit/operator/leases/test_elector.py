@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_operator.errors import InvalidResponse, NotLeading, Unreachable
+from nodedevice_kube.api_errors import InvalidResponse, NotLeading, Unreachable
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.leases.elector import LeaderLeases, identity
 from nodedevice_operator.leases.leader_election import LeaderLease

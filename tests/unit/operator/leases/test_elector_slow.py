@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from nodedevice_operator.errors import ApiError, Conflict, NoAnswer
+from nodedevice_kube.api_errors import ApiError, Conflict, NoAnswer
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, identity
 from nodedevice_operator.leases.leader_election import LeaderLease, Timing

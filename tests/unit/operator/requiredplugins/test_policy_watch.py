@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 
 import pytest
+from nodedevice_kube.api_errors import ApiError, Forbidden, Invalid, Unauthorized, Unavailable, Unreachable
 from nodedevice_operator import errors
-from nodedevice_operator.errors import ApiError, Forbidden, Invalid, Unauthorized, Unavailable, Unreachable
 from nodedevice_operator.requiredplugins import watch as policy_watch
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, SETTLE_SECONDS, Spec
 from nodedevice_operator.requiredplugins.watch import PolicyWatch

@@ -18,6 +18,7 @@ import click
 from nodedevice_api import names
 from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound
 from nodedevice_kube.credentials import Credentials
+from nodedevice_kube.leases import Lease
 
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.cli import progress as command
@@ -39,7 +40,7 @@ from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Cluster
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
-from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS, LeaderLease, Timing
+from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS, Timing
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDevicesApi
 from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
@@ -65,7 +66,7 @@ class _Leases(LeaderLeases):
 
     failure: ApiError | None = None
 
-    async def write(self, *lease: Any, **more: Any) -> LeaderLease:
+    async def write(self, *lease: Any, **more: Any) -> Lease:
         try:
             return await super().write(*lease, **more)
         except ApiError as error:

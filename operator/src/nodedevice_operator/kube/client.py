@@ -6,7 +6,8 @@ Each feature owns its requests: a class beside it, on Requests.
 import asyncio
 import datetime
 import math
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -119,8 +120,9 @@ class Client:
         self._health.succeeded(verb, what)
         return data
 
-    async def watch(self, kind: str, path: str, query: Mapping[str, str | int]) -> AsyncGenerator[bytes]:
-        """Lines of a watch of that kind, until the API server ends it.
+    @asynccontextmanager
+    async def watch(self, kind: str, path: str, query: Mapping[str, str | int]) -> AsyncIterator[AsyncIterator[bytes]]:
+        """A watch of that kind that is open, as its lines.
 
         Raises ApiError where it cannot be opened, and WatchInterrupted where it is cut, as load balancers do.
         """
@@ -132,9 +134,7 @@ class Client:
             raise
         async with stream:
             self._health.succeeded("watch", kind)
-            async for line in lines(stream.chunks()):
-                yield line
-                del line
+            yield lines(stream.chunks())
 
     async def settle(self, seconds: float) -> bool:
         """Wait until no write is pending any more, but no longer than so many seconds; whether that is so."""

@@ -112,7 +112,7 @@ class Stored:
     def write(self, client: str, verb: str, what: str, path: str, body: Any) -> Any:
         if verb == "PUT":
             # what opens the fence, again and again
-            self.holders.append(body["spec"].holder_identity or "")
+            self.holders.append(body["spec"]["holderIdentity"] or "")
             return {"metadata": {"resourceVersion": "5"}, "spec": {"holderIdentity": self.holders[-1]}}
         self.writes.append((client, verb, path))
         self.bodies[path] = body

@@ -237,7 +237,7 @@ async def test_only_one_of_its_clients_writes_without_the_lead(
     [run] = made
     assert misfits(run) == []
     assert run.scope is SCOPE
-    assert (run.free._credentials, run.fenced._credentials) == (login, login)
+    assert (run.free._transport._credentials, run.fenced._transport._credentials) == (login, login)
     assert (run.free._fence, run.fenced._fence) == (None, run.fence)
     printed = capsys.readouterr()
     assert printed.out == "nothing of nodedevice is left, except what is reported above\n"
@@ -268,7 +268,7 @@ async def test_what_the_survey_waits_for_is_printed_for_people(
     login = credentials.load(kubeconfig(tmp_path, "http://127.0.0.1:1"))
 
     async def survey(client: Client, scope: CleanupScope, progress: Progress) -> Survey:
-        assert (client._credentials, scope) == (login, SCOPE)
+        assert (client._transport._credentials, scope) == (login, SCOPE)
         await progress.retrying(AwayAtFirst())
         return SURVEY
 

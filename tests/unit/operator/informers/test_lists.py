@@ -44,7 +44,7 @@ class Lists:
     async def list(self, *kinds: Kind[Any]) -> None:
         for kind in kinds:
             unused: Any = None
-            await Informer(kind, self.cache, self.cluster, unused).list_all()
+            await Informer(kind, self.cache, self.cluster, unused).refresh()
 
 
 @pytest.fixture

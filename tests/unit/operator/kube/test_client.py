@@ -19,6 +19,11 @@ from nodedevice_operator.observability.metrics import Metrics
 from tests.unit.operator.kube.api_server import Server, client_of, kubeconfig_text, listening
 
 
+async def _watched(client: Client) -> list[bytes]:
+    async with client.watch("nodes", "/x", {}) as lines:
+        return [line async for line in lines]
+
+
 async def test_an_apply_is_sent_as_such(server: Server, client: Client) -> None:
     server.answers = [(200, {"a": 1})]
     body = {"status": {"capacity": {"example.com/gpu": "8"}}}
@@ -90,8 +95,7 @@ async def test_a_host_name_for_which_no_thread_can_be_started_is_no_response(
     with pytest.raises(Unreachable, match="can't start new thread"):
         await client.request("GET", "nodes", "/x")
     with pytest.raises(Unreachable, match="can't start new thread"):
-        async for _ in client.watch("nodes", "/x", {}):
-            pass
+        await _watched(client)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +200,7 @@ async def test_a_watch_may_be_silent_for_as_long_as_between_two_bookmarks(
 
     monkeypatch.setattr(client._transport, "open", noted)
     server.answers = [(200, b"{}\n")]
-    assert [line async for line in client.watch("nodes", "/x", {})] == [b"{}"]
+    assert await _watched(client) == [b"{}"]
     assert used == [90.0]
 
 
@@ -208,19 +212,19 @@ async def test_a_watch_that_is_cut_names_its_kind(tmp_path: Path) -> None:
 
     async with listening(cut) as url, client_of(tmp_path, url) as client:
         with pytest.raises(WatchInterrupted) as interrupted:
-            [_ async for _ in client.watch("nodes", "/x", {})]
+            await _watched(client)
     assert (interrupted.value.verb, interrupted.value.what) == ("watch", "nodes")
 
 
 async def test_an_error_of_a_watch_names_its_kind(server: Server, client: Client, tmp_path: Path) -> None:
     server.answers = [(410, {"message": "too old"})]
     with pytest.raises(ApiError) as refused:
-        [_ async for _ in client.watch("nodes", "/x", {})]
+        await _watched(client)
     assert (refused.value.verb, refused.value.what, refused.value.problem) == ("watch", "nodes", "too old")
     health = ApiHealth("http://127.0.0.1:1")
     async with client_of(tmp_path, "http://127.0.0.1:1", health=health) as lost:
         with pytest.raises(Unreachable) as failed:
-            [_ async for _ in lost.watch("nodes", "/x", {})]
+            await _watched(lost)
     assert "is unreachable" in health.problems()[0]
     assert (failed.value.verb, failed.value.what) == ("watch", "nodes")
 

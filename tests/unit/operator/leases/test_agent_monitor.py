@@ -67,7 +67,7 @@ async def test_what_each_poll_finds_is_passed_on(watched: Callable[..., Watched]
     assert found == [made.cluster.leases]
 
 
-def refused(seconds: float | None = None) -> Unavailable:
+def refused(seconds: float = 0.0) -> Unavailable:
     return Unavailable("get", "leases", "later", 429, retry_after_seconds=seconds)
 
 

@@ -52,7 +52,9 @@ class KopfRun:
     _diffs: kopf_limits.InMemoryDiffs = field(default_factory=kopf_limits.InMemoryDiffs, init=False)
     _problem: str = field(default="", init=False)
     _failure: str = field(default="", init=False)
-    _cancel: Callable[[], object] = field(default=lambda: None, init=False)
+    # how to end kopf, by its thread; and whether it is to end, which the thread may see only when it begins
+    _cancel: Callable[[], object] | None = field(default=None, init=False)
+    _is_ending: bool = field(default=False, init=False)
 
     async def work(self) -> NoReturn:
         while True:
@@ -112,13 +114,16 @@ class KopfRun:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(ended.set_result, failure)
 
+        self._is_ending = False
         threads.start(run, "kopf")
         try:
             await asyncio.wait([ended])
         finally:
+            self._is_ending = True
             # its loop is closed when it has ended by itself
             with contextlib.suppress(RuntimeError):
-                self._cancel()
+                if self._cancel is not None:
+                    self._cancel()
             await asyncio.wait([ended], timeout=_END_SECONDS)
         return ended.result()
 
@@ -127,6 +132,8 @@ class KopfRun:
         assert task is not None
         # not by a stop flag: kopf would wait for 5 s for its own task that waits for the flag
         self._cancel = partial(own.call_soon_threadsafe, task.cancel)
+        if self._is_ending:
+            return
         # kopf leaves failures of its tasks to the event loop, besides the one that it ends with
         own.set_exception_handler(
             lambda _, context: log.debug("task of kopf failed", extra={"error": context["message"]})

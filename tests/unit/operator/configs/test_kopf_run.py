@@ -253,9 +253,19 @@ async def test_a_kind_that_goes_and_comes_is_served_again(bench: Bench) -> None:
         await bench.until_seen(a=1)
 
 
-async def test_it_ends_with_the_program_and_leaves_no_thread(bench: Bench) -> None:
+@pytest.mark.parametrize("has_begun", [True, False])
+async def test_it_ends_with_the_program_and_leaves_no_thread(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, *, has_begun: bool
+) -> None:
+    start, begin = threads.start, threading.Event()
+    monkeypatch.setattr(threads, "start", lambda run, name: start(lambda: (begin.wait(), run()), name))
     async with background(bench.run.work()):
-        await bench.until_watched()
+        if has_begun:
+            begin.set()
+            await bench.until_watched()
+        else:
+            await asyncio.sleep(0.01)
+            asyncio.get_running_loop().call_later(0.01, begin.set)
     await until(lambda: "kopf" not in {thread.name for thread in threading.enumerate()})
 
 

@@ -123,7 +123,7 @@ async def _agent(file: Path) -> list[str]:
     found = [client.server]
     try:
         await client.node_uid("edge")
-    except AgentError as exc:
+    except ApiError as exc:
         found.append(str(exc))
     finally:
         await client.close()

@@ -12,7 +12,7 @@ import ssl
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import quote, urlsplit
 
 import h11
@@ -168,7 +168,10 @@ class Connections:
         return None
 
     def free(self, connection: "_Connection") -> None:
-        """Keep a connection for the next request."""
+        """Keep a connection for the next request, unless another certificate came while it was made."""
+        if connection.tls is not self._tls:
+            connection.end()
+            return
         connection.keep(self._idle_seconds)
         self._idle.append(connection)
         if len(self._idle) > self._most_idle:
@@ -185,6 +188,7 @@ class Connections:
         try:
             async with asyncio.timeout(self._connect_seconds):
                 connection = await _Connection.opened(self, host, port)
+                connection.tls = tls
                 self._open.add(connection)
                 if self._proxy is not None and tls is not None:
                     await connection.tunnel(self._authority, (("User-Agent", self._user_agent), *self._proxy_headers()))
@@ -213,7 +217,7 @@ class _Reader(asyncio.StreamReader):
 
     is_fed = False
 
-    def feed_data(self, data: bytes) -> None:
+    def feed_data(self, data: Any) -> None:
         self.is_fed = True
         super().feed_data(data)
 
@@ -224,6 +228,7 @@ class _Connection:
     def __init__(self, pool: Connections, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self._pool, self._reader, self._writer = pool, reader, writer
         self._http = _new_http()
+        self.tls: ssl.SSLContext | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._is_kept = False
 
@@ -283,7 +288,7 @@ class _Connection:
     async def read(self, seconds: float | None) -> bytes:
         """The next bytes of the response, as `Response.read`."""
         try:
-            event = self._http.next_event()
+            event: object = self._http.next_event()
             if event is h11.NEED_DATA:
                 async with asyncio.timeout(seconds):
                     event = await self._event()

@@ -15,7 +15,7 @@ from nodedevice_kube.settings import Settings
 from nodedevice_kube.tls import new_context
 
 from tests.fakes.http_peer import OK, Listening, Peer, Received, answering, listening, received
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
 
 GET: Final = Request("GET", "/api/v1/nodes/n?x=1", (("Accept", "application/json"),))
 PLAIN: Final = Access((("Authorization", "Bearer t"),), None)
@@ -392,6 +392,16 @@ async def test_with_another_certificate_all_connections_begin_anew() -> None:
             await watch.read(PATIENCE_SECONDS)
 
 
+async def test_a_connection_that_is_made_meanwhile_is_not_kept_with_the_former_certificate() -> None:
+    async with listening(answering(OK, OK), tls=server_tls()) as server, client(server.port, "https") as connections:
+        former, renewed = Access((), client_tls()), Access((), client_tls())
+        asking = asyncio.create_task(asked(connections, access=former))
+        await asyncio.sleep(0)
+        assert await asked(connections, access=renewed) == b"ok"
+        await asyncio.gather(asking, return_exceptions=True)
+        assert [connection.tls for connection in connections._idle] == [renewed.tls]
+
+
 async def test_a_name_that_no_certificate_can_have() -> None:
     tls = new_context(Settings(server="https://a", origin="a test", is_insecure=True, tls_server_name="a" * 300))
     async with listening(silent) as server, client(server.port, "https") as connections:
@@ -458,7 +468,7 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while True:
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        await asyncio.sleep(1)
+        await later(1)
 
 
 async def eager(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

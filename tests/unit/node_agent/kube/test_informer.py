@@ -12,7 +12,7 @@ from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.turns import AT_ONCE, PER_SECOND
 from nodedevice_common.api_connections import Broken, Request
-from nodedevice_kube.api_errors import ApiError, Gone, InvalidResponse, Silent, Unavailable, WatchInterrupted
+from nodedevice_kube.api_errors import ApiError, Gone, Invalid, InvalidResponse, Silent, Unavailable, WatchInterrupted
 from nodedevice_kube.list_watch import CATCH_UP_SECONDS, GRACE_SECONDS, SILENCE_SECONDS, Policy
 
 from tests.fakes.api_answers import Answer
@@ -65,6 +65,9 @@ GONE = {"kind": "Status", "code": 410, "message": "too old resource version", "r
         pytest.param(200, [line("ERROR", GONE)], Gone, "too old resource version", id="ended as too old"),
         pytest.param(503, [b"no JSON"], Unavailable, "watching pods", id="unavailable"),
         pytest.param(200, [line("ERROR", {"code": 500, "reason": "Hiccup"})], Unavailable, "Hiccup", id="an error"),
+        pytest.param(
+            200, [line("ERROR", {"code": "x", "message": 7})], Invalid, "HTTP 0", id="an error of another form"
+        ),
         pytest.param(200, [b"no JSON\n"], InvalidResponse, "cannot decode", id="no JSON"),
         pytest.param(200, [Broken("cut")], WatchInterrupted, "cut", id="cut"),
         pytest.param(200, [b"{", None], Silent, "nothing has come for", id="silent"),

@@ -137,7 +137,7 @@ async def _operator(file: Path) -> list[str]:
         "w", "w", ["kind", "verb", "outcome"], registry=prometheus_client.CollectorRegistry()
     )
     client = Client(login, health, writes)
-    found = [login.cluster]
+    found = [credentials.cluster(login)]
     try:
         await client.request("GET", "nodes", "/api/v1/nodes/edge")
     except ApiError as exc:

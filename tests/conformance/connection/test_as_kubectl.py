@@ -60,12 +60,12 @@ def by_operator() -> str:
         try:
             found = credentials.load(None)
             writes = prometheus_client.Counter("w", "w", ["kind", "verb", "outcome"], registry=None)
-            client = Client(found, ApiHealth(found.server), writes)
+            client = Client(found, ApiHealth(found.settings.server), writes)
             try:
                 await client.request("GET", "nodes", "/api/v1/nodes/edge")
             finally:
                 await client.close()
-        except OperatorError as exc:
+        except (OperatorError, ApiError) as exc:
             return str(exc)
         return ""
 

@@ -101,15 +101,9 @@ class ConfigController(Collector):
     def __post_init__(self) -> None:
         self.refusing.on_update(lambda node, before, now: self.refusals_changed(node))
 
-    def seen(self, body: Mapping[str, Any]) -> None:
+    def seen(self, name: str, uid: str, generation: int, status: dict[str, Any]) -> None:
         """A configuration that is new or changed, or whose status is."""
-        meta, status = body["metadata"], body.get("status")
-        name = str(meta["name"])
-        found = _Known(
-            str(meta.get("uid", "")),
-            int(meta.get("generation", 0)),
-            dict(status) if isinstance(status, Mapping) else {},
-        )
+        found = _Known(uid, generation, status)
         # our own write comes back
         if self._known.get(name) != found:
             self._known[name] = found

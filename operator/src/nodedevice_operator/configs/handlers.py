@@ -51,8 +51,11 @@ async def log_in(memo: Memo, **_: Any) -> kopf.AiohttpSession:
 @kopf.on.create(*_CONFIGS, registry=HANDLERS)
 @kopf.on.update(*_CONFIGS, registry=HANDLERS)
 @kopf.on.resume(*_CONFIGS, registry=HANDLERS)
-async def changed(body: kopf.Body, memo: Memo, **_: Any) -> None:
-    memo.call(memo.controller.seen, body)
+async def changed(name: str, uid: str, meta: kopf.Meta, status: kopf.Status, memo: Memo, **_: Any) -> None:
+    generation = meta.get("generation")
+    if not (name and uid and isinstance(generation, int)):
+        raise kopf.PermanentError("the object has no name, UID or generation, which every API server gives it")
+    memo.call(memo.controller.seen, name, uid, generation, dict(status))
 
 
 @kopf.on.update(*_CONFIGS, field="status.conditions", registry=HANDLERS)

@@ -52,8 +52,8 @@ class Bench:
         self.leases: Store[tuple[str, str], RefusingLease] = Store()
         self.controller = ConfigController(self.api, open_fence(), self.leases)
 
-    def configure(self, generation: int) -> None:
-        self.controller.seen({"metadata": {"name": "gpus", "uid": "u", "generation": generation}})
+    def configure(self, generation: int, uid: str = "u", **status: Any) -> None:
+        self.controller.seen("gpus", uid, generation, status)
 
     def refuses(self, node: str, generation: int = 1, version: int = 10) -> None:
         self.leases.update(RefusingLease(("agents", node), node, version, node, report(generation, MISTAKE)))
@@ -155,13 +155,12 @@ async def test_what_was_written_is_no_change_when_it_comes_back() -> None:
     async with running(bench.controller.work()):
         bench.configure(1)
         status = await bench.api.next()
-        meta = {"name": "gpus", "uid": "u", "generation": 1}
-        bench.controller.seen({"metadata": meta, "status": status})
+        bench.configure(1, **status)
         assert not bench.controller._changed.is_set()
         # somebody else's write is, and an object of that name that is new
-        bench.controller.seen({"metadata": meta, "status": status | {"nodes": {"selected": 7}}})
+        bench.configure(1, **status | {"nodes": {"selected": 7}})
         assert (await bench.api.next())["nodes"] == status["nodes"]
-        bench.controller.seen({"metadata": meta | {"uid": "v"}, "status": status})
+        bench.configure(1, "v", **status)
         assert bench.controller._changed.is_set()
 
 
@@ -226,7 +225,7 @@ async def test_one_that_cannot_be_reconciled_keeps_no_other_from_its_status(monk
 
     monkeypatch.setattr(bench.api, "write_status", write_status)
     for name in ("a-bad", "b-good", "c-good"):
-        bench.controller.seen({"metadata": {"name": name, "uid": name, "generation": 1}})
+        bench.controller.seen(name, name, 1, {})
     async with running(bench.controller.work()):
         await asyncio.sleep(60)
     assert set(written) == {"b-good", "c-good"}
@@ -314,7 +313,7 @@ def test_configurations_are_counted_by_state() -> None:
     assert counted() == {"pending": 1}
     conditions = [{"type": "Accepted", "status": "False", "reason": ConfigReason.REFUSED}]
     stored = {"observedGeneration": 1, "conditions": conditions}
-    bench.controller.seen({"metadata": {"name": "gpus", "uid": "u", "generation": 1}, "status": stored})
+    bench.configure(1, **stored)
     assert counted() == {"refused": 1}
     bench.controller.gone("gpus", "u")
     assert counted() == {}

@@ -13,6 +13,7 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.names import ConfigReason
 from nodedevice_common import threads
+from nodedevice_common.tasks import problems
 from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
 from nodedevice_kube.credentials import Access, Credentials
 from nodedevice_operator.configs import kopf_run
@@ -160,6 +161,17 @@ async def test_the_controller_gets_each_change_and_nothing_is_written(bench: Ben
 
 def _stored(bench: Bench, name: str) -> dict[str, Any]:
     return bench.server.objects["/apis/nodedevice.io/v1alpha1", names.NODE_DEVICE_CONFIGS].pop(("", name))
+
+
+async def test_an_object_that_no_api_server_sends_is_left_out(bench: Bench) -> None:
+    bench.put("a")
+    async with background(bench.run.work()):
+        await bench.until_watched()
+        for metadata in (b'{"name":"x","uid":"1"}', b'{"name":"x","uid":"1","generation":"one"}'):
+            bench.send(b'{"type":"ADDED","object":{"metadata":%b}}\n' % metadata)
+        bench.put("b")
+        await bench.until_seen(a=1, b=1)
+    assert problems() == ()
 
 
 async def test_a_result_is_one_event_of_the_leader_and_a_standby_writes_nothing(bench: Bench) -> None:

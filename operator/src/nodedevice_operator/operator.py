@@ -12,6 +12,7 @@ from typing import Any, Final
 from nodedevice_api import names
 from nodedevice_common.http_server import Protection, protection
 from nodedevice_common.tasks import retried
+from nodedevice_kube.credentials import Credentials
 
 from nodedevice_operator.capacity.reconciler import CapacityApi, CapacityReconciler
 from nodedevice_operator.configs.controller import LEASES, ConfigController, ConfigsApi, refusing_leases
@@ -180,7 +181,7 @@ class Operator:
         except ValueError as exc:
             raise OperatorSettingsError("metricsAuthentication", str(exc)) from exc
 
-    def _candidacy(self, login: credentials.Credentials) -> Election | None:
+    def _candidacy(self, login: Credentials) -> Election | None:
         """Our part in the election, with connections of its own: a crowd of other requests must not hold it up."""
         if not self._settings.leader_elect:
             self._fence.open_for_good()

@@ -3,7 +3,7 @@
 The controller writes the status: it follows from the agents' Leases, and kopf calls handlers for changes of the object only.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,9 +59,7 @@ async def changed(name: str, uid: str, meta: kopf.Meta, status: kopf.Status, mem
 
 
 @kopf.on.update(*_CONFIGS, field="status.conditions", registry=HANDLERS)
-async def result_changed(
-    body: kopf.Body, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], memo: Memo, **_: Any
-) -> None:
+async def result_changed(body: kopf.Body, old: Any, new: Any, memo: Memo, **_: Any) -> None:
     """Post an Event for each condition with another reason. A standby posts none: the leader posts the same."""
     if memo.fence.is_open:
         for event_type, reason, message in results(old or (), new or ()):

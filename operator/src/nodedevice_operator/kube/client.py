@@ -99,11 +99,12 @@ class Client:
         if verb != "GET" and self._fence is not None:
             before_write = partial(self._fence.check, verb, what)
             before_write()
-        content, headers = None, (("Accept", accept),)
+        content, headers = None, [("Accept", accept)]
         if body is not None:
-            content, headers = msgspec.json.encode(body), (*headers, ("Content-Type", content_type))
+            content = msgspec.json.encode(body)
+            headers.append(("Content-Type", content_type))
             seconds = self._write_seconds if seconds is None else seconds
-        request = Request(verb, target(path, query), headers, content, before_write)
+        request = Request(verb, target(path, query), tuple(headers), content, before_write)
         self._count_pending(verb, 1)
         try:
             async with self._places:

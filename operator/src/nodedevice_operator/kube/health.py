@@ -43,7 +43,7 @@ class ApiHealth:
 
     server: str
     clock: Callable[[], float] = time.monotonic
-    on_recovery: Callable[[], None] = lambda: None
+    on_recovery: Callable[[], object] = lambda: None
     role: str = "nodedevice-operator"
     _outage: str | None = field(default=None, init=False)
     _outage_seen_at: float = field(default=-math.inf, init=False)

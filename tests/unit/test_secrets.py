@@ -132,7 +132,7 @@ async def _agent(file: Path) -> list[str]:
 
 async def _operator(file: Path) -> list[str]:
     login = credentials.load(str(file))
-    health = ApiHealth(login.server)
+    health = ApiHealth(login.settings.server)
     writes = prometheus_client.Counter(
         "w", "w", ["kind", "verb", "outcome"], registry=prometheus_client.CollectorRegistry()
     )

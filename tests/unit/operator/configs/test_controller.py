@@ -312,7 +312,7 @@ def test_configurations_are_counted_by_state() -> None:
     bench.configure(1)
     assert counted() == {"pending": 1}
     conditions = [{"type": "Accepted", "status": "False", "reason": ConfigReason.REFUSED}]
-    stored = {"observedGeneration": 1, "conditions": conditions}
+    stored: dict[str, Any] = {"observedGeneration": 1, "conditions": conditions}
     bench.configure(1, **stored)
     assert counted() == {"refused": 1}
     bench.controller.gone("gpus", "u")

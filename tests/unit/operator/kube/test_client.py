@@ -129,7 +129,7 @@ async def test_no_more_requests_run_side_by_side_than_there_are_places(
 ) -> None:
     running, most = 0, 0
 
-    async def call(*_: Any, **__: Any) -> bytes:
+    async def call(*_given: Any, **_more: Any) -> bytes:
         nonlocal running, most
         running += 1
         most = max(most, running)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from hack.measure import api_server
 from hack.measure.api_server import ApiServer
 from tests.fakes.background import background
 from tests.fakes.log_lines import log_lines
+from tests.fakes.polling import until
 
 CONFIGS = f"/apis/{names.API_VERSION}/{names.NODE_DEVICE_CONFIGS}"
 EVENTS = ("/api/v1", "events")
@@ -102,12 +103,6 @@ class Bench:
     async def until_watched(self, times: int = 1) -> None:
         """times: so many watches were opened."""
         await until(lambda: self.server.opened == times)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -210,10 +205,9 @@ async def test_an_event_passes_the_fence_at_the_moment_at_which_it_is_sent(
         await bench.until_watched()
         bench.put("a", 2, reason=ConfigReason.REFUSED)
         await until(lambda: asked == ["POST"])
-        # kopf goes on, and does not try that again
+        # kopf goes on
         bench.put("b")
         await bench.until_seen(a=2, b=1)
-        await asyncio.sleep(0.5)
     assert asked == ["POST"]
     assert bench.writes == []
 
@@ -269,16 +263,19 @@ async def test_a_kind_that_goes_and_comes_is_served_again(bench: Bench) -> None:
 async def test_it_ends_with_the_program_and_leaves_no_thread(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, *, has_begun: bool
 ) -> None:
+    def are_running() -> bool:
+        return "kopf" in {thread.name for thread in threading.enumerate()}
+
     start, begin = threads.start, threading.Event()
     monkeypatch.setattr(threads, "start", lambda run, name: start(lambda: (begin.wait(), run()), name))
+    monkeypatch.setattr(kopf_run, "_END_SECONDS", 0.0)
     async with background(bench.run.work()):
         if has_begun:
             begin.set()
             await bench.until_watched()
-        else:
-            await asyncio.sleep(0.01)
-            asyncio.get_running_loop().call_later(0.01, begin.set)
-    await until(lambda: "kopf" not in {thread.name for thread in threading.enumerate()})
+        await until(are_running)
+    begin.set()
+    await until(lambda: not are_running())
 
 
 async def test_without_a_thread_it_is_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

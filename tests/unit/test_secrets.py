@@ -132,12 +132,12 @@ async def _agent(file: Path) -> list[str]:
 
 async def _operator(file: Path) -> list[str]:
     login = credentials.load(str(file))
-    health = ApiHealth(login.settings.server)
+    health = ApiHealth(login.server)
     writes = prometheus_client.Counter(
         "w", "w", ["kind", "verb", "outcome"], registry=prometheus_client.CollectorRegistry()
     )
     client = Client(login, health, writes)
-    found = [credentials.cluster(login)]
+    found = [login.cluster]
     try:
         await client.request("GET", "nodes", "/api/v1/nodes/edge")
     except ApiError as exc:

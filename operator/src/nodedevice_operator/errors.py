@@ -6,6 +6,9 @@ OperatorError
 └── Overdue, OlderRelease, StillLed               a command ends
 """
 
+from typing import Final
+
+from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.masking import masked
 
 
@@ -70,3 +73,7 @@ class StillLed(OperatorError):
         super().__init__(
             f"the operator {holder} leads, and has not ended after {seconds:.0f} s: stop it, wherever it runs, and try again"
         )
+
+
+# What a command reports in one sentence.
+REPORTED: Final = (OperatorError, ApiError)

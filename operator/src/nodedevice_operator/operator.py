@@ -12,7 +12,6 @@ from typing import Any, Final
 from nodedevice_api import names
 from nodedevice_common.http_server import Protection, protection
 from nodedevice_common.tasks import retried
-from nodedevice_kube.credentials import Credentials
 
 from nodedevice_operator.capacity.reconciler import CapacityApi, CapacityReconciler
 from nodedevice_operator.configs.controller import LEASES, ConfigController, ConfigsApi, refusing_leases
@@ -23,6 +22,7 @@ from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache, Store, Stores
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import CONCURRENT_REQUESTS, Client
+from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.kube.lists import KINDS, Cluster
 from nodedevice_operator.kube.reviews import Reviews
@@ -66,7 +66,7 @@ class Operator:
         self._metrics = metrics = Metrics()
         self._cache = cache = Cache()
         metrics.watch(cache)
-        self._api_health = ApiHealth(login.settings.server)
+        self._api_health = ApiHealth(login.server)
         self._health = Health(self._api_health, cache.waits_for)
         self._fence = fence = WriteFence()
         metrics.leader.set_function(lambda: float(fence.is_open))

@@ -60,7 +60,7 @@ def by_operator() -> str:
         try:
             found = credentials.load(None)
             writes = prometheus_client.Counter("w", "w", ["kind", "verb", "outcome"], registry=None)
-            client = Client(found, ApiHealth(found.settings.server), writes)
+            client = Client(found, ApiHealth(found.server), writes)
             try:
                 await client.request("GET", "nodes", "/api/v1/nodes/edge")
             finally:

@@ -41,7 +41,7 @@ class Programs:
     def __init__(self, kubeconfig: str) -> None:
         found = credentials.load(kubeconfig)
         writes = prometheus_client.Counter("w", "w", ["kind", "verb", "outcome"], registry=None)
-        self._operator = Client(found, ApiHealth(found.settings.server), writes)
+        self._operator = Client(found, ApiHealth(found.server), writes)
         self._agent = KubeClient.connect(Path(kubeconfig))
         self._command = Api(load(kubeconfig))
         self.ways: dict[str, _Ask] = {

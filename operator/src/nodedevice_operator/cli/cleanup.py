@@ -17,7 +17,6 @@ from typing import Any, Final
 import click
 from nodedevice_api import names
 from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound
-from nodedevice_kube.credentials import Credentials
 from nodedevice_kube.leases import Lease
 
 from nodedevice_operator.capacity.reconciler import CapacityApi
@@ -37,6 +36,7 @@ from nodedevice_operator.cli.crds import NAMES
 from nodedevice_operator.errors import Overdue, StillLed
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Cluster
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
@@ -314,7 +314,7 @@ def cleanup(
         raise click.UsageError(
             f"--delete-leases-namespace: {scope.namespace} is the operator's own; helm uninstall keeps it"
         )
-    click.echo(f"cleanup of {credentials.cluster(login)}:")
+    click.echo(f"cleanup of {login.cluster}:")
     found, spent = asyncio.run(_survey(login, scope, timeout_seconds))
     for line in plan(scope, found):
         click.echo(f"  {line}")

@@ -63,7 +63,7 @@ async def _apply_all(kubeconfig: str | None, allow_downgrade: bool, seconds: flo
     bodies = {body["metadata"]["name"]: body for body in shipped()}
     before: dict[str, Crd | None] = {}
     login = credentials.load(kubeconfig)
-    click.echo(f"applying the CRDs of release {__version__} to {credentials.cluster(login)}")
+    click.echo(f"applying the CRDs of release {__version__} to {login.cluster}")
     async with command.within(seconds, command.report_wait) as progress:
         api = CrdApi(await typed_client(login))
         for name in bodies:

@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar
 import click
 from nodedevice_api import names
 from nodedevice_kube.api_errors import ApiError, Unavailable, Unreachable
-from nodedevice_kube.credentials import Credentials
 from nodedevice_kube.retries import Retries
 
-from nodedevice_operator.errors import OperatorError, Overdue
+from nodedevice_operator.errors import REPORTED, Overdue
 from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.retrying import retrying
 from nodedevice_operator.kube.write_fence import WriteFence
@@ -45,7 +45,7 @@ class OneCommand(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (OperatorError, ApiError) as error:
+        except REPORTED as error:
             raise click.ClickException(str(error)) from error
 
 
@@ -60,7 +60,7 @@ class _SilentHealth(ApiHealth):
 @asynccontextmanager
 async def connected(login: Credentials, fence: WriteFence | None = None) -> AsyncIterator[Client]:
     """A client for one command."""
-    client = Client(login, _SilentHealth(login.settings.server), Metrics().writes, fence)
+    client = Client(login, _SilentHealth(login.server), Metrics().writes, fence)
     try:
         yield client
     finally:

@@ -10,13 +10,12 @@ from typing import Any, Final
 import aiohttp
 import kopf
 from nodedevice_api import names
-from nodedevice_kube.credentials import Credentials
 
 from nodedevice_operator.configs.controller import ConfigController
 from nodedevice_operator.configs.kopf_limits import InMemoryDiffs
 from nodedevice_operator.configs.status import results
 from nodedevice_operator.errors import CredentialsError
-from nodedevice_operator.kube import credentials
+from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.write_fence import WriteFence
 
 HANDLERS: Final = kopf.OperatorRegistry()
@@ -40,12 +39,10 @@ class Memo:
 @kopf.on.login(registry=HANDLERS)
 async def log_in(memo: Memo, **_: Any) -> kopf.AiohttpSession:
     try:
-        await credentials.access(memo.login)
+        await memo.login.access()
     except CredentialsError as error:
         raise kopf.TemporaryError(str(error), delay=_LOGIN_RETRY_SECONDS) from error
-    return kopf.AiohttpSession(
-        server=memo.login.settings.server, aiohttp_session=memo.session, default_namespace="default"
-    )
+    return kopf.AiohttpSession(server=memo.login.server, aiohttp_session=memo.session, default_namespace="default")
 
 
 @kopf.on.create(*_CONFIGS, registry=HANDLERS)

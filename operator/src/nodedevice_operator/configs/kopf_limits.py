@@ -28,12 +28,11 @@ from nodedevice_api import names
 from nodedevice_common.decoding import Undecodable, decode, shallow
 from nodedevice_common.streams import lines
 from nodedevice_kube.api_errors import Forbidden, NotLeading, Unauthorized
-from nodedevice_kube.credentials import Credentials
 from yarl import URL
 
 from nodedevice_operator.errors import CredentialsError
-from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import USER_AGENT
+from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
 
@@ -116,7 +115,7 @@ def open_session(login: Credentials, health: ApiHealth, fence: WriteFence) -> ai
 
     async def authorize(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         try:
-            access = await credentials.access(login)
+            access = await login.access()
         except CredentialsError as exc:
             raise aiohttp.ClientConnectionError(str(exc)) from exc
         request.headers.extend(access.headers)
@@ -150,13 +149,10 @@ def _requests(login: Credentials, fence: WriteFence) -> type[aiohttp.ClientReque
 
     class Request(aiohttp.ClientRequest):
         def __init__(self, *args: Any, **parameters: Any) -> None:
-            if login.current.tls is not None:
-                parameters["ssl"] = login.current.tls
-            if login.proxy is not None:
-                authorization = login.proxy.authorization
-                parameters["proxy"] = URL(login.proxy.url)
-                parameters["proxy_headers"] = {"Proxy-Authorization": authorization} if authorization else None
-            super().__init__(*args, **parameters)
+            options = login.transport_options()
+            if "proxy" in options:
+                options["proxy"] = URL(options["proxy"])
+            super().__init__(*args, **{**parameters, **options})
 
         def _check(self) -> None:
             if self.method != "GET":

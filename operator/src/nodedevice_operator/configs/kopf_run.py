@@ -16,11 +16,11 @@ from typing import Any, Final, NoReturn
 import kopf
 from nodedevice_common import threads
 from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unauthorized
-from nodedevice_kube.credentials import Credentials
 
 from nodedevice_operator.configs import kopf_limits
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi
 from nodedevice_operator.configs.handlers import HANDLERS, Memo
+from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
 

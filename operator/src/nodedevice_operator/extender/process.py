@@ -49,7 +49,7 @@ class Extender:
         self._settings = settings
         self._login = login = credentials.load(settings.kubeconfig)
         self._metrics = metrics = ExtenderMetrics()
-        self._api_health = ApiHealth(login.settings.server, role="nodedevice-extender")
+        self._api_health = ApiHealth(login.server, role="nodedevice-extender")
         self._fence = fence = WriteFence()
         self._client = client = Client(login, self._api_health, metrics.writes, fence)
         self._clients = [client]

@@ -13,10 +13,10 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 from nodedevice_common.threads import in_thread
 from nodedevice_kube.api_errors import Invalid, Unreachable, refusal
-from nodedevice_kube.credentials import Access, Credentials
+from nodedevice_kube.credentials import Access
 from urllib3.exceptions import HTTPError
 
-from nodedevice_operator.kube import credentials
+from nodedevice_operator.kube.credentials import Credentials
 
 T = TypeVar("T")
 
@@ -26,8 +26,8 @@ _TIMEOUT: Final = (5.0, 15.0)
 
 async def typed_client(login: Credentials) -> ApiClient:
     """A client of that API server, with the credentials of this moment. Raises CredentialsError."""
-    access = await credentials.access(login)
-    configuration = Configuration(host=login.settings.server)
+    access = await login.access()
+    configuration = Configuration(host=login.server)
     # The API server validates; older and newer ones have fields and values that the package does not know.
     configuration.client_side_validation = False
     client = ApiClient(configuration)

@@ -118,7 +118,7 @@ def test_its_run_gets_the_login_the_scope_and_the_time(monkeypatch: pytest.Monke
     done = CliRunner().invoke(main, ["cleanup", "--kubeconfig", file, "--timeout-seconds", "7"], input="y\n")
     assert "Do all of this? [y/N]: " in done.output
     [(login, scope, seconds, spent)] = found
-    assert (login.settings.server, scope.namespace, seconds, spent) == (URL, "there", 7.0, 1.0)
+    assert (login.server, scope.namespace, seconds, spent) == (URL, "there", 7.0, 1.0)
 
 
 @virtual_time

@@ -15,7 +15,7 @@ from nodedevice_api.names import ConfigReason
 from nodedevice_common import threads
 from nodedevice_common.tasks import problems
 from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
-from nodedevice_kube.credentials import Access, Credentials
+from nodedevice_kube.credentials import Access
 from nodedevice_operator.configs import kopf_run
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi
 from nodedevice_operator.configs.kopf_run import KopfRun
@@ -291,14 +291,14 @@ async def test_credentials_that_cannot_be_had_are_asked_for_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = iter((CredentialsError("the log-in program has ended with 1"),))
-    access = credentials.access
+    access = credentials.Credentials.access
 
-    async def failing(login: Credentials) -> Access:
+    async def failing(login: credentials.Credentials) -> Access:
         for failure in failures:
             raise failure
         return await access(login)
 
-    monkeypatch.setattr(credentials, "access", failing)
+    monkeypatch.setattr(credentials.Credentials, "access", failing)
     monkeypatch.setattr("nodedevice_operator.configs.handlers._LOGIN_RETRY_SECONDS", 0.01)
     bench.put("a")
     async with background(bench.run.work()):

@@ -234,7 +234,7 @@ async def test_a_proxy_that_never_says_that_it_has_connected_is_given_up(tmp_pat
         cluster = {"server": "https://10.1.2.3:6443", "proxy-url": f"http://127.0.0.1:{proxy.getsockname()[1]}"}
         (tmp_path / "proxied").write_text(kubeconfig_text(cluster, {"token": "t"}))
         login = credentials.load(str(tmp_path / "proxied"))
-        made = Client(login, health=ApiHealth(login.settings.server), writes=Metrics().writes, read_seconds=0.01)
+        made = Client(login, health=ApiHealth(login.server), writes=Metrics().writes, read_seconds=0.01)
         with pytest.raises(Unreachable, match=r"no connection within 0\.02 s, by the proxy"):
             await made.request("GET", "nodes", "/x")
         await made.close()

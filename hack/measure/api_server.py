@@ -131,7 +131,7 @@ class ApiServer:
     async def _write(self, request: aiohttp.web.Request, match: re.Match[str]) -> aiohttp.web.Response:
         kind, namespace, name = (match["base"], match["plural"]), match["namespace"] or "", match["name"] or ""
         body = yaml.safe_load(await request.read())
-        name = name or body["metadata"]["name"]
+        name = name or body["metadata"].get("name") or f"{body['metadata']['generateName']}{self._version}"
         objects = self.objects.setdefault(kind, {})
         stored = objects.get((namespace, name))
         if request.method == "DELETE":

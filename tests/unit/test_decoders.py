@@ -30,9 +30,9 @@ LIBRARIES: Final = {
     "proto/src/nodedevice_api/assigned_parts.py::decode": "imports nothing of ours; at most 16 KiB, and takes RecursionError",
     "node-agent/src/nodedevice_agent/kube/kept_status.py::read": "what this process encoded itself",
     "node-agent/src/nodedevice_agent/runtime/runtime_config.py::_parsed": "TOML, of the node's runtime; takes RecursionError",
-    "operator/src/nodedevice_operator/kopf_storage.py::store": "kopf's values come from ShallowResponse",
-    "operator/src/nodedevice_operator/kopf_storage.py::clear": "kopf's values come from ShallowResponse",
-    "operator/src/nodedevice_operator/kube/lent_session.py::json": "ShallowResponse itself, which decodes by the entrance",
+    "operator/src/nodedevice_operator/configs/kopf_limits.py::store": "kopf's values come from ShallowResponse",
+    "operator/src/nodedevice_operator/configs/kopf_limits.py::clear": "kopf's values come from ShallowResponse",
+    "operator/src/nodedevice_operator/configs/kopf_limits.py::json": "ShallowResponse itself, which decodes by the entrance",
 }
 # The same of functions that call the entrance and do not take its error.
 NOBODY_TAKES: Final = {
@@ -43,7 +43,7 @@ NOBODY_TAKES: Final = {
 # What libraries decode by themselves of what others have written: which test shows that nothing deep gets there, or ends there.
 SHIELDED: Final = {
     "kopf: json.loads of answers and lines, copy.deepcopy and diffs of objects": (
-        "tests/unit/operator/kube/test_lent_session.py::test_a_library_gets_nothing_that_is_too_deep_for_it"
+        "tests/unit/operator/configs/test_kopf_limits.py::test_a_library_gets_nothing_that_is_too_deep_for_it"
     ),
     "kubernetes: json.loads of CRDs": (
         "tests/unit/operator/kube/test_typed.py::test_a_response_that_is_too_deep_is_an_error_of_ours"

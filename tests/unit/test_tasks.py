@@ -147,14 +147,12 @@ AWAITED: Final = {
         "self._serve(name, running, watcher)": "the task plugin or gpus in it",
     },
     "operator/cli/cleanup.py": {"election.work()": "the command", "self.progress.retrying(action)": "the command"},
-    "operator/config_watch.py": {"self._run_kopf(stop)": "the task watch-configs"},
     "operator/extender/connections.py": {
         "self._connect(connection, peer)": "itself: a connection is its client's own affair"
     },
-    "operator/extender/process.py": {"work": "it is one of those above"},
     "operator/leases/elector.py": {"send()": "the task election"},
+    "operator/life.py": {"each": "it is one of those above"},
     "operator/shared_slices.py": {"informer.work()": "the task shared-slices"},
-    "operator/operator.py": {"life": "kopf, which ends the process", "work": "it is one of those above"},
 }
 # Callbacks that can do no more than wake a task, or that take what they raise themselves.
 CALLBACKS: Final = {
@@ -188,22 +186,17 @@ CALLBACKS: Final = {
     },
     "agent/plugins/nvml/watch.py": {"self._grace_over": "publishes GPUs as unhealthy, as each message does"},
     "agent/runtime/backend.py": {"self._grace_ended": "notes a state, and enqueues writes"},
-    "operator/config_watch.py": {"self.keep_signals": "takes signals"},
+    "operator/configs/kopf_run.py": {"ended.set_result": "wakes the task watch-configs"},
     "operator/extender/connections.py": {
         "self._read": "a connection is its client's own affair",
         "self._reject": "closes a connection",
         "self._begin_next": "as self._read; the next connection calls it again",
     },
-    "operator/extender/process.py": {"lambda _: self._stop.set()": "ends the process"},
+    "operator/life.py": {"lambda _: stop.set()": "ends the process"},
     "operator/observability/recorder.py": {
         "self._gathered": "enqueues an Event",
         "self._post_summed": "as self._post_counted",
         "self._post_counted": "enqueues an Event",
-    },
-    "operator/operator.py": {
-        "self._take_signals": "takes signals",
-        "self._task_ended": "ends the process",
-        "self._kopf.cancel": "ends kopf",
     },
     "operator/workqueue.py": {"self._timer_fired": "enqueues a node"},
 }

@@ -23,7 +23,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from nodedevice_kube.api_errors import ApiError, Gone, InvalidResponse, NotFound, Silent, Unavailable
+from nodedevice_kube.api_errors import ApiError, Gone, InvalidResponse, NotFound, Silent, Unavailable, Unreachable
 from nodedevice_kube.retries import spread_pause
 
 # a bookmark a minute, and half a minute for an API server that is slow
@@ -81,6 +81,8 @@ class ListWatch:
         self._is_check_due = False
         # opened in vain: another one that opens proves nothing
         self._is_mute = False
+        # the last failure was of an API server that could not be reached, or did not serve
+        self._is_away = False
         # after a failure, until something succeeds; as long at least as the API server asks for
         self._is_pause_due = False
         self._at_least_seconds = 0.0
@@ -155,6 +157,10 @@ class ListWatch:
 
     def failed(self, error: ApiError, now: float) -> None:
         """A list, a check or a watch failed."""
+        was_away, self._is_away = self._is_away, isinstance(error, Unreachable | Unavailable)
+        if was_away and not self._is_away:
+            # it is back: failures of the outage are no reason for a long pause
+            self.failures = 0
         if isinstance(error, Silent):
             self._opened_at, self.failures = None, 0
             self._is_mute = self._is_mute or self.has_brought

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Iterator
 from typing import Final, NoReturn
 
+from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unauthorized
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from nodedevice_operator.errors import ApiError, Forbidden, NotFound, Unauthorized
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.store import Store, Stores
 from nodedevice_operator.kube.client import Client

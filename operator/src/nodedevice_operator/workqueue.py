@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
 from nodedevice_common.pacing import exponential_seconds, jittered
+from nodedevice_kube.api_errors import ApiError, Unauthorized, Unreachable
 
-from nodedevice_operator.errors import ApiError, Unauthorized, Unreachable
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.observability.metrics import Metrics
 

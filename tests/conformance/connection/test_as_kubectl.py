@@ -65,7 +65,7 @@ def by_operator() -> str:
                 await client.request("GET", "nodes", "/api/v1/nodes/edge")
             finally:
                 await client.close()
-        except OperatorError as exc:
+        except (OperatorError, ApiError) as exc:
             return str(exc)
         return ""
 

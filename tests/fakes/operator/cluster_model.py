@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nodedevice_kube.api_errors import ApiError, Conflict, FieldConflict, Invalid, NotFound
 from nodedevice_operator.capacity.reconciler import CapacityApi
-from nodedevice_operator.errors import ApiError, Conflict, FieldConflict, Invalid, NotFound
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, Cluster, Kind, Listed
 from nodedevice_operator.leases.agent_monitor import AgentsApi
 from nodedevice_operator.objects.node import NodeRecord

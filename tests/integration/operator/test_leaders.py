@@ -15,11 +15,13 @@ import pytest
 from lightkube.models.coordination_v1 import LeaseSpec
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
+from nodedevice_api.names import ConfigCondition, ConfigReason
 
 from hack.cluster.agent_objects import now_text
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
+from tests.integration.operator.test_configs import Fleet
 from tests.integration.operator_process import OperatorProcess, PlayedNode, audited
 
 _CREDENTIAL = "authentication.kubernetes.io/credential-id"
@@ -71,6 +73,13 @@ def writes_of(control_plane: ControlPlane, operator: OperatorProcess, since: str
 
 def test_one_writes_and_the_other_is_ready(installed: ControlPlane, pair: Pair, node: PlayedNode) -> None:
     first, second = pair
+    fleet = Fleet(installed)
+    with contextlib.closing(fleet):
+        fleet.configure("a")
+        fleet.report("n1", a={"generation": 1})
+        # a status of the controller, and an Event that a handler of kopf posts
+        fleet.until("a", ConfigCondition.ACCEPTED, "True", ConfigReason.TAKEN)
+        wait_until(lambda: fleet.events("a") == [ConfigReason.TAKEN], "there is one Event")
     for healthy in (4, 3, 2):
         node.advertise(healthy)
     node.wait_condition("Ready", "True")

@@ -156,41 +156,6 @@ def test_a_stop_at_any_moment_of_a_start_is_no_failure(installed: ControlPlane, 
         assert running.wait(30) == 0, rest
 
 
-# kopf's handlers have an argument, and ours have none; its request fails as one does whose session is closed
-_SIGNAL_WHILE_KOPF_STARTS = """
-import asyncio, os, signal, sys
-from kopf._cogs.clients import scanning
-from nodedevice_operator.__main__ import main
-
-async def fail(**_):
-    try:
-        await asyncio.sleep(30)
-    except asyncio.CancelledError:
-        raise AttributeError("no session") from None
-
-scanning.scan_resources = fail
-loop = asyncio.SelectorEventLoop
-real = loop.add_signal_handler
-
-def take(self, number, callback, *arguments):
-    real(self, number, callback, *arguments)
-    if arguments and number == signal.SIGTERM:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-loop.add_signal_handler = take
-sys.exit(main())
-"""
-
-
-def test_a_signal_while_kopf_has_the_handlers_stops_it_too(installed: ControlPlane, tmp_path: Path) -> None:
-    kubeconfig = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", tmp_path / "kubeconfig")
-    command = [sys.executable, "-c", _SIGNAL_WHILE_KOPF_STARTS, "run", "--kubeconfig", str(kubeconfig)]
-    command += ["--http-address", "127.0.0.1:0"]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.splitlines()[-1].endswith("stopped"), ended.stderr
-
-
 def test_its_log_is_text_for_people(installed: ControlPlane, tmp_path: Path) -> None:
     kubeconfig = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", tmp_path / "kubeconfig")
     file = tmp_path / "operator.yaml"

@@ -23,7 +23,7 @@ async def _list(folder: Path, url: str) -> None:
         cache, pid = Cache(), os.getpid()
         informer = Informer(NODE_DEVICES, cache, Cluster(client), client)
         before = rss_mib(pid)
-        await informer.list_all()
+        await informer.refresh()
         full = sum(1 for record in cache.node_devices.values() if record.weight)
         print(peak_rss_mib(pid) - before, rss_mib(pid) - before, len(cache.node_devices.by_key), full)
 

@@ -153,6 +153,7 @@ def test_a_list_comes_now_and_then_although_all_is_well() -> None:
         pytest.param(CHECKING, "busy", 7, 7, id="429 with Retry-After, and no list is next"),
         pytest.param(CHECKING, "away " * 9, 0.2, 1, id="many failures before a watch"),
         pytest.param(CHECKING, "expired " * 9, 0.2, 15, id="many failures before a list"),
+        pytest.param(CHECKING, "away " * 9 + "check expired", 0.2, 0.4, id="too old, right after an outage"),
         pytest.param(CHECKING, "away check", 0, 0, id="a check after a failure, and the watch at once"),
     ],
 )

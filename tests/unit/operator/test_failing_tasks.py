@@ -10,14 +10,13 @@ import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
-import kopf
 import pytest
 from nodedevice_common import tasks
 from nodedevice_operator import settings
-from nodedevice_operator.config_watch import ConfigWatch
 from nodedevice_operator.configs.controller import ConfigController
+from nodedevice_operator.configs.kopf_run import KopfRun
 from nodedevice_operator.errors import TaskEnded
 from nodedevice_operator.extender import settings as extender_settings
 from nodedevice_operator.extender.activity import Activity
@@ -52,7 +51,7 @@ OPERATOR: Final[dict[str, tuple[type, str]]] = {
     "policy": (RequiredPluginsController, "work"),
     "watch-policy": (RequiredPluginsController, "watch"),
     "configs": (ConfigController, "work"),
-    "watch-configs": (ConfigWatch, "work"),
+    "watch-configs": (KopfRun, "work"),
     "evictions": (EvictionController, "work"),
     "node-labels": (NodeLabelController, "work"),
     "gone-nodedevices": (GoneNodeDevices, "work"),
@@ -75,13 +74,6 @@ _VITAL_HERE: Final = {"operator": VITAL["operator"].keys(), "extender": VITAL["e
 PROGRAMS: Final = {"operator": OPERATOR, "extender": EXTENDER}
 
 
-async def _kopf(registry: kopf.OperatorRegistry, stop_flag: asyncio.Event, **_: Any) -> None:
-    start, _log_in, clean_up = registry._activities.get_all_handlers()
-    await cast(Any, start.fn)()
-    await stop_flag.wait()
-    await cast(Any, clean_up.fn)()
-
-
 def _operator(folder: Path) -> Operator:
     given = {"kubeconfig": kubeconfig(folder, "http://127.0.0.1:1"), "http_address": "127.0.0.1:0"}
     return Operator(settings.load(None, given))
@@ -101,7 +93,6 @@ async def running(
     program: str, failing: str, failures: Sequence[Exception], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Failing, asyncio.Task[None]]]:
     """The whole program, with this one of its tasks failing and all others idle."""
-    monkeypatch.setattr(kopf, "operator", _kopf)
     monkeypatch.setattr(tasks, "FIRST_PAUSE_SECONDS", 0.0)
     bad = Failing(*failures)
     for name, (owner, method) in PROGRAMS[program].items():

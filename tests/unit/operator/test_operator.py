@@ -1,23 +1,16 @@
-"""What ends the operator: a task that has to go on for ever, and did not."""
+"""How the parts of the operator are connected."""
 
-import asyncio
 import inspect
-import itertools
-import os
-import signal
 from functools import partial
 from pathlib import Path
 from types import MethodType
-from typing import Any, cast
+from typing import Any
 
-import kopf
 import pytest
 from nodedevice_operator import settings
-from nodedevice_operator.config_watch import kopf_settings
-from nodedevice_operator.errors import OperatorSettingsError, StaleWatch, TaskEnded
+from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kopf_storage import InMemoryDiffs
 from nodedevice_operator.kube.client import CONCURRENT_REQUESTS, Client
 from nodedevice_operator.kube.lists import KINDS
 from nodedevice_operator.kube.write_fence import WriteFence
@@ -25,7 +18,7 @@ from nodedevice_operator.leases.agent_monitor import AgentMonitor, AgentsApi
 from nodedevice_operator.leases.elector import LEASE_REQUESTS, Election
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
-from nodedevice_operator.operator import Operator, _raise_failure
+from nodedevice_operator.operator import Operator
 from nodedevice_operator.reconcile.node import NodeReconciler
 from nodedevice_operator.remediation.eviction_controller import EvictionController
 from nodedevice_operator.remediation.node_label_controller import NodeLabelController
@@ -38,76 +31,11 @@ from tests.fakes.parts import misfits, one_of, parts_of
 from tests.unit.operator.kube.api_server import kubeconfig
 
 
-async def _ended(failure: Exception | None) -> asyncio.Task[None]:
-    async def work() -> None:
-        if failure is not None:
-            raise failure
-
-    task = asyncio.create_task(work(), name="leases")
-    await asyncio.wait([task])
-    return task
-
-
-@pytest.mark.parametrize(
-    ("failure", "expected"),
-    [
-        (ValueError("two\nlines"), "the task leases has ended (ValueError: two lines), which is a bug"),
-        (None, "the task leases has ended (it returned), which is a bug"),
-    ],
-)
-async def test_a_bug_is_one_line(failure: Exception | None, expected: str, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(TaskEnded) as ended:
-        _raise_failure(await _ended(failure))
-    assert str(ended.value).startswith(expected)
-    assert "\n" not in str(ended.value)
-    assert [record.message for record in caplog.records] == ["background task ended unexpectedly"]
-
-
-async def test_what_was_raised_on_purpose_is_passed_on() -> None:
-    with pytest.raises(StaleWatch):
-        _raise_failure(await _ended(StaleWatch("NodeDevice", "a", 7, 10.0)))
-
-
-def test_kopf_is_set_to_write_nothing_and_to_retry_without_end() -> None:
-    of_kopf = kopf_settings(InMemoryDiffs())
-    assert not of_kopf.posting.enabled
-    assert of_kopf.scanning.disabled
-    backoffs: Any = of_kopf.networking.error_backoffs
-    delays = list(itertools.islice(backoffs, 1000))
-    assert max(delays) <= 1.0
-
-
 @pytest.fixture
 def operator(tmp_path: Path) -> Operator:
     """Of a cluster that is not there."""
     file = kubeconfig(tmp_path, "http://127.0.0.1:1")
     return Operator(settings.load(None, {"kubeconfig": file, "http_address": "127.0.0.1:0", "leader_elect": False}))
-
-
-def _kopf_that_fails(monkeypatch: pytest.MonkeyPatch, *, after_a_signal: bool) -> None:
-    """kopf.operator with the same hooks, and an error at its end."""
-
-    async def run(registry: kopf.OperatorRegistry, stop_flag: asyncio.Event, **_: Any) -> None:
-        start, _log_in, clean_up = registry._activities.get_all_handlers()
-        await cast(Any, start.fn)()
-        if after_a_signal:
-            os.kill(os.getpid(), signal.SIGTERM)
-            await stop_flag.wait()
-        await cast(Any, clean_up.fn)()
-        raise RuntimeError("Session is closed")
-
-    monkeypatch.setattr(kopf, "operator", run)
-
-
-async def test_a_kopf_error_after_a_signal_is_no_failure(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    _kopf_that_fails(monkeypatch, after_a_signal=True)
-    await operator.run()
-
-
-async def test_an_error_of_kopf_by_itself_is_a_failure(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    _kopf_that_fails(monkeypatch, after_a_signal=False)
-    with pytest.raises(TaskEnded, match=r"kopf has ended \(RuntimeError: Session is closed\)"):
-        await operator.run()
 
 
 @pytest.mark.parametrize("leader_elect", [True, False])
@@ -256,10 +184,6 @@ def test_metrics_are_those_of_its_cache_and_its_lead(operator: Operator) -> None
     # without an election it leads
     assert value("nodedevice_operator_leader") == 1
     assert value("nodedevice_operator_devices", {"resource_name": GPU, "state": "total"}) == 3
-
-
-def test_what_waits_is_tried_when_the_api_is_back(operator: Operator) -> None:
-    assert operator._api_health.on_recovery == operator._queue.retry_now
 
 
 def test_what_one_part_finds_another_gets(operator: Operator) -> None:

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from aiohttp import web
 from nodedevice_api import names
+from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unauthorized, Unavailable
 from nodedevice_operator import shared_slices
-from nodedevice_operator.errors import ApiError, Forbidden, NotFound, Unauthorized, Unavailable
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth, Health

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from nodedevice_kube.api_errors import Unavailable
 from nodedevice_operator import workqueue as module
-from nodedevice_operator.errors import Unavailable
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.workqueue import WorkQueue
 
@@ -83,7 +83,7 @@ async def test_retry_after_is_honoured(
     monkeypatch.setattr(module, "jittered", lambda seconds, *_: seconds)
 
     async def refuse(_: str) -> float | None:
-        error = Unavailable("patch", "nodes/status", "slow down", 429, 7.0)
+        error = Unavailable("patch", "nodes/status", "slow down", 429, retry_after_seconds=7.0)
         raise error if len(reconciles.seen) == 1 else Unavailable("patch", "nodes/status", "later", 503)
 
     reconciles.answer = refuse
@@ -229,7 +229,7 @@ async def test_when_an_outage_ends_failed_nodes_are_retried_at_once(reconciles: 
     async def fail_once(node: str) -> float | None:
         if reconciles.seen.count(node) == 1:
             # later than this test may take
-            raise Unavailable("patch", "nodes/status", "later", 503, 1000.0)
+            raise Unavailable("patch", "nodes/status", "later", 503, retry_after_seconds=1000.0)
         return None
 
     reconciles.answer = fail_once

@@ -5,9 +5,10 @@ from typing import Final
 
 import msgspec
 from nodedevice_api import names
+from nodedevice_kube.api_errors import NotFound
+from nodedevice_kube.paths import MERGE_PATCH, segment
 
-from nodedevice_operator.errors import NotFound
-from nodedevice_operator.kube.client import MERGE_PATCH, OWN, Client, path_segment
+from nodedevice_operator.kube.client import OWN, Client
 from nodedevice_operator.kube.decode import decode_list
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema
@@ -52,7 +53,7 @@ class WorkloadsApi(Requests):
 
     def __init__(self, client: Client, namespace: str) -> None:
         super().__init__(client)
-        self._namespace = path_segment(namespace)
+        self._namespace = segment(namespace)
 
     async def delete(self, kind: str, name: str) -> bool:
         """Delete it; its pods follow. kind: one of those above. Return whether it existed."""
@@ -64,7 +65,7 @@ class WorkloadsApi(Requests):
         return await existed(self._client.request("GET", kind, self._path(kind, name)))
 
     def _path(self, kind: str, name: str) -> str:
-        return f"{_WORKLOADS[kind]}/{self._namespace}/{kind}/{path_segment(name)}"
+        return f"{_WORKLOADS[kind]}/{self._namespace}/{kind}/{segment(name)}"
 
     async def pods(self) -> dict[str, str]:
         """The node of each remaining pod of theirs, by its name."""
@@ -97,11 +98,11 @@ class LeftoversApi(Requests):
 
     async def delete_agent_leases(self, namespace: str) -> None:
         """Delete every Lease of that namespace, which holds nothing but the agents'."""
-        await existed(self._client.request("DELETE", "leases", f"{_LEASES}/{path_segment(namespace)}/leases"))
+        await existed(self._client.request("DELETE", "leases", f"{_LEASES}/{segment(namespace)}/leases"))
 
     async def delete_leader_lease(self, namespace: str, name: str) -> None:
         """Delete the Lease by which several elect one, if it still exists."""
-        path = f"{_LEASES}/{path_segment(namespace)}/leases/{path_segment(name)}"
+        path = f"{_LEASES}/{segment(namespace)}/leases/{segment(name)}"
         await existed(self._client.request("DELETE", "leases", path))
 
     async def has_crd(self, name: str) -> bool:
@@ -114,19 +115,19 @@ class LeftoversApi(Requests):
 
     async def delete_namespace(self, name: str) -> bool:
         """Delete it with everything in it; return whether it existed."""
-        return await existed(self._client.request("DELETE", "namespaces", f"{_NAMESPACES}/{path_segment(name)}"))
+        return await existed(self._client.request("DELETE", "namespaces", f"{_NAMESPACES}/{segment(name)}"))
 
     async def has_namespace(self, name: str) -> bool:
         """Whether it exists, also while it is being deleted."""
-        return await existed(self._client.request("GET", "namespaces", f"{_NAMESPACES}/{path_segment(name)}"))
+        return await existed(self._client.request("GET", "namespaces", f"{_NAMESPACES}/{segment(name)}"))
 
 
 def _crd_path(name: str) -> str:
-    return f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{path_segment(name)}"
+    return f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{segment(name)}"
 
 
 def _node_device_path(left: Leftover) -> str:
-    return f"{_NODE_DEVICES}/{path_segment(left.metadata.name)}"
+    return f"{_NODE_DEVICES}/{segment(left.metadata.name)}"
 
 
 async def existed(request: Awaitable[bytes]) -> bool:

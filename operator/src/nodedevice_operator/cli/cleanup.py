@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import click
 from nodedevice_api import names
+from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound
+from nodedevice_kube.leases import Lease
 
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.cli import progress as command
@@ -31,13 +33,14 @@ from nodedevice_operator.cli.cleanup_plan import (
 )
 from nodedevice_operator.cli.cleanup_survey import is_kept, survey, workloads_of
 from nodedevice_operator.cli.crds import NAMES
-from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, Overdue, StillLed
+from nodedevice_operator.errors import Overdue, StillLed
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Cluster
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
-from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS, LeaderLease, Timing
+from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS, Timing
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.reconcile.poddevice_reconciler import PodDevicesApi
 from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
@@ -63,7 +66,7 @@ class _Leases(LeaderLeases):
 
     failure: ApiError | None = None
 
-    async def write(self, *lease: Any, **more: Any) -> LeaderLease:
+    async def write(self, *lease: Any, **more: Any) -> Lease:
         try:
             return await super().write(*lease, **more)
         except ApiError as error:
@@ -306,7 +309,7 @@ def cleanup(
     with the devices they have.
     """
     login = credentials.load(kubeconfig)
-    scope = CleanupScope(namespace=namespace or login.namespace or names.SYSTEM_NAMESPACE, **options)
+    scope = CleanupScope(namespace=namespace or login.settings.namespace or names.SYSTEM_NAMESPACE, **options)
     if scope.delete_leases_namespace and scope.leases_namespace == scope.namespace:
         raise click.UsageError(
             f"--delete-leases-namespace: {scope.namespace} is the operator's own; helm uninstall keeps it"
@@ -342,7 +345,7 @@ def _is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-async def _survey(login: credentials.Credentials, scope: CleanupScope, seconds: float) -> tuple[Survey, float]:
+async def _survey(login: Credentials, scope: CleanupScope, seconds: float) -> tuple[Survey, float]:
     """What there is to remove, and how many seconds it took."""
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -351,7 +354,7 @@ async def _survey(login: credentials.Credentials, scope: CleanupScope, seconds: 
     return found, loop.time() - began
 
 
-async def _run(login: credentials.Credentials, scope: CleanupScope, seconds: float, spent: float) -> None:
+async def _run(login: Credentials, scope: CleanupScope, seconds: float, spent: float) -> None:
     fence = WriteFence()
     async with (
         command.connected(login) as free,

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from nodedevice_kube.api_errors import Forbidden, NotFound
+
 from nodedevice_operator.cli.api import (
     CHECK_POD,
     DAEMON_SET,
@@ -17,7 +19,6 @@ from nodedevice_operator.cli.api import (
 from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey, withdrawals
 from nodedevice_operator.cli.crds import NAMES
 from nodedevice_operator.cli.progress import Progress
-from nodedevice_operator.errors import Forbidden, NotFound
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Cluster
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES

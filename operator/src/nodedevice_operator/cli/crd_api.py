@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from kubernetes.client import ApiClient, ApiextensionsV1Api, V1CustomResourceDefinition, V1ObjectMeta
 from nodedevice_api import names
+from nodedevice_kube.api_errors import NotFound
+from nodedevice_kube.paths import APPLY
 
-from nodedevice_operator.errors import NotFound
-from nodedevice_operator.kube.client import APPLY
 from nodedevice_operator.kube.typed import call
 
 _FIELD_MANAGER: Final = "helm"

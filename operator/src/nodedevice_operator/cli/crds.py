@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from nodedevice_api import names
 from nodedevice_common.yaml_decoding import decode_yaml
+from nodedevice_kube.api_errors import Invalid
 
 from nodedevice_operator import __version__
 from nodedevice_operator.cli import progress as command
-from nodedevice_operator.errors import Invalid, OlderRelease
+from nodedevice_operator.errors import OlderRelease
 from nodedevice_operator.kube import credentials
 
 if TYPE_CHECKING:

@@ -10,17 +10,20 @@ from typing import Any, Final, TypeVar
 
 import click
 from nodedevice_api import names
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+from nodedevice_kube.api_errors import ApiError, Unavailable, Unreachable
+from nodedevice_kube.retries import Retries
 
-from nodedevice_operator.errors import ApiError, OperatorError, Overdue, Unavailable, Unreachable
+from nodedevice_operator.errors import REPORTED, Overdue
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_operator.kube.retrying import retrying
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.observability.metrics import Metrics
 
 T = TypeVar("T")
 
+_FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.25
 
@@ -42,7 +45,7 @@ class OneCommand(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except OperatorError as error:
+        except REPORTED as error:
             raise click.ClickException(str(error)) from error
 
 
@@ -89,13 +92,8 @@ class Progress:
 
     async def retrying(self, action: Callable[[], Awaitable[T]]) -> T:
         """Call it, and retry while the API server is unreachable or busy. Raises any other ApiError at once."""
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type((Unreachable, Unavailable)),
-            wait=wait_random_exponential(0.2, _LONGEST_PAUSE_SECONDS),
-            before_sleep=self._remember,
-        ):
-            with attempt:
-                done = await action()
+        pauses = Retries(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        done = await retrying(action, (Unreachable, Unavailable), pauses, failed=self._remember)
         self.trouble = self.missing = ""
         return done
 
@@ -107,9 +105,8 @@ class Progress:
                 return
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _remember(self, state: RetryCallState) -> None:
-        assert state.outcome is not None
-        trouble = str(state.outcome.exception())
+    def _remember(self, error: ApiError) -> None:
+        trouble = str(error)
         if self.trouble == self.missing:
             self._report(trouble)
         self.trouble, self.missing = trouble, ""

@@ -1,8 +1,8 @@
-"""Keeps the status of each NodeDeviceConfig: kopf's handlers say which ones there are, the agents' Leases what became of them.
+"""Keeps the status of each NodeDeviceConfig: kopf's handlers say which ones exist, the agents' Leases what became of them.
 
 All Leases are polled; those of agents that refuse a configuration are watched too, so that a refusal shows at once, and a watch
-brings no renewal of the others. Nothing here is kept but in memory. A write that fails is made again after the next poll. Only who
-leads writes, and posts Events.
+brings no renewal of the others. All state is in memory. A write that fails is made again after the next poll. Only the leader
+writes.
 """
 
 import asyncio
@@ -14,31 +14,28 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 from nodedevice_api import names
-from nodedevice_api.names import ConfigReason
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.tasks import apart
+from nodedevice_kube.api_errors import ApiError, NotFound, NotLeading
+from nodedevice_kube.paths import segment
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from nodedevice_operator.configs.status import (
     STATES,
-    ConfigStatus,
     Reports,
     config_status,
     read_reports,
     state_of,
     to_json,
 )
-from nodedevice_operator.errors import ApiError, NotFound, NotLeading
 from nodedevice_operator.informers.store import Store
-from nodedevice_operator.kube.client import OWN, now_text, path_segment
+from nodedevice_operator.kube.client import OWN, now_text
 from nodedevice_operator.kube.lists import Kind, kind_of
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.refusing_lease import RefusingLease, refusing_lease
 from nodedevice_operator.objects.unwatched import LeaseRecord, LeaseSchema
-from nodedevice_operator.observability.events import NORMAL, WARNING, About, Event
-from nodedevice_operator.observability.recorder import EventRecorder
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +51,7 @@ LEASES: Final = "leases"
 
 def refusing_leases(namespace: str) -> Kind[RefusingLease]:
     """The Leases there of agents that refuse a configuration."""
-    base = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(namespace)}"
+    base = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}"
     return kind_of(LEASES, base, LeaseSchema, refusing_lease, labels=names.CONFIG_REFUSED_LABEL)
 
 
@@ -72,7 +69,7 @@ class ConfigsApi(Requests):
             "metadata": {"name": name, "uid": uid},
             "status": status,
         }
-        path = f"{OWN}/{names.NODE_DEVICE_CONFIGS}/{path_segment(name)}/status"
+        path = f"{OWN}/{names.NODE_DEVICE_CONFIGS}/{segment(name)}/status"
         await self._apply(f"{names.NODE_DEVICE_CONFIGS}/status", path, body, force=True)
 
 
@@ -91,7 +88,6 @@ class ConfigController(Collector):
 
     api: ConfigsApi
     fence: WriteFence
-    recorder: EventRecorder
     refusing: Store[tuple[str, str], RefusingLease]
     _known: dict[str, _Known] = field(default_factory=dict, init=False)
     # by node, of those that report anything: the version of its Lease as polled last, and its report
@@ -105,23 +101,20 @@ class ConfigController(Collector):
     def __post_init__(self) -> None:
         self.refusing.on_update(lambda node, before, now: self.refusals_changed(node))
 
-    def seen(self, body: Mapping[str, Any]) -> None:
+    def seen(self, name: str, uid: str, generation: int, status: dict[str, Any]) -> None:
         """A configuration that is new or changed, or whose status is."""
-        meta, status = body["metadata"], body.get("status")
-        name = str(meta["name"])
-        found = _Known(
-            str(meta.get("uid", "")),
-            int(meta.get("generation", 0)),
-            dict(status) if isinstance(status, Mapping) else {},
-        )
+        found = _Known(uid, generation, status)
         # our own write comes back
         if self._known.get(name) != found:
             self._known[name] = found
             self._changed.set()
 
-    def gone(self, name: str) -> None:
-        self._known.pop(name, None)
-        self._changed.set()
+    def gone(self, name: str, uid: str) -> None:
+        known = self._known.get(name)
+        # another object may have that name by now
+        if known is not None and known.uid == uid:
+            del self._known[name]
+            self._changed.set()
 
     def all_gone(self) -> None:
         """Those that exist will be seen again."""
@@ -203,21 +196,4 @@ class ConfigController(Collector):
         except ApiError as error:
             log.warning("status of a configuration not written; retrying", extra={"config": name, "error": str(error)})
             return
-        about = About(names.API_VERSION, names.NODE_DEVICE_CONFIG, "", name, known.uid)
-        for event in _events(about, known.status, wanted):
-            self.recorder.post(event)
         known.status = msgspec.to_builtins(status)
-
-
-_QUIET: Final = frozenset({ConfigReason.PENDING, ConfigReason.NO_NODES, ConfigReason.RESOURCE_WON, ConfigReason.FOUND})
-_BAD: Final = frozenset({ConfigReason.REFUSED, ConfigReason.RESOURCE_TAKEN, ConfigReason.NO_MATCH})
-
-
-def _events(about: About, before: Mapping[str, Any], wanted: ConfigStatus) -> list[Event]:
-    """Of conditions whose reason has changed, but for what is only on its way, or has always been so."""
-    stored = {each.get("type"): each.get("reason") for each in before.get("conditions", ()) if isinstance(each, dict)}
-    return [
-        Event(about, WARNING if reason in _BAD else NORMAL, reason, message)
-        for kind, (_, reason, message) in wanted.conditions.items()
-        if reason not in _QUIET and stored.get(kind, ConfigReason.NO_OTHER) != reason
-    ]

@@ -5,7 +5,7 @@ counted, and its words are shown, cut to a bounded length.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -143,6 +143,22 @@ def _first(counts: Counter[tuple[str, str]]) -> list[tuple[tuple[str, str], int]
 
 def _nodes(number: int) -> str:
     return "1 node" if number == 1 else f"{number} nodes"
+
+
+# -- Events ---------------------------------------------------------------------------------------------------------------
+
+# Reasons of what is on its way, or needs no attention.
+_QUIET: Final = frozenset({ConfigReason.PENDING, ConfigReason.NO_NODES, ConfigReason.RESOURCE_WON, ConfigReason.FOUND})
+_BAD: Final = frozenset({ConfigReason.REFUSED, ConfigReason.RESOURCE_TAKEN, ConfigReason.NO_MATCH})
+
+
+def results(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """Type, reason and message of an Event for each condition whose reason changed to a result. Conditions are as stored."""
+    reasons = {each.get("type"): each.get("reason") for each in before}
+    for each in now:
+        reason = each["reason"]
+        if reason not in _QUIET and reason != reasons.get(each["type"], ConfigReason.NO_OTHER):
+            yield "Warning" if reason in _BAD else "Normal", reason, each["message"]
 
 
 # -- as it is stored ------------------------------------------------------------------------------------------------------

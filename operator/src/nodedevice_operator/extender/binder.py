@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from nodedevice_common.tasks import apart
+from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading
 
-from nodedevice_operator.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading
 from nodedevice_operator.extender.fleet import Fleet
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 from nodedevice_operator.extender.pods_api import PodsApi

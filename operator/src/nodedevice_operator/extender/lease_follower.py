@@ -8,7 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from nodedevice_operator.errors import ApiError
+from nodedevice_kube.api_errors import ApiError
+
 from nodedevice_operator.leases.elector import Election, LeaderLeases
 
 log = logging.getLogger(__name__)

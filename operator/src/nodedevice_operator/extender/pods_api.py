@@ -3,10 +3,11 @@
 from typing import Final
 
 from nodedevice_api import assigned_parts, names
+from nodedevice_kube.api_errors import NotFound
+from nodedevice_kube.paths import segment
 
-from nodedevice_operator.errors import NotFound
 from nodedevice_operator.extender.wire import BindRequest
-from nodedevice_operator.kube.client import CORE, Client, path_segment
+from nodedevice_operator.kube.client import CORE, Client
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.bound_pod import BoundPodSchema, PodNeeds, pod_needs
 
@@ -46,4 +47,4 @@ class PodsApi:
 
 
 def _path(pod: BindRequest) -> str:
-    return f"{CORE}/namespaces/{path_segment(pod.namespace)}/pods/{path_segment(pod.name)}"
+    return f"{CORE}/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}"

@@ -2,14 +2,12 @@
 
 import asyncio
 import logging
-import signal
 import socket
 from collections.abc import Coroutine
 from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_common.http_server import Protection, protection
-from nodedevice_common.tasks import log_failed_callbacks
 from nodedevice_common.text import clean
 
 from nodedevice_operator.errors import OperatorSettingsError
@@ -33,11 +31,11 @@ from nodedevice_operator.kube.reviews import Reviews
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import LEASE_REQUESTS, Election, LeaderLeases, identity
 from nodedevice_operator.leases.leader_election import Timing
+from nodedevice_operator.life import begin, run_tasks
 from nodedevice_operator.vital import vital
 
 log = logging.getLogger(__name__)
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _BEAT_SECONDS: Final = 1.0
 # Longer than nearly every bind takes; whoever takes over need not wait for longer ones.
 _SETTLE_SECONDS: Final = 0.3
@@ -87,22 +85,16 @@ class Extender:
         Raises OperatorSettingsError when an address or a certificate cannot be used, StaleWatch for a watch that does not deliver
         what the API server has, and TaskEnded for what can only be a bug.
         """
-        log_failed_callbacks()
-        for number in _SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
-        tasks: list[asyncio.Task[None]] = []
+        begin(self._stop)
         try:
             await self._serve()
-            tasks = [*map(asyncio.create_task, self._work.values())]
-            for task in tasks:
-                task.add_done_callback(lambda _: self._stop.set())
-            await self._stop.wait()
-            failed = [task for task in tasks if task.done()]
+            await run_tasks(self._work, self._stop, self._release)
         finally:
-            await self._end(tasks)
-        for task in failed:
-            # raises: none of them ever ends by itself
-            task.result()
+            await self._server.close()
+            for work in self._work.values():
+                work.close()
+            for client in self._clients:
+                await client.close()
         log.info("stopped")
 
     async def _serve(self) -> None:
@@ -111,18 +103,11 @@ class Extender:
         log.info("serving kube-scheduler", extra={"address": f"{host}:{port}", "tls": self._settings.tls is not None})
         log.info("serving", extra={"address": f"{http[0]}:{http[1]}", "server": self._api_health.server})
 
-    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+    async def _release(self) -> None:
         if self._election is not None:
-            # first of all: another extender waits for it
+            # another extender waits for it
             await self._election.end(lambda: self._client.settle(_SETTLE_SECONDS))
         await self._server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for work in () if tasks else self._work.values():
-            work.close()
-        for client in self._clients:
-            await client.close()
 
     def _waits_for(self) -> tuple[str, ...]:
         """Why it is not ready, in words. Where a Service chooses by readiness, only the active one may be ready."""
@@ -139,7 +124,7 @@ class Extender:
             return {}
         client = Client(self._login, self._api_health, self._metrics.writes, concurrent=LEASE_REQUESTS)
         self._clients.append(client)
-        namespace = self._settings.namespace or self._login.namespace or names.SYSTEM_NAMESPACE
+        namespace = self._settings.namespace or self._login.settings.namespace or names.SYSTEM_NAMESPACE
         leases = LeaderLeases(client, namespace, names.EXTENDER_LEASE, self._settings.instance)
         followed = self._settings.followed
         self._election = election = Election(

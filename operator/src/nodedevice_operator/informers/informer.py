@@ -10,37 +10,37 @@ import asyncio
 import gc
 import logging
 import random
-from contextlib import aclosing
+import time
 from functools import partial
 from typing import Any, Final
 
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
-from nodedevice_common.pacing import Backoff, jittered
 from nodedevice_common.threads import in_thread_if
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+from nodedevice_kube.api_errors import ApiError, Forbidden, Gone, InvalidResponse, NotFound, Unreachable
+from nodedevice_kube.list_watch import ListWatch, Policy, Request
+from nodedevice_kube.retries import Retries
 
-from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unreachable
 from nodedevice_operator.informers.store import Stores
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import VALUE_ERRORS, decode, decode_object, key_of, log_undecodable
 from nodedevice_operator.kube.lists import NODES, Cluster, Kind
 from nodedevice_operator.kube.requests import MOST_IN_LOOP
+from nodedevice_operator.kube.retrying import retrying
 from nodedevice_operator.objects.meta import ObjectMetadata, RawWatchEvent, Versioned
 
 log = logging.getLogger(__name__)
 
 _OF_OBJECTS: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
-_BUSY: Final = 429
-# the version is too old, or the kind itself went away, with all objects
 _GONE: Final = 410
-_EXPIRED: Final = frozenset({404, _GONE})
-_LONGEST_LIST_DELAY_SECONDS: Final = 15.0
-_list_delay: Final = wait_random_exponential(0.2, _LONGEST_LIST_DELAY_SECONDS)
-# After an outage nobody knows what changed until a watch is open again, and one attempt a second costs an API server nothing.
-_FIRST_WATCH_DELAY_SECONDS: Final = 0.1
-LONGEST_WATCH_DELAY_SECONDS: Final = 1.0
-_SPREAD: Final = 0.2
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_LONGEST_LIST_PAUSE_SECONDS: Final = 15.0
+# After an outage what changed is unknown until a watch is open again, and one attempt a second costs an API server nothing.
+_LONGEST_WATCH_PAUSE_SECONDS: Final = 1.0
+# A list of a whole fleet is long: after a failed watch the version of the store shows whether one is needed.
+_POLICY: Final = Policy(
+    _FIRST_PAUSE_SECONDS, _LONGEST_LIST_PAUSE_SECONDS, _LONGEST_WATCH_PAUSE_SECONDS, is_listed_after_failures=False
+)
 
 
 class Informer:
@@ -52,35 +52,53 @@ class Informer:
         self._cluster = cluster
         self._client = client
         self._store = cache.stores[kind.name]
-        # up to which version everything is known; None: a list is due
-        self._version: int | None = None
-        # the last watch failed: the API server may have been restored from a backup since
-        self._is_doubtful = False
+        self._state = ListWatch(_POLICY, time.monotonic())
         # how many restores the last list has taken into account
         self._restores = 0
-        self._backoff = Backoff(_FIRST_WATCH_DELAY_SECONDS, LONGEST_WATCH_DELAY_SECONDS)
+        self._is_failure_logged = False
 
     async def work(self) -> None:
         """List and follow, for ever."""
         while True:
-            if self._version is None:
-                self._version = await self.list_all()
-            await asyncio.sleep(await self._follow())
-
-    async def list_all(self) -> int:
-        """Store all objects, and notify of what has changed; the version of the list. Retries until it is done."""
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(ApiError), wait=_list_delay_seconds, before_sleep=self._log_failed_list
-        )
-        return await retrying(self._list)
+            await self._step()
+            await asyncio.sleep(self._state.pause_seconds(time.monotonic(), random.random()))
 
     async def refresh(self) -> None:
         """List all beside the watch that is open, so that everything is known that was written before the call."""
         restores = self._cache.restores
-        await self.list_all()
+        await retrying(
+            self._list,
+            ApiError,
+            Retries(_FIRST_PAUSE_SECONDS, _LONGEST_LIST_PAUSE_SECONDS),
+            failed=self._log_failed_list,
+        )
         if restores != self._cache.restores:
             # the watch would go on from a version that is not reached yet
-            self._version = None
+            self._state.relist(time.monotonic())
+
+    async def _step(self) -> None:
+        """Send the request that is due, and report what came of it."""
+        state = self._state
+        if self._restores != self._cache.restores:
+            # a list of another kind has shown it
+            state.relist(time.monotonic())
+        request, known = state.next(time.monotonic()), self._cache.newest
+        try:
+            if request is Request.LIST:
+                version = await self._list()
+                state.listed(str(version), time.monotonic())
+            elif request is Request.CHECK:
+                version = await self._cluster.store_version(self._kind)
+                state.checked(str(version), time.monotonic(), known)
+            else:
+                await self._follow()
+                state.ended(time.monotonic())
+        except ApiError as error:
+            if request is Request.LIST:
+                self._log_failed_list(error)
+            else:
+                self._log_failed_watch(error)
+            state.failed(error, time.monotonic())
 
     async def _list(self) -> int:
         was_complete = self._cache.is_complete
@@ -112,7 +130,7 @@ class Informer:
                 listed.put(record)
             self._store.expire()
             self._restores = self._cache.restores
-        self._is_doubtful = False
+        self._is_failure_logged = False
         changed = self._store.replace(listed.by_key.values(), version, undecoded, stored)
         fields = {"kind": self._kind.name, "objects": len(self._store.by_key)}
         log.info("list is complete", extra=fields)
@@ -127,11 +145,11 @@ class Informer:
                 self._cache.on_list(node)
         return version
 
-    def _log_failed_list(self, state: RetryCallState) -> None:
+    def _log_failed_list(self, failure: ApiError) -> None:
         """Once: what is forbidden, and an API server that is unreachable, is logged by kube.health."""
-        failure = state.outcome.exception() if state.outcome else None
-        if state.attempt_number > 1 or isinstance(failure, Forbidden | Unreachable):
+        if self._is_failure_logged or isinstance(failure, Forbidden | Unreachable):
             return
+        self._is_failure_logged = True
         if isinstance(failure, NotFound):
             log.error(
                 "custom resource is not served; waiting until its CRD is installed", extra={"kind": self._kind.name}
@@ -139,53 +157,27 @@ class Informer:
         else:
             log.warning("list failed; retrying", extra={"kind": self._kind.name, "error": str(failure)})
 
-    async def _follow(self) -> float:
-        """One watch, until it ends; how long to wait before the next, in seconds."""
-        has_brought = False
-        try:
-            if self._is_doubtful and await self._is_restored():
-                self._version = None
-                return 0.0
-            self._is_doubtful = False
-            query = {**self._kind.query, "resourceVersion": str(self._version)}
-            async with aclosing(self._client.watch(self._kind.name, self._kind.path, query)) as lines:
-                async for line in lines:
-                    self._version = await self._take(line)
-                    # not kept while the next one is awaited
-                    del line
-                    self._cache.newest = max(self._cache.newest, self._version)
-                    if not has_brought:
-                        self._backoff.reset()
-                        has_brought = True
-        except ApiError as error:
-            self._is_doubtful = True
-            return self._after_failure(error)
-        return 0.0 if has_brought else self._delay_seconds()
-
-    async def _is_restored(self) -> bool:
-        """Whether the API server's versions went back: a watch from one that is not reached yet would bring nothing."""
-        version = await self._cluster.store_version(self._kind)
-        return version < self._cache.newest or self._restores != self._cache.restores
-
-    def _after_failure(self, error: ApiError) -> float:
-        """How long to wait after a watch that failed, in seconds; and whether the next begins with a list."""
-        fields: dict[str, Any] = {"kind": self._kind.name, "error": error.problem}
-        if not isinstance(error, InvalidResponse) and error.status not in _EXPIRED:
-            log.debug("watch failed; reconnecting", extra=fields)
-            # an API server that starts asks for five seconds with each response, and serves a moment later
-            return self._delay_seconds(error.retry_after_seconds if error.status == _BUSY else 0.0)
-        self._version = None
-        fields["retry_in_seconds"] = seconds = round(self._delay_seconds(), 3)
+    def _log_failed_watch(self, error: ApiError) -> None:
+        fields = {"kind": self._kind.name, "error": error.problem}
         if isinstance(error, InvalidResponse):
-            # the same line again would be no better
             log.warning("invalid watch event; relisting", extra=fields)
-        else:
+        elif isinstance(error, Gone | NotFound):
             log.info("watch expired; relisting", extra=fields)
-        return seconds
+        else:
+            log.debug("watch failed; reconnecting", extra=fields)
 
-    def _delay_seconds(self, at_least_seconds: float = 0.0) -> float:
-        """How long to wait before the next watch; at_least_seconds: as long as the API server asks for."""
-        return max(jittered(self._backoff.next(), _SPREAD, random.random()), at_least_seconds)
+    async def _follow(self) -> None:
+        """One watch, until it ends. Raises ApiError."""
+        state = self._state
+        query = {**self._kind.query, "resourceVersion": state.version}
+        async with self._client.watch(self._kind.name, self._kind.path, query) as lines:
+            state.opened(time.monotonic())
+            async for line in lines:
+                version = await self._take(line)
+                # not kept while the next one is awaited
+                del line
+                state.heard(str(version), time.monotonic())
+                self._cache.newest = max(self._cache.newest, version)
 
     async def _take(self, line: bytes) -> int:
         """Store what a line of the watch brings; its version. Raises InvalidResponse, or ApiError where a list is due."""
@@ -221,7 +213,7 @@ class Informer:
     def _checked_version(self, event_type: str, version: str) -> int:
         if event_type == "ERROR":
             # its version is too old, or something that another attempt from there would not change
-            raise ApiError("watch", self._kind.name, "the API server cannot go on from that version", _GONE)
+            raise Gone("watch", self._kind.name, "the API server cannot go on from that version", _GONE)
         if not version.isdecimal():
             raise InvalidResponse("watch", self._kind.name, f"an object has the resource version {version!r}")
         return int(version)
@@ -263,9 +255,3 @@ def _read(line: bytes, kind: Kind[Any]) -> tuple[Any, Any]:
         return event, kind.record(event.object) if event.type in _OF_OBJECTS else None
     except VALUE_ERRORS:
         return event, None
-
-
-def _list_delay_seconds(state: RetryCallState) -> float:
-    """Seconds until the next attempt at a list: as long as the API server asks for, where that is longer."""
-    failure = state.outcome.exception() if state.outcome else None
-    return max(_list_delay(state), failure.retry_after_seconds if isinstance(failure, ApiError) else 0.0)

@@ -12,7 +12,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nodedevice_operator.errors import ApiError, StaleWatch
+from nodedevice_kube.api_errors import ApiError
+
+from nodedevice_operator.errors import StaleWatch
 from nodedevice_operator.informers.store import Stores
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import KINDS, Cluster, Kind

@@ -12,8 +12,8 @@ import msgspec
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 from nodedevice_common.skipped import log_skipped
+from nodedevice_kube.api_errors import InvalidResponse
 
-from nodedevice_operator.errors import InvalidResponse
 from nodedevice_operator.objects.meta import ListMetadata, ListSchema, Schema
 
 log = logging.getLogger(__name__)

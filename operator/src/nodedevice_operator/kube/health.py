@@ -12,18 +12,10 @@ from typing import Final
 
 from nodedevice_common import rejected, tasks
 from nodedevice_common.http_server import OPEN, Heartbeat, Protection, serve
+from nodedevice_kube.api_errors import ApiError, Denied, Forbidden, NoAnswer, OverBudget, Unauthorized, Unreachable
 from prometheus_client import CollectorRegistry
 
-from nodedevice_operator.errors import (
-    ApiError,
-    Denied,
-    Forbidden,
-    NoAnswer,
-    OperatorSettingsError,
-    OverBudget,
-    Unauthorized,
-    Unreachable,
-)
+from nodedevice_operator.errors import OperatorSettingsError
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +38,12 @@ _ONLY_SHOWN: Final = frozenset({SLICES})
 class ApiHealth:
     """Whether the API server is reachable and grants access. Thread-safe enough: single assignments only.
 
-    on_recovery: called each time that an outage ends. role: of the chart, which has the rights that this program needs.
+    on_recovery: called when an outage ends, by any thread. role: of the chart, which has the rights that this program needs.
     """
 
     server: str
     clock: Callable[[], float] = time.monotonic
-    on_recovery: Callable[[], None] = lambda: None
+    on_recovery: Callable[[], object] = lambda: None
     role: str = "nodedevice-operator"
     _outage: str | None = field(default=None, init=False)
     _outage_seen_at: float = field(default=-math.inf, init=False)

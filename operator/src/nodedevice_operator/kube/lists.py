@@ -7,9 +7,10 @@ from typing import Any, Final, Generic, TypeVar
 from nodedevice_api import names
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
+from nodedevice_kube.api_errors import InvalidResponse
+from nodedevice_kube.paths import JSON, segment
 
-from nodedevice_operator.errors import InvalidResponse
-from nodedevice_operator.kube.client import CORE, JSON, OWN, path_segment
+from nodedevice_operator.kube.client import CORE, OWN
 from nodedevice_operator.kube.decode import (
     VALUE_ERRORS,
     Key,
@@ -141,7 +142,7 @@ class Cluster(Requests):
 
     async def find(self, kind: Kind[Any], namespace: str, name: str) -> frozenset[str]:
         """Uid of that object, if it exists and can be decoded as a watch must decode it; none otherwise."""
-        path = f"{kind.base}/namespaces/{path_segment(namespace)}/{kind.name}" if namespace else kind.path
+        path = f"{kind.base}/namespaces/{segment(namespace)}/{kind.name}" if namespace else kind.path
         selector = ",".join(filter(None, (kind.selector, f"metadata.name={name}")))
         data = await self._client.request("GET", kind.name, path, query={"fieldSelector": selector})
         try:

@@ -9,9 +9,10 @@ from typing import Any, Final, TypeVar
 
 from nodedevice_api import names
 from nodedevice_common.threads import in_thread_if
+from nodedevice_kube.api_errors import NotFound, TooBig
+from nodedevice_kube.paths import APPLY, JSON
 
-from nodedevice_operator.errors import NotFound, TooBig
-from nodedevice_operator.kube.client import APPLY, CORE, JSON, Client
+from nodedevice_operator.kube.client import CORE, Client
 from nodedevice_operator.kube.decode import decode_list, decode_record
 from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
 

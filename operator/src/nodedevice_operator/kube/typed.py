@@ -12,10 +12,10 @@ import urllib3
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 from nodedevice_common.threads import in_thread
+from nodedevice_kube.api_errors import Invalid, Unreachable, refusal
+from nodedevice_kube.credentials import Access
 from urllib3.exceptions import HTTPError
 
-from nodedevice_operator.errors import Invalid, Unreachable
-from nodedevice_operator.kube.client import refusal
 from nodedevice_operator.kube.credentials import Credentials
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ async def typed_client(login: Credentials) -> ApiClient:
     # The API server validates; older and newer ones have fields and values that the package does not know.
     configuration.client_side_validation = False
     client = ApiClient(configuration)
-    client.rest_client.pool_manager = _connections(login, access.headers)
+    client.rest_client.pool_manager = _connections(login, access)
     return client
 
 
@@ -53,24 +53,22 @@ async def call(verb: str, what: str, method: Callable[..., T], *arguments: Any, 
         raise Unreachable(verb, what, " ".join(str(reason).split())) from exc
 
 
-def _connections(login: Credentials, headers: tuple[tuple[str, str], ...]) -> urllib3.PoolManager:
-    """Connections as the settings ask for them, on which each request has these headers."""
-    options = login.transport_options()
-    tls = options.get("ssl")
+def _connections(login: Credentials, access: Access) -> urllib3.PoolManager:
+    """Connections as the settings ask for them, on which each request has the headers of `access`."""
     common: dict[str, Any] = {"retries": False}
-    if tls is not None:
-        common |= {"ssl_context": tls, "cert_reqs": tls.verify_mode}
-    proxy = options.get("proxy")
-    manager = (
-        urllib3.ProxyManager(proxy, proxy_headers=options.get("proxy_headers"), **common)
-        if proxy
-        else urllib3.PoolManager(**common)
-    )
+    if access.tls is not None:
+        common |= {"ssl_context": access.tls, "cert_reqs": access.tls.verify_mode}
+    proxy = login.proxy
+    if proxy is None:
+        manager = urllib3.PoolManager(**common)
+    else:
+        authorization = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else {}
+        manager = urllib3.ProxyManager(proxy.url, proxy_headers=authorization, **common)
     send = manager.urlopen
 
     def send_with_headers(method: str, url: str, redirect: bool = True, **request: Any) -> urllib3.BaseHTTPResponse:
         all_headers = urllib3.HTTPHeaderDict(request.pop("headers", None) or {})
-        for name, value in headers:
+        for name, value in access.headers:
             all_headers.add(name, value)
         return send(method, url, redirect=False, headers=all_headers, **request)
 

@@ -1,4 +1,4 @@
-"""The fence that every write passes: open until a deadline, and checked when its connection is there, just before its first byte.
+"""The fence that every write passes: open until a deadline, and checked just before the first byte is sent.
 
 A process that was stopped, suspended or delayed on the way to the API server finds the fence closed. Does not know why it is open.
 """
@@ -6,11 +6,8 @@ A process that was stopped, suspended or delayed on the way to the API server fi
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
-import aiohttp
-
-from nodedevice_operator.errors import NotLeading
+from nodedevice_kube.api_errors import NotLeading
 
 
 def boot_seconds() -> float:
@@ -43,33 +40,3 @@ class WriteFence:
         """Raises NotLeading when a write must not be sent now."""
         if not self.is_open:
             raise NotLeading(verb, what, "this operator does not lead, or its time as leader is over")
-
-
-def fenced_requests(fence: WriteFence) -> type[aiohttp.ClientRequest]:
-    """A class of requests, for an aiohttp session, that sends no byte of a write through a closed fence.
-
-    aiohttp calls `send` when the request has its connection, and `write_bytes` in a task of its own when there is a body; headers
-    and body leave in one piece in the second. A check raises before anything is written, and aiohttp closes the connection.
-    """
-
-    class FencedRequest(aiohttp.ClientRequest):
-        def _check(self) -> None:
-            if self.method != "GET":
-                fence.check(self.method, self.url.path)
-
-        async def send(self, conn: Any) -> aiohttp.ClientResponse:
-            self._check()
-            return await super().send(conn)
-
-        async def write_bytes(self, writer: Any, conn: Any, content_length: int | None = None) -> None:
-            try:
-                # again: the loop has turned since `send`, and the process may have been stopped meanwhile
-                self._check()
-            except NotLeading as closed:
-                # who waits for the response gets this error
-                conn.protocol.set_exception(closed)
-                conn.close()
-                return
-            await super().write_bytes(writer, conn, content_length)
-
-    return FencedRequest

@@ -18,10 +18,11 @@ from typing import Final
 from nodedevice_api.names import Condition, Reason
 from nodedevice_common.pacing import TokenBucket
 from nodedevice_common.tasks import apart
+from nodedevice_kube.api_errors import ApiError
+from nodedevice_kube.paths import segment
 
-from nodedevice_operator.errors import ApiError
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import Client, path_segment
+from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.leases.agent_liveness import (
     ALIVE,
@@ -62,7 +63,7 @@ class AgentsApi(Requests):
 
         is_consistent: as of now, from its store.
         """
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(self.leases_namespace)}/leases"
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(self.leases_namespace)}/leases"
         query = {} if is_consistent else {"resourceVersion": "0"}
         pages = self._pages("leases", path, LeaseSchema, query)
         return {lease.metadata.name: lease_record(lease) async for page in pages for lease in page}

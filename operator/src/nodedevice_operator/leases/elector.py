@@ -19,14 +19,15 @@ from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_common.text import clean
+from nodedevice_kube.api_errors import ApiError, Conflict, Invalid, NotFound, Unreachable
+from nodedevice_kube.leases import Lease, lease_of, spec_of
+from nodedevice_kube.paths import segment
 
-from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound, Unreachable
-from nodedevice_operator.kube.client import Client, now_text, path_segment
+from nodedevice_operator.kube.client import Client, now_text
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.write_fence import WriteFence, boot_seconds
-from nodedevice_operator.leases.leader_election import Candidate, LeaderLease, Pace, Timing
+from nodedevice_operator.leases.leader_election import Candidate, Pace, Timing
 from nodedevice_operator.objects.instance import labelled
-from nodedevice_operator.objects.unwatched import LeaseSchema, LeaseSpec
 
 log = logging.getLogger(__name__)
 
@@ -60,17 +61,17 @@ class LeaderLeases:
         self._namespace = namespace
         self._name = name
         self._instance = instance
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(namespace)}/leases/{path_segment(name)}"
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(name)}"
 
-    async def read(self, seconds: float | None = None) -> LeaderLease:
+    async def read(self, seconds: float | None = None) -> Lease:
         """The Lease as it is; one without a version if it does not exist. seconds: to wait for the answer. Raises ApiError."""
         try:
             data = await self._client.request("GET", _WHAT, self._path, seconds=seconds)
         except NotFound:
-            return LeaderLease()
+            return Lease()
         return _from_wire("GET", data)
 
-    async def write(self, lease: LeaderLease, seconds: float | None = None) -> LeaderLease:
+    async def write(self, lease: Lease, seconds: float | None = None) -> Lease:
         """Replace exactly the version that `lease` carries, or create it; the Lease as it is then. seconds: to wait for the answer.
 
         Raises Conflict, Invalid or NotFound when it is no longer that one, or another ApiError.
@@ -78,25 +79,16 @@ class LeaderLeases:
         data = await self._client.request("PUT", _WHAT, self._path, body=self._to_wire(lease), seconds=seconds)
         return _from_wire("PUT", data)
 
-    def _to_wire(self, lease: LeaderLease) -> dict[str, Any]:
+    def _to_wire(self, lease: Lease) -> dict[str, Any]:
         metadata = {"name": self._name, "namespace": self._namespace, **labelled(self._instance)}
         if lease.version:
             metadata["resourceVersion"] = lease.version
-        spec = LeaseSpec(lease.renewed, lease.duration_seconds, lease.holder or None, lease.acquired, lease.transitions)
+        spec = {**spec_of(lease), "holderIdentity": lease.holder or None}
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
 
-def _from_wire(verb: str, data: bytes) -> LeaderLease:
-    wire = decode(verb, _WHAT, data, LeaseSchema)
-    spec = wire.spec
-    return LeaderLease(
-        holder=spec.holder_identity or "",
-        renewed=spec.renew_time,
-        acquired=spec.acquire_time,
-        duration_seconds=spec.lease_duration_seconds or 0,
-        transitions=spec.lease_transitions or 0,
-        version=wire.metadata.resource_version,
-    )
+def _from_wire(verb: str, data: bytes) -> Lease:
+    return lease_of(decode(verb, _WHAT, data, dict[str, Any]))
 
 
 @dataclass(eq=False)
@@ -209,13 +201,13 @@ class Election:
         self._candidate = candidate
         self.fence.open_until(candidate.may_write_until)
 
-    async def _write(self, lease: LeaderLease, timing: Timing) -> tuple[LeaderLease, float]:
+    async def _write(self, lease: Lease, timing: Timing) -> tuple[Lease, float]:
         """Write it, with a second try where the first has no answer: what is stored then, and when the try that did it was sent.
 
         Raises ApiError when neither did, the one with an answer before the other.
         """
 
-        async def send() -> tuple[LeaderLease, float]:
+        async def send() -> tuple[Lease, float]:
             sent_at = self.clock()
             return await self._timed(partial(self.leases.write, lease)), sent_at
 
@@ -230,7 +222,7 @@ class Election:
                 each.cancel()
             await asyncio.gather(*tries, return_exceptions=True)
 
-    async def _timed(self, ask: Callable[[float], Awaitable[LeaderLease]]) -> LeaderLease:
+    async def _timed(self, ask: Callable[[float], Awaitable[Lease]]) -> Lease:
         """Ask, and wait for the answer as long as a Lease lasts now; keep how long it took. Raises ApiError."""
         began = self.clock()
         try:
@@ -254,7 +246,7 @@ class Election:
             self._logged = ""
 
 
-async def _first_of(tries: set[asyncio.Task[tuple[LeaderLease, float]]]) -> tuple[LeaderLease, float]:
+async def _first_of(tries: set[asyncio.Task[tuple[Lease, float]]]) -> tuple[Lease, float]:
     """What the first of them that succeeds returns. Raises the ApiError of one that was answered, else of any."""
     failure: ApiError | None = None
     for finished in asyncio.as_completed(tries):

@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
+from nodedevice_kube.leases import Lease
+
 # The duration in a Lease may have been written by hand; no candidate waits longer than any setting allows.
 LONGEST_LEASE_SECONDS: Final = 60
 SHORTEST_LEASE_SECONDS: Final = 2
@@ -23,18 +25,6 @@ _LEASES_IN_ANSWERS: Final = 5
 _ANYBODY: Final = "unknown"
 # The slowest of so many answers counts: one is awaited each quarter of the Lease.
 _REMEMBERED_ANSWERS: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderLease:
-    """The Lease as it is stored. `holder` "": nobody; `version` "": it does not exist. Times are the API's own text."""
-
-    holder: str = ""
-    renewed: str = ""
-    acquired: str = ""
-    duration_seconds: int = 0
-    transitions: int = 0
-    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +91,7 @@ class Candidate:
 
     identity: str
     timing: Timing
-    seen: LeaderLease | None = None
+    seen: Lease | None = None
     unchanged_since: float = 0.0
     may_write_until: float = -math.inf
     is_current: bool = False
@@ -125,7 +115,7 @@ class Candidate:
         """Whether the Lease has to be read before it is claimed. After the deadline the known version is not even tried."""
         return not (self.is_current and self.may_write(now))
 
-    def saw(self, lease: LeaderLease, now: float) -> "Candidate":
+    def saw(self, lease: Lease, now: float) -> "Candidate":
         """After reading the Lease, or a response to a write of it."""
         if not lease.version and self.seen is not None and self.seen.holder:
             lease = self._of_a_deleted_one(self.seen, now)
@@ -133,7 +123,7 @@ class Candidate:
             return replace(self, seen=lease)
         return replace(self, seen=lease, unchanged_since=now)
 
-    def _of_a_deleted_one(self, before: LeaderLease, now: float) -> LeaderLease:
+    def _of_a_deleted_one(self, before: Lease, now: float) -> Lease:
         """Who holds a Lease that was deleted: we, while we may write; else anybody, for as long as any setting allows."""
         if self.may_write(now) or before.holder == _ANYBODY:
             return replace(before, version="")
@@ -145,16 +135,16 @@ class Candidate:
             return 0.0
         return max(0.0, self.unchanged_since + self._stated_seconds(self.seen) - now)
 
-    def _stated_seconds(self, lease: LeaderLease) -> int:
+    def _stated_seconds(self, lease: Lease) -> int:
         return min(lease.duration_seconds or self.timing.lease_seconds, LONGEST_LEASE_SECONDS)
 
     def claiming(self, timing: Timing, now: float) -> "Candidate":
         """Before a claim of that timing is sent: it may be stored from now on, and its answer may never come."""
         return replace(self, timing=timing, may_write_until=min(self.may_write_until, now + timing.deadline_seconds))
 
-    def claim(self, now_text: str) -> LeaderLease:
+    def claim(self, now_text: str) -> Lease:
         """The Lease to write in order to acquire or renew it. now_text: wall clock, for people and to differ from the last."""
-        before = self.seen or LeaderLease()
+        before = self.seen or Lease()
         return replace(
             before,
             holder=self.identity,
@@ -164,7 +154,7 @@ class Candidate:
             transitions=before.transitions + (0 if self.holds or not before.version else 1),
         )
 
-    def claimed(self, written: LeaderLease, sent_at: float, now: float) -> "Candidate":
+    def claimed(self, written: Lease, sent_at: float, now: float) -> "Candidate":
         """After the answer to a claim, which is stored as `written`. It counts from when it was sent."""
         until = sent_at + self.timing.deadline_seconds
         return replace(self.saw(written, now), may_write_until=until, is_current=True)
@@ -177,6 +167,6 @@ class Candidate:
         """Without the right to write, until it has claimed the Lease again."""
         return replace(self, may_write_until=-math.inf, is_current=False)
 
-    def release(self, now_text: str) -> LeaderLease:
+    def release(self, now_text: str) -> Lease:
         """The Lease to write so that another candidate may take it at once."""
-        return replace(self.seen or LeaderLease(), holder="", renewed=now_text, acquired=now_text)
+        return replace(self.seen or Lease(), holder="", renewed=now_text, acquired=now_text)

@@ -116,26 +116,6 @@ class PartialObjectList(Schema):
     items: list[PartialObject] | None = None
 
 
-class Cause(Schema):
-    reason: str = ""
-    message: str = ""
-    field: str = ""
-
-
-class Details(Schema):
-    kind: str = ""
-    causes: list[Cause] = []
-    retry_after_seconds: float | None = None
-
-
-class Status(Schema):
-    """What the API server answers instead of an object."""
-
-    message: str = ""
-    reason: str = ""
-    details: Details = field(default_factory=Details)
-
-
 class ServedResource(Schema):
     name: str = ""
 

@@ -86,12 +86,9 @@ def pod_record(obj: PodSchema) -> PodRecord:
     )
 
 
-class LeaseSpec(Schema, omit_defaults=True):
+class LeaseSpec(Schema):
     renew_time: str = ""
     lease_duration_seconds: int | None = None
-    holder_identity: str | None = None
-    acquire_time: str = ""
-    lease_transitions: int | None = None
 
 
 class LeaseMetadata(ObjectMetadata):

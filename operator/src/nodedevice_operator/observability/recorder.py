@@ -27,11 +27,13 @@ from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_common.pacing import TokenBucket
-from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_after_attempt, wait_exponential
+from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
+from nodedevice_kube.paths import MERGE_PATCH, segment
+from nodedevice_kube.retries import Retries
 
-from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
-from nodedevice_operator.kube.client import CORE, MERGE_PATCH, now_text, path_segment
+from nodedevice_operator.kube.client import CORE, now_text
 from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.retrying import retrying
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.aggregates import Aggregate, NumberAggregate
@@ -57,6 +59,8 @@ log = logging.getLogger(__name__)
 # In an outage the newest are kept up to this many: what they report is still true then.
 _MOST_WAITING: Final = 1000
 _ATTEMPTS: Final = 4
+_FIRST_PAUSE_SECONDS: Final = 0.5
+_LONGEST_PAUSE_SECONDS: Final = 10.0
 # So long an Event waits for more of the same kind about one object: devices that fail together rarely do so in one message.
 _GATHER_SECONDS: Final = 1.0
 # Numbers follow devices that may come and go several times meanwhile, and nobody has to act on them.
@@ -96,7 +100,7 @@ class EventsApi(Requests):
 
     async def repeat_event(self, event: Event, suffix: str, count: int) -> None:
         """Set the count of an Event that was posted with that suffix, as it has happened again. Raises NotFound."""
-        path = f"{_path(event)}/{path_segment(_name(event, suffix))}"
+        path = f"{_path(event)}/{segment(_name(event, suffix))}"
         body = {"count": count, "lastTimestamp": now_text()}
         await self._client.request("PATCH", "events", path, body=body, content_type=MERGE_PATCH)
 
@@ -106,7 +110,7 @@ def _namespace(event: Event) -> str:
 
 
 def _path(event: Event) -> str:
-    return f"{CORE}/namespaces/{path_segment(_namespace(event))}/events"
+    return f"{CORE}/namespaces/{segment(_namespace(event))}/events"
 
 
 def _name(event: Event, suffix: str) -> str:
@@ -204,8 +208,6 @@ class EventRecorder:
                 log.debug("Event was posted already", extra={"reason": event.reason})
             except NotLeading:
                 self._keep(event)
-            except RetryError as error:
-                self._lose(event, str(error.last_attempt.exception()))
             except ApiError as error:
                 self._lose(event, error.problem)
             except Exception:
@@ -335,8 +337,5 @@ def _named_by(event: Event) -> str:
 async def _retrying(send: Callable[[], Awaitable[None]]) -> None:
     """Send it, and retry while the API server is unreachable or busy."""
     # forbidden as well: an API server that has just started has not read the roles yet
-    transient = retry_if_exception_type((Unreachable, Unavailable, Forbidden))
-    wait = wait_exponential(multiplier=0.5, max=10)
-    async for attempt in AsyncRetrying(retry=transient, wait=wait, stop=stop_after_attempt(_ATTEMPTS)):
-        with attempt:
-            await send()
+    transient = (Unreachable, Unavailable, Forbidden)
+    await retrying(send, transient, Retries(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS), most=_ATTEMPTS)

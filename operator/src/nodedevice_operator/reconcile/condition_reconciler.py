@@ -8,12 +8,13 @@ from typing import Final
 from nodedevice_api import names
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import ConditionStatus
+from nodedevice_kube.api_errors import ApiError, NotFound
+from nodedevice_kube.paths import segment
 
 from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.capacity.reconciler import CapacityOutcome
-from nodedevice_operator.errors import ApiError, NotFound, concerns_all_requests
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN, now_text, path_segment
+from nodedevice_operator.kube.client import OWN, now_text
 from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
@@ -62,7 +63,7 @@ class ConditionsApi(Requests):
         return written
 
     async def _apply_by_name(self, name: str, conditions: Mapping[str, StoredCondition]) -> NodeDeviceRecord:
-        path = f"{OWN}/{names.NODE_DEVICES}/{path_segment(name)}/status"
+        path = f"{OWN}/{names.NODE_DEVICES}/{segment(name)}/status"
         encoded = [
             ConditionStatus(
                 type=kind,
@@ -120,7 +121,7 @@ class ConditionsReconciler:
                 await self._write(record, status, capacity.rejection, turn)
             except ApiError as error:
                 failures.append(error)
-                if concerns_all_requests(error):
+                if error.concerns_all_requests:
                     break
         return failures
 

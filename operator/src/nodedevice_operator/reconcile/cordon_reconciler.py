@@ -14,10 +14,11 @@ import msgspec
 from nodedevice_api import names
 from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
+from nodedevice_kube.api_errors import ApiError, NotFound
+from nodedevice_kube.paths import segment
 
-from nodedevice_operator.errors import ApiError, NotFound, concerns_all_requests
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN, path_segment
+from nodedevice_operator.kube.client import OWN
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema
@@ -104,7 +105,7 @@ class CordonsApi(Requests):
 
 
 def _path(record: NodeDeviceRecord) -> tuple[str, str]:
-    return names.NODE_DEVICES, f"{OWN}/{names.NODE_DEVICES}/{path_segment(record.name)}"
+    return names.NODE_DEVICES, f"{OWN}/{names.NODE_DEVICES}/{segment(record.name)}"
 
 
 @dataclass(eq=False)
@@ -135,7 +136,7 @@ class CordonReconciler:
                 continue
             except ApiError as error:
                 failures.append(error)
-                if concerns_all_requests(error):
+                if error.concerns_all_requests:
                     break
         return failures
 

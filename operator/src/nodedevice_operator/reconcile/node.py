@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from nodedevice_kube.api_errors import ApiError
+
 from nodedevice_operator.capacity.reconciler import CapacityMemory, CapacityOutcome, CapacityReconciler
-from nodedevice_operator.errors import ApiError, concerns_all_requests
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
@@ -130,7 +131,7 @@ class NodeReconciler:
         try:
             return await self.capacity.reconcile(node, memory.capacity, agent)
         except ApiError as error:
-            if concerns_all_requests(error):
+            if error.concerns_all_requests:
                 raise
             failures.append(error)
             return self.capacity.rejected(node, memory.capacity, agent, error)

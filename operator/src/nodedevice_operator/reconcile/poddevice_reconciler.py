@@ -10,11 +10,12 @@ from typing import Any
 
 from nodedevice_api import names
 from nodedevice_api.poddevice import PodDeviceSpec, PodDeviceStatus
+from nodedevice_kube.api_errors import ApiError, Conflict, NotFound
+from nodedevice_kube.paths import segment
 
 from nodedevice_operator.capacity.decide import is_reported
-from nodedevice_operator.errors import ApiError, Conflict, NotFound
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN, Client, path_segment
+from nodedevice_operator.kube.client import OWN, Client
 from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.instance import owned
@@ -85,7 +86,7 @@ def encode(wanted: DesiredPodDevice, uid: str | None, instance: str = "") -> dic
 
 
 def _path(namespace: str, name: str) -> str:
-    return f"{OWN}/namespaces/{path_segment(namespace)}/{names.POD_DEVICES}/{path_segment(name)}"
+    return f"{OWN}/namespaces/{segment(namespace)}/{names.POD_DEVICES}/{segment(name)}"
 
 
 @dataclass(eq=False)

@@ -12,10 +12,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from nodedevice_common.tasks import apart
+from nodedevice_kube.api_errors import ApiError, Conflict, NotFound, NotLeading
+from nodedevice_kube.paths import segment
 
-from nodedevice_operator.errors import ApiError, Conflict, NotFound, NotLeading
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import CORE, path_segment
+from nodedevice_operator.kube.client import CORE
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import is_real
@@ -36,7 +37,7 @@ class EvictionsApi(Requests):
 
         Raises Unavailable while they do not, NotFound when it is gone, Conflict when another pod has its name.
         """
-        path = f"{CORE}/namespaces/{path_segment(namespace)}/pods/{path_segment(name)}/eviction"
+        path = f"{CORE}/namespaces/{segment(namespace)}/pods/{segment(name)}/eviction"
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",

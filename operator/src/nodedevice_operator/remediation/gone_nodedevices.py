@@ -17,18 +17,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from nodedevice_api import names
+from nodedevice_kube.api_errors import ApiError, Conflict, Denied, Forbidden, NotFound, NotLeading
+from nodedevice_kube.paths import segment
 
-from nodedevice_operator.errors import (
-    ApiError,
-    Conflict,
-    Denied,
-    Forbidden,
-    NotFound,
-    NotLeading,
-    concerns_all_requests,
-)
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import OWN, path_segment
+from nodedevice_operator.kube.client import OWN
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
@@ -51,7 +44,7 @@ class NodeDevicesApi(Requests):
 
     async def delete_node_device(self, record: NodeDeviceRecord) -> None:
         """Delete this version of the NodeDevice. Raises Conflict when it has changed since, and NotFound."""
-        path = f"{OWN}/{names.NODE_DEVICES}/{path_segment(record.name)}"
+        path = f"{OWN}/{names.NODE_DEVICES}/{segment(record.name)}"
         exactly = {"uid": record.uid, "resourceVersion": str(record.resource_version)}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": exactly}
         await self._client.request("DELETE", names.NODE_DEVICES, path, body=body)
@@ -128,7 +121,7 @@ class GoneNodeDevices:
                 except (Conflict, NotFound):
                     continue  # it is another by now; the watch brings that
                 except ApiError as error:
-                    if concerns_all_requests(error) or (isinstance(error, Forbidden) and not isinstance(error, Denied)):
+                    if error.concerns_all_requests or (isinstance(error, Forbidden) and not isinstance(error, Denied)):
                         raise
                     # such as a webhook's denial: it is about this one
                     problem = problem or error

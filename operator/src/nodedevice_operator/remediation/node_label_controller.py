@@ -14,10 +14,11 @@ from typing import Any, Final
 import msgspec
 from nodedevice_api import names
 from nodedevice_common.tasks import apart
+from nodedevice_kube.api_errors import ApiError, Conflict, Denied, Forbidden, NotFound, NotLeading, Unauthorized
+from nodedevice_kube.paths import MERGE_PATCH, segment
 
-from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden, NotFound, NotLeading, Unauthorized
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import CORE, MERGE_PATCH, path_segment
+from nodedevice_operator.kube.client import CORE
 from nodedevice_operator.kube.decode import decode, decode_record
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.kube.write_fence import WriteFence
@@ -56,7 +57,7 @@ class NodeLabelsApi(Requests):
 
         Raises Conflict when another client writes the Node in between, and NotFound.
         """
-        path = f"{CORE}/nodes/{path_segment(name)}"
+        path = f"{CORE}/nodes/{segment(name)}"
         node = decode("GET", "nodes", await self._client.request("GET", "nodes", path), NodeSchema)
         # the API treats the list as one value: all of it is written, and only onto the version that was read
         taints = [msgspec.to_builtins(taint) for taint in node.spec.taints if taint.key != TAINT]
@@ -66,7 +67,7 @@ class NodeLabelsApi(Requests):
 
     async def _merge_node(self, name: str, patch: Any) -> NodeRecord:
         query = {"fieldManager": names.OPERATOR_FIELD_MANAGER}
-        path = f"{CORE}/nodes/{path_segment(name)}"
+        path = f"{CORE}/nodes/{segment(name)}"
         data = await self._client.request("PATCH", "nodes", path, query=query, body=patch, content_type=MERGE_PATCH)
         return decode_record("PATCH", "nodes", data, NodeSchema, node_record)
 

@@ -16,9 +16,10 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
 from nodedevice_api import names
+from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
+from nodedevice_kube.paths import MERGE_PATCH, segment
 
-from nodedevice_operator.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
-from nodedevice_operator.kube.client import CORE, MERGE_PATCH, path_segment
+from nodedevice_operator.kube.client import CORE
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
@@ -46,7 +47,7 @@ class UnboundPodsApi(Requests):
 
         Raises NotFound when it is gone, Conflict when another has its name.
         """
-        path = f"{CORE}/namespaces/{path_segment(pod.namespace)}/pods/{path_segment(pod.name)}"
+        path = f"{CORE}/namespaces/{segment(pod.namespace)}/pods/{segment(pod.name)}"
         query = {"fieldManager": names.OPERATOR_FIELD_MANAGER}
         # the uid changes nothing: it makes sure that it is that pod
         patch = {"metadata": {"uid": pod.uid}}

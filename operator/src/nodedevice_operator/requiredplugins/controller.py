@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_common.pacing import Backoff
+from nodedevice_kube.api_errors import ApiError, NotFound, NotLeading, Unauthorized
 
 from nodedevice_operator.contention import Contention
-from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unauthorized
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real

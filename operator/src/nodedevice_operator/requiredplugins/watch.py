@@ -14,12 +14,14 @@ from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_common.pacing import Backoff
-from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+from nodedevice_kube.api_errors import ApiError, NotFound, Unauthorized, Unavailable, Unreachable, WatchInterrupted
+from nodedevice_kube.paths import APPLY, JSON_PATCH
+from nodedevice_kube.retries import Retries
 
-from nodedevice_operator.errors import ApiError, NotFound, Unauthorized, Unavailable, Unreachable, WatchInterrupted
-from nodedevice_operator.kube.client import APPLY, Client
+from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.requests import Requests
+from nodedevice_operator.kube.retrying import retrying
 from nodedevice_operator.objects.meta import ListSchema, RawWatchEvent, ResourceList, Schema
 from nodedevice_operator.requiredplugins.policy import API_VERSION, BINDINGS, NAME, POLICIES, Spec, body
 
@@ -35,7 +37,6 @@ _LONGEST_DELAY_SECONDS: Final = 30.0
 _DISCOVERY: Final = "apis"
 _ROOT: Final = f"/apis/{API_VERSION}"
 _BY_NAME: Final = f"metadata.name={NAME}"
-_JSON_PATCH: Final = "application/json-patch+json"
 # Shorter than the 5 minutes after which some load balancers drop a silent connection.
 _WATCH_SECONDS: Final = 240
 
@@ -71,7 +72,7 @@ class RequiredPluginsApi(Requests):
 
     async def replace(self, kind: str, spec: Spec) -> Spec:
         """Replace the whole spec; return it after the write. Raises NotFound."""
-        return await self._patch(kind, [{"op": "replace", "path": "/spec", "value": dict(spec)}], _JSON_PATCH)
+        return await self._patch(kind, [{"op": "replace", "path": "/spec", "value": dict(spec)}], JSON_PATCH)
 
     async def _patch(self, kind: str, patch: Any, content_type: str, **query: str) -> Spec:
         data = await self._client.request(
@@ -103,7 +104,7 @@ class RequiredPluginsApi(Requests):
         """
         query: dict[str, str | int] = {"fieldSelector": _BY_NAME, "resourceVersion": version}
         query["timeoutSeconds"] = _WATCH_SECONDS
-        async with contextlib.aclosing(self._client.watch(kind, f"{_ROOT}/{kind}", query)) as lines:
+        async with self._client.watch(kind, f"{_ROOT}/{kind}", query) as lines:
             async for line in lines:
                 event = decode("watch", kind, line, RawWatchEvent)
                 if event.type == "ERROR":
@@ -196,21 +197,21 @@ class PolicyWatch:
         return served
 
     async def _discover(self) -> bool:
-        served: frozenset[str] = frozenset()
         # every error: an API server that has just started forbids what it has not read the roles for yet
-        transient = retry_if_exception_type(ApiError)
-        wait = wait_random_exponential(0.25, _LONGEST_DELAY_SECONDS)
-        async for attempt in AsyncRetrying(retry=transient, wait=wait):
-            with attempt:
-                try:
-                    served = await self._api.served()
-                except NotFound:
-                    served = frozenset()
-                except ApiError as error:
-                    self._read_failed(_DISCOVERY, error, was_read=False)
-                    raise
+        served = await retrying(
+            self._served,
+            ApiError,
+            Retries(_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS),
+            failed=lambda error: self._read_failed(_DISCOVERY, error, was_read=False),
+        )
         self._read_worked(_DISCOVERY)
         return served >= {POLICIES, BINDINGS}
+
+    async def _served(self) -> frozenset[str]:
+        try:
+            return await self._api.served()
+        except NotFound:
+            return frozenset()
 
     def _read_failed(self, kind: str, error: ApiError, *, was_read: bool) -> None:
         """Log a failed read, once. was_read: an earlier one worked, so what is stored still counts.

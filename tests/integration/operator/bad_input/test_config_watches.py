@@ -20,7 +20,7 @@ from tests.integration.operator_process import LogFromHere, PlayedNode
 KIND = names.NODE_DEVICE_CONFIGS
 EXPIRED = refusal(410, "Expired", "too old resource version: 1 (9)")
 BOOM = refusal(500, "InternalError", "etcd is away")
-FAILED = "watch of configurations failed; relisting"
+FAILED = "watch of NodeDeviceConfigs failed; relisting"
 _PATIENCE_SECONDS = 60.0
 
 

@@ -1,8 +1,8 @@
 """From a change that was received of to the Node that shows it: what is counted as a delay of ours, and what is not."""
 
 import pytest
+from nodedevice_kube.api_errors import Unreachable
 from nodedevice_operator.capacity.reconciler import CapacityMemory, CapacityReconciler
-from nodedevice_operator.errors import Unreachable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.leases.agent_liveness import ALIVE
 from nodedevice_operator.observability.metrics import Metrics

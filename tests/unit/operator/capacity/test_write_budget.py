@@ -6,6 +6,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nodedevice_kube.api_errors import Conflict
 from nodedevice_operator.capacity.decide import Apply, is_loss
 from nodedevice_operator.capacity.reconciler import (
     NODE_WRITES_AT_ONCE,
@@ -14,7 +15,6 @@ from nodedevice_operator.capacity.reconciler import (
     CapacityOutcome,
     CapacityReconciler,
 )
-from nodedevice_operator.errors import Conflict
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.leases.agent_liveness import ALIVE
 from nodedevice_operator.objects.node import NodeRecord

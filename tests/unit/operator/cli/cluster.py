@@ -7,8 +7,8 @@ from copy import deepcopy
 from typing import Any, Final
 
 from nodedevice_api import names
+from nodedevice_kube.api_errors import ApiError, NotFound
 from nodedevice_operator.cli.crds import NAMES
-from nodedevice_operator.errors import ApiError, NotFound
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.node import TAINT, TAINT_EFFECT
@@ -112,7 +112,7 @@ class Stored:
     def write(self, client: str, verb: str, what: str, path: str, body: Any) -> Any:
         if verb == "PUT":
             # what opens the fence, again and again
-            self.holders.append(body["spec"].holder_identity or "")
+            self.holders.append(body["spec"]["holderIdentity"] or "")
             return {"metadata": {"resourceVersion": "5"}, "spec": {"holderIdentity": self.holders[-1]}}
         self.writes.append((client, verb, path))
         self.bodies[path] = body

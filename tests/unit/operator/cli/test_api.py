@@ -7,8 +7,8 @@ from urllib.parse import unquote
 
 import pytest
 from nodedevice_api import names
+from nodedevice_kube.api_errors import NotFound
 from nodedevice_operator.cli.api import CHECK_POD, DAEMON_SET, DEPLOYMENT, POD, Leftover, LeftoversApi, WorkloadsApi
-from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.objects.meta import ObjectMetadata
 

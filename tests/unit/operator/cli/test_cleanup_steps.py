@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner
 from nodedevice_api import names
+from nodedevice_kube.api_errors import ApiError, Conflict, Denied, NotFound, Unreachable
 from nodedevice_operator.__main__ import main
 from nodedevice_operator.cli import cleanup
 from nodedevice_operator.cli.api import SCHEDULERS
@@ -14,7 +15,7 @@ from nodedevice_operator.cli.cleanup import Cleanup
 from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey
 from nodedevice_operator.cli.crds import NAMES
 from nodedevice_operator.cli.progress import Progress, within
-from nodedevice_operator.errors import ApiError, Conflict, Denied, NotFound, Overdue, Unreachable
+from nodedevice_operator.errors import Overdue
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.write_fence import WriteFence
@@ -236,7 +237,7 @@ async def test_only_one_of_its_clients_writes_without_the_lead(
     [run] = made
     assert misfits(run) == []
     assert run.scope is SCOPE
-    assert (run.free._credentials, run.fenced._credentials) == (login, login)
+    assert (run.free._transport._credentials, run.fenced._transport._credentials) == (login, login)
     assert (run.free._fence, run.fenced._fence) == (None, run.fence)
     printed = capsys.readouterr()
     assert printed.out == "nothing of nodedevice is left, except what is reported above\n"
@@ -267,7 +268,7 @@ async def test_what_the_survey_waits_for_is_printed_for_people(
     login = credentials.load(kubeconfig(tmp_path, "http://127.0.0.1:1"))
 
     async def survey(client: Client, scope: CleanupScope, progress: Progress) -> Survey:
-        assert (client._credentials, scope) == (login, SCOPE)
+        assert (client._transport._credentials, scope) == (login, SCOPE)
         await progress.retrying(AwayAtFirst())
         return SURVEY
 

@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
+from nodedevice_kube.api_errors import ApiError, Forbidden, Unavailable, Unreachable
 from nodedevice_operator.cli.progress import within
-from nodedevice_operator.errors import ApiError, Forbidden, Overdue, Unavailable, Unreachable
+from nodedevice_operator.errors import Overdue
 
 from tests.fakes.virtual_time import virtual_time
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from nodedevice_api.names import ConfigReason
 from nodedevice_common import tasks
+from nodedevice_kube.api_errors import ApiError, NotFound, NotLeading, Unavailable
 from nodedevice_operator.configs.controller import ConfigController, ConfigsApi, refusing_leases
 from nodedevice_operator.configs.status import STATES
-from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Store
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.refusing_lease import RefusingLease
 from nodedevice_operator.objects.unwatched import LeaseRecord
 
-from tests.fakes.operator.collaborators import RecordingRecorder, open_fence, running
+from tests.fakes.operator.collaborators import open_fence, running
 from tests.fakes.virtual_time import virtual_time
 
 NODES = 5000
@@ -48,12 +48,12 @@ class Written(ConfigsApi):
 
 class Bench:
     def __init__(self) -> None:
-        self.api, self.recorder = Written(), RecordingRecorder()
+        self.api = Written()
         self.leases: Store[tuple[str, str], RefusingLease] = Store()
-        self.controller = ConfigController(self.api, open_fence(), self.recorder, self.leases)
+        self.controller = ConfigController(self.api, open_fence(), self.leases)
 
-    def configure(self, generation: int) -> None:
-        self.controller.seen({"metadata": {"name": "gpus", "uid": "u", "generation": generation}})
+    def configure(self, generation: int, uid: str = "u", **status: Any) -> None:
+        self.controller.seen("gpus", uid, generation, status)
 
     def refuses(self, node: str, generation: int = 1, version: int = 10) -> None:
         self.leases.update(RefusingLease(("agents", node), node, version, node, report(generation, MISTAKE)))
@@ -81,7 +81,6 @@ async def test_a_refusal_is_shown_without_a_poll_and_within_a_second() -> None:
         await bench.api.next()
     assert bench.api.accepted() == ("False", f"node-a: {MISTAKE}")
     assert clock() - began < 1
-    assert [event.message for event in bench.recorder.posted] == [f"node-a: {MISTAKE}"]
 
 
 @virtual_time
@@ -99,7 +98,6 @@ async def test_all_nodes_of_a_fleet_at_once_are_one_write_that_names_three() -> 
     assert bench.api.accepted()[1] == f"node-0000, node-0001, node-0002 and 4997 more: {MISTAKE}"
     assert [each["nodes"] for each in status["refusals"]] == [NODES]
     assert len(bench.api.statuses) == 2
-    assert len(bench.recorder.posted) == 1
 
 
 @virtual_time
@@ -157,13 +155,12 @@ async def test_what_was_written_is_no_change_when_it_comes_back() -> None:
     async with running(bench.controller.work()):
         bench.configure(1)
         status = await bench.api.next()
-        meta = {"name": "gpus", "uid": "u", "generation": 1}
-        bench.controller.seen({"metadata": meta, "status": status})
+        bench.configure(1, **status)
         assert not bench.controller._changed.is_set()
         # somebody else's write is, and an object of that name that is new
-        bench.controller.seen({"metadata": meta, "status": status | {"nodes": {"selected": 7}}})
+        bench.configure(1, **status | {"nodes": {"selected": 7}})
         assert (await bench.api.next())["nodes"] == status["nodes"]
-        bench.controller.seen({"metadata": meta | {"uid": "v"}, "status": status})
+        bench.configure(1, "v", **status)
         assert bench.controller._changed.is_set()
 
 
@@ -228,7 +225,7 @@ async def test_one_that_cannot_be_reconciled_keeps_no_other_from_its_status(monk
 
     monkeypatch.setattr(bench.api, "write_status", write_status)
     for name in ("a-bad", "b-good", "c-good"):
-        bench.controller.seen({"metadata": {"name": name, "uid": name, "generation": 1}})
+        bench.controller.seen(name, name, 1, {})
     async with running(bench.controller.work()):
         await asyncio.sleep(60)
     assert set(written) == {"b-good", "c-good"}
@@ -262,7 +259,6 @@ async def test_a_status_that_could_not_be_written_is_written_at_the_next_change(
         async with running(bench.controller.work()):
             await asyncio.sleep(100)
             assert asked == [("gpus", "u")]
-            assert bench.recorder.posted == []
             bench.polled("n1")
             await asyncio.sleep(100)
     assert asked == [("gpus", "u")] * writes
@@ -277,7 +273,9 @@ async def test_what_is_gone_is_written_no_more() -> None:
     async with running(bench.controller.work()):
         await asyncio.sleep(100)
         assert len(bench.api.statuses) == 1
-        bench.controller.gone("gpus")
+        bench.controller.gone("gpus", "an earlier object of that name")
+        assert not bench.controller._changed.is_set()
+        bench.controller.gone("gpus", "u")
         bench.polled("n1")
         await asyncio.sleep(100)
         bench.configure(1)
@@ -285,28 +283,6 @@ async def test_what_is_gone_is_written_no_more() -> None:
         bench.polled("n2")
         await asyncio.sleep(100)
     assert len(bench.api.statuses) == 1
-
-
-@virtual_time
-async def test_events_are_of_what_is_decided_and_once() -> None:
-    bench = Bench()
-    bench.configure(1)
-    async with running(bench.controller.work()):
-        await asyncio.sleep(100)
-        # on its way
-        assert bench.recorder.posted == []
-        bench.polled("n1")
-        await asyncio.sleep(100)
-        bench.polled("n1", refusal=MISTAKE, version=6)
-        await asyncio.sleep(100)
-        # no news
-        bench.polled("n1", refusal=MISTAKE, version=7)
-        await asyncio.sleep(100)
-    found = [(event.type, event.reason) for event in bench.recorder.posted]
-    assert found == [("Normal", ConfigReason.TAKEN), ("Warning", ConfigReason.REFUSED)]
-    about = bench.recorder.posted[0].about
-    assert (about.kind, about.namespace, about.name, about.uid) == ("NodeDeviceConfig", "", "gpus", "u")
-    assert MISTAKE in bench.recorder.posted[1].message
 
 
 @virtual_time
@@ -336,8 +312,8 @@ def test_configurations_are_counted_by_state() -> None:
     bench.configure(1)
     assert counted() == {"pending": 1}
     conditions = [{"type": "Accepted", "status": "False", "reason": ConfigReason.REFUSED}]
-    stored = {"observedGeneration": 1, "conditions": conditions}
-    bench.controller.seen({"metadata": {"name": "gpus", "uid": "u", "generation": 1}, "status": stored})
+    stored: dict[str, Any] = {"observedGeneration": 1, "conditions": conditions}
+    bench.configure(1, **stored)
     assert counted() == {"refused": 1}
-    bench.controller.gone("gpus")
+    bench.controller.gone("gpus", "u")
     assert counted() == {}

@@ -11,6 +11,7 @@ from nodedevice_operator.configs.status import (
     Reports,
     config_status,
     read_reports,
+    results,
     state_of,
     to_json,
 )
@@ -188,3 +189,34 @@ def test_a_group_without_a_device_on_any_node_is_a_condition(by_node: dict[str, 
     assert found == state
     assert words in message
     assert len(message) < 1000
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ({}, {"n1": {"a": {"generation": 1}}}, []),
+        ({}, {"n1": {"a": TAKEN}}, [("Normal", ConfigReason.TAKEN)]),
+        ({"n1": {"a": TAKEN}}, {"n1": {"a": TAKEN}, "n2": {"a": TAKEN}}, []),
+        ({"n1": {"a": TAKEN}}, {"n1": refusing("no")}, [("Warning", ConfigReason.REFUSED)]),
+        (
+            {"n1": {"a": TAKEN}},
+            {"n1": {"a": {**TAKEN, "lost": {GPU: "b"}}, "b": TAKEN}},
+            [("Warning", ConfigReason.RESOURCE_TAKEN)],
+        ),
+        (
+            {"n1": {"a": {**TAKEN, "lost": {GPU: "b"}}, "b": TAKEN}},
+            {"n1": {"a": TAKEN}},
+            [("Normal", ConfigReason.NO_OTHER)],
+        ),
+        ({"n1": {"a": TAKEN}}, {"n1": {"a": {**TAKEN, "unmatched": ["/dev/x"]}}}, [("Warning", ConfigReason.NO_MATCH)]),
+    ],
+)
+def test_a_result_is_an_event_when_its_reason_changes(
+    before: dict[str, Any], now: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    stored = to_json(status(**before), {}, "then")["conditions"] if before else ()
+    conditions = to_json(status(**now), {}, "now")["conditions"]
+    found = [*results(stored, conditions)]
+    assert [(event_type, reason) for event_type, reason, _ in found] == expected
+    messages = {each["reason"]: each["message"] for each in conditions}
+    assert all(message == messages[reason] for _, reason, message in found)

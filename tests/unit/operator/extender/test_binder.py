@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from nodedevice_common.tasks import problems
-from nodedevice_operator.errors import (
+from nodedevice_kube.api_errors import (
     ApiError,
     Conflict,
     Forbidden,

@@ -1,11 +1,12 @@
 """An extender beside a kube-scheduler: it is a candidate while that one leads, and at no other time."""
 
 import pytest
-from nodedevice_operator.errors import Unreachable
+from nodedevice_kube.api_errors import Unreachable
+from nodedevice_kube.leases import Lease
 from nodedevice_operator.extender.lease_follower import LeaseFollower
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, LeaderLeases
-from nodedevice_operator.leases.leader_election import LeaderLease, Timing
+from nodedevice_operator.leases.leader_election import Timing
 
 
 class Leases(LeaderLeases):
@@ -33,10 +34,10 @@ class SchedulerLease(LeaderLeases):
     def __init__(self, *holders: str) -> None:
         self.holders = list(holders)
 
-    async def read(self, seconds: float | None = None) -> LeaderLease:
+    async def read(self, seconds: float | None = None) -> Lease:
         if not self.holders:
             raise Unreachable("GET", "leases", "cut")
-        return LeaderLease(self.holders.pop(0))
+        return Lease(self.holders.pop(0))
 
 
 async def quiet() -> bool:

@@ -107,7 +107,7 @@ async def test_the_lease_that_it_follows_is_read_quickly(tmp_path: Path) -> None
     with made(tmp_path, **FOLLOWED, leader_lease_seconds=40) as extender:
         followed = one_of(extender, LeaseFollower)._leases
         assert (followed._namespace, followed._name) == ("kube-system", "kube-scheduler")
-        assert followed._client._read_seconds == 20
+        assert followed._client._transport._seconds == 20
         assert not one_of(extender, Election).is_candidate
 
 

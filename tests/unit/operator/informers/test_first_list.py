@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from nodedevice_operator.errors import Unavailable
+from nodedevice_kube.api_errors import Unavailable
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.kube.lists import NODE_DEVICES, Kind, Listed
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord

@@ -4,9 +4,6 @@ import asyncio
 import math
 
 import pytest
-from nodedevice_operator.errors import Unavailable
-from nodedevice_operator.informers.informer import Informer, _list_delay_seconds
-from tenacity import AsyncRetrying, RetryCallState
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.informers.watched import ERROR, LAST, Watched, bookmark, event
@@ -84,26 +81,7 @@ async def test_a_refusal_is_logged_and_retried_from_the_same_place(
     await watched.until(1)
     assert logged in [record.message for record in caplog.records]
     assert watched.health.problems() == ()
-    assert watched.credentials.refusals == (status == 401)
     assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["101", "101"]
-
-
-async def test_the_pause_grows_with_watches_without_news(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-
-    delay_seconds = Informer._delay_seconds
-
-    def delay(self: Informer, at_least_seconds: float = 0.0) -> float:
-        pauses.append(delay_seconds(self, at_least_seconds))
-        return 0.0
-
-    monkeypatch.setattr(Informer, "_delay_seconds", delay)
-    monkeypatch.setattr("random.random", lambda: 0.5)
-    # one that ends in order, with nothing in it, is no better than one that is refused; one that is busy is waited for as it asks
-    watched.server.answers = [503, 410, [ERROR], [], 503, 429, [event(205, 1)], 503, [LAST]]
-    watched.start()
-    await watched.until(2)
-    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 5.0, 0.1]
 
 
 @pytest.mark.parametrize(
@@ -126,14 +104,6 @@ async def test_an_api_server_that_is_gone_after_a_cut_is_an_outage(watched: Watc
     assert watched.health.seconds_since_outage() < math.inf
 
 
-async def test_a_token_that_cannot_be_read_is_an_outage(watched: Watched) -> None:
-    watched.credentials.problems = ["no token"]
-    watched.server.answers = [[LAST]]
-    watched.start()
-    await watched.until(1)
-    assert watched.server.tokens == {"Bearer fresh"}
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -153,12 +123,6 @@ async def test_a_nonsense_line_leads_to_a_list(watched: Watched, line: bytes, ca
     logged = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert logged == ["invalid watch event; relisting"]
     assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["101", "102"]
-
-
-async def test_the_next_list_waits_for_as_long_as_the_api_server_asks() -> None:
-    state = RetryCallState(AsyncRetrying(), None, (), {})
-    state.set_exception((Unavailable, Unavailable("GET", "nodes", "too busy", 429, 60.0), None))
-    assert _list_delay_seconds(state) == 60.0
 
 
 async def test_a_refresh_lists_beside_the_watch_which_goes_on(watched: Watched) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from nodedevice_operator.errors import Unavailable
+from nodedevice_kube.api_errors import Unavailable
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.lists import KINDS, NODE_DEVICES, Kind, Listed, kind_of
@@ -44,7 +44,7 @@ class Lists:
     async def list(self, *kinds: Kind[Any]) -> None:
         for kind in kinds:
             unused: Any = None
-            await Informer(kind, self.cache, self.cluster, unused).list_all()
+            await Informer(kind, self.cache, self.cluster, unused).refresh()
 
 
 @pytest.fixture

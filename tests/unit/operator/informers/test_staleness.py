@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from nodedevice_operator.errors import StaleWatch, Unavailable, Unreachable
+from nodedevice_kube.api_errors import Unavailable, Unreachable
+from nodedevice_operator.errors import StaleWatch
 from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.health import ApiHealth

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from nodedevice_operator.errors import InvalidResponse
+from nodedevice_kube.api_errors import InvalidResponse
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 

@@ -5,41 +5,16 @@ import json
 from typing import Any
 
 from aiohttp import web
-from nodedevice_kube.credentials import Access
-from nodedevice_operator.errors import CredentialsError
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import NODE_DEVICES, Kind
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.metrics import Metrics
 
 from tests.fakes.operator.cluster_model import ClusterModel
-
-
-class _Credentials(Credentials):
-    server = ""
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-        self.refusals = 0
-
-    async def access(self) -> Access:
-        if self.problems:
-            raise CredentialsError(self.problems.pop())
-        return Access((("Authorization", "Bearer fresh"),), None)
-
-    def refused(self, access: Access) -> None:
-        self.refusals += 1
-
-    def transport_options(self) -> dict[str, Any]:
-        return {}
-
-    @property
-    def way(self) -> str:
-        return ""
 
 
 class Server:
@@ -76,17 +51,16 @@ class Server:
 class Watched:
     """A watch of NodeDevices, and what became of its events."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, kubeconfig: str) -> None:
         self.server = server
         self.cache = Cache()
         self.cluster = ClusterModel()
         self.health = ApiHealth("api")
-        self.credentials = _Credentials()
         self.news: list[tuple[str, int | None, int]] = []
         self.touched: list[str] = []
         self.changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.client = Client(self.credentials, self.health, Metrics().writes)
+        self.client = Client(credentials.load(kubeconfig), self.health, Metrics().writes)
         self.cache.node_devices.on_update(self._on_event)
         self.cache.pod_devices.on_update(lambda node, _, __: self.touched.append(node))
         self.cache.nodes.on_update(lambda node, _, __: self.touched.append(node))

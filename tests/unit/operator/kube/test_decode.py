@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_operator.errors import InvalidResponse
+from nodedevice_kube.api_errors import InvalidResponse
 from nodedevice_operator.kube.decode import decode, decode_list, decode_object, decode_page, decode_record
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Kind
 from nodedevice_operator.objects.node import NodeSchema

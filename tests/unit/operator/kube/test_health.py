@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 import pytest
 from nodedevice_common import http_server
-from nodedevice_operator.errors import (
+from nodedevice_kube.api_errors import (
     ApiError,
     Denied,
     Forbidden,
     NoAnswer,
-    OperatorSettingsError,
     OverBudget,
     Unauthorized,
     Unavailable,
     Unreachable,
 )
+from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.observability.metrics import Metrics
 
@@ -25,7 +25,7 @@ from tests.fakes.log_lines import log_lines
 from tests.fakes.operator.collaborators import Clock
 
 FORBIDDEN = Forbidden("GET", "pods", "no role", 403)
-BUSY = Unavailable("POST", "events", "slow down", 429, 1.0)
+BUSY = Unavailable("POST", "events", "slow down", 429, retry_after_seconds=1.0)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 
 import nodedevice_operator
 import pytest
+from nodedevice_kube.api_errors import TooBig
 from nodedevice_operator.cli.api import LeftoversApi
-from nodedevice_operator.errors import TooBig
 from nodedevice_operator.kube import requests as module
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import KINDS, Cluster

@@ -6,16 +6,16 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+from nodedevice_kube.api_errors import InvalidResponse, NotFound
+from nodedevice_kube.leases import Lease
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.cli.api import LeftoversApi
-from nodedevice_operator.errors import InvalidResponse, NotFound
 from nodedevice_operator.extender.stores import BOUND_PODS
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Cluster, Kind
 from nodedevice_operator.kube.requests import Requests
 from nodedevice_operator.leases.agent_monitor import AgentsApi
 from nodedevice_operator.leases.elector import LeaderLeases
-from nodedevice_operator.leases.leader_election import LeaderLease
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import StoredCondition
 from nodedevice_operator.objects.poddevice import Content
@@ -189,7 +189,7 @@ async def test_conditions_on_another_object_of_that_name_are_taken_off_it(server
 async def test_the_leaders_lease_goes_there_and_back(server: Server, client: Client) -> None:
     leases = LeaderLeases(client, "system")
     server.answers = [(404, {})]
-    assert await leases.read() == LeaderLease()
+    assert await leases.read() == Lease()
     stored = {
         "metadata": {"name": "nodedevice-operator", "resourceVersion": "5"},
         "spec": {
@@ -201,7 +201,7 @@ async def test_the_leaders_lease_goes_there_and_back(server: Server, client: Cli
         },
     }
     server.answers = [(200, stored)]
-    lease = LeaderLease("me", "r", "a", 4, 2, "5")
+    lease = Lease("me", "r", "a", 4, 2, "5")
     assert await leases.write(lease) == lease
     verb, path, _, sent = server.asked[-1]
     assert (verb, path) == ("PUT", "/apis/coordination.k8s.io/v1/namespaces/system/leases/nodedevice-operator")
@@ -211,10 +211,10 @@ async def test_the_leaders_lease_goes_there_and_back(server: Server, client: Cli
 
 async def test_a_cleared_lease_has_no_holder_and_a_new_one_no_version(server: Server, client: Client) -> None:
     server.answers = [(200, {"metadata": {"resourceVersion": "1"}, "spec": {"renewTime": "r"}})]
-    written = await LeaderLeases(client, "system").write(LeaderLease("", "r", "a", 4, 2, ""))
+    written = await LeaderLeases(client, "system").write(Lease("", "r", "a", 4, 2, ""))
     assert (written.holder, written.version) == ("", "1")
     sent = server.asked[-1][3]
-    assert "holderIdentity" not in sent["spec"]
+    assert sent["spec"]["holderIdentity"] is None
     assert "resourceVersion" not in sent["metadata"]
 
 
@@ -329,7 +329,7 @@ async def test_what_the_operator_creates_has_the_label_of_its_release(server: Se
     """Argo CD may track by that label, and would delete what no manifest has; what has an owner it leaves to that."""
     server.answers = [(200, {"spec": {}}), (200, {"metadata": {"resourceVersion": "1"}, "spec": {}})]
     await RequiredPluginsApi(client, "of-ours").apply(POLICIES, {})
-    await LeaderLeases(client, "system", instance="of-ours").write(LeaderLease("", "r", "a", 4, 2, ""))
+    await LeaderLeases(client, "system", instance="of-ours").write(Lease("", "r", "a", 4, 2, ""))
     for _, _, _, sent in server.asked[-2:]:
         assert sent["metadata"]["labels"]["app.kubernetes.io/instance"] == "of-ours"
         assert sent["metadata"]["annotations"]["argocd.argoproj.io/sync-options"] == "Prune=false"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from kubernetes.client import ApiextensionsV1Api
-from nodedevice_operator.errors import ApiError, Forbidden, NotFound, Unavailable, Unreachable
+from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unavailable, Unreachable
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.typed import call, typed_client
 

@@ -5,9 +5,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from nodedevice_operator.errors import NotLeading
+from nodedevice_common.api_connections import Connections
+from nodedevice_kube.api_errors import NotLeading
 from nodedevice_operator.kube.write_fence import WriteFence
 
 from tests.fakes.operator.collaborators import open_fence
@@ -55,9 +55,8 @@ async def test_no_write_goes_through_a_closed_fence(server: Server, tmp_path: Pa
         await made.request("GET", "nodes", "/y")
 
 
-@pytest.mark.parametrize("questions", [1, 2])
 @pytest.mark.parametrize("body", [None, {"a": "b" * 1_000_000}], ids=["no body", "a long body"])
-async def test_an_open_connection_carries_no_byte_and_is_given_up(tmp_path: Path, questions: int, body: object) -> None:
+async def test_an_open_connection_carries_no_byte_and_is_given_up(tmp_path: Path, body: object) -> None:
     received: list[bytes] = []
     ended = asyncio.Event()
 
@@ -66,31 +65,28 @@ async def test_an_open_connection_carries_no_byte_and_is_given_up(tmp_path: Path
         writer.close()
         ended.set()
 
-    # without a body there is no second part
-    fence = LateFence(questions if body is not None else 1)
-    async with listening(receive) as url, client_of(tmp_path, url, fence=fence) as made:
+    # closed between the first check and the sending
+    async with listening(receive) as url, client_of(tmp_path, url, fence=LateFence(1)) as made:
         with pytest.raises(NotLeading):
             await made.request("DELETE", "pods", "/x", body=body)
         async with asyncio.timeout(60):
             await ended.wait()
-        assert received == [b""]
-        assert made._opened is not None
-        assert made._opened.connector is not None
-        assert not made._opened.connector._acquired
+    # with a proxy or TLS, the start of the connection would be there
+    assert received == [b""]
 
 
 async def test_a_write_that_waits_for_its_connection_meets_a_fence_that_closed_meanwhile(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fence = open_fence()
-    connect = aiohttp.TCPConnector.connect
+    connect = Connections._connect
 
-    async def slow(self: aiohttp.TCPConnector, *request: Any, **options: Any) -> Any:
-        connection = await connect(self, *request, **options)
+    async def slow(connections: Connections, tls: Any) -> Any:
+        connection = await connect(connections, tls)
         fence.close()
         return connection
 
-    monkeypatch.setattr(aiohttp.TCPConnector, "connect", slow)
+    monkeypatch.setattr(Connections, "_connect", slow)
     async with client_of(tmp_path, server.url, fence=fence) as made:
         with pytest.raises(NotLeading):
             await made.request("PATCH", "nodes/status", "/x", body={})
@@ -110,14 +106,14 @@ async def test_settled_is_when_no_write_is_out(server: Server, tmp_path: Path, m
     server.answers = [(200, {})]
     async with client_of(tmp_path, server.url, fence=open_fence()) as made:
         assert await made.settle(0)
-        send = made._send
+        call = made._transport.call
 
-        async def slow(*request: Any) -> bytes:
+        async def slow(*request: Any, **options: Any) -> bytes:
             is_there.set()
             await may_go.wait()
-            return await send(*request)
+            return await call(*request, **options)
 
-        monkeypatch.setattr(made, "_send", slow)
+        monkeypatch.setattr(made._transport, "call", slow)
         writing = asyncio.create_task(made.request("PATCH", "nodes/status", "/x", body={}))
         await is_there.wait()
         assert not await made.settle(0)

@@ -2,27 +2,28 @@
 
 from dataclasses import dataclass, field, replace
 
-from nodedevice_operator.errors import ApiError, Conflict, Unreachable
+from nodedevice_kube.api_errors import ApiError, Conflict, Unreachable
+from nodedevice_kube.leases import Lease
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, LeaderLeases
-from nodedevice_operator.leases.leader_election import LeaderLease, Timing
+from nodedevice_operator.leases.leader_election import Timing
 
 
 class LeaseModel(LeaderLeases):
     """One Lease; `failures` are raised by the next calls, first come first served."""
 
     def __init__(self) -> None:
-        self.lease = LeaderLease()
+        self.lease = Lease()
         self.failures: list[ApiError] = []
         self.is_answer_lost = False
         self._version = 0
 
-    async def read(self, seconds: float | None = None) -> LeaderLease:
+    async def read(self, seconds: float | None = None) -> Lease:
         if self.failures:
             raise self.failures.pop(0)
         return self.lease
 
-    async def write(self, lease: LeaderLease, seconds: float | None = None) -> LeaderLease:
+    async def write(self, lease: Lease, seconds: float | None = None) -> Lease:
         if self.failures:
             raise self.failures.pop(0)
         if lease.version != self.lease.version:
@@ -65,5 +66,5 @@ class Run:
 def other(run: Run, renewed: str = "r") -> None:
     """Another holds the Lease, and has just renewed it."""
     version = str(int(run.leases.lease.version or 0) + 1000)
-    run.leases.lease = LeaderLease("other", renewed, "a", 4, 7, version)
+    run.leases.lease = Lease("other", renewed, "a", 4, 7, version)
     run.leases._version = int(version)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from nodedevice_api.names import Condition, Reason
-from nodedevice_operator.errors import Unavailable, Unreachable
+from nodedevice_kube.api_errors import Unavailable, Unreachable
 from nodedevice_operator.leases.agent_liveness import ALIVE, MISSING, AgentState
 from nodedevice_operator.leases.agent_monitor import INTERVAL_SECONDS
 from nodedevice_operator.objects import nodedevice as records
@@ -67,8 +67,8 @@ async def test_what_each_poll_finds_is_passed_on(watched: Callable[..., Watched]
     assert found == [made.cluster.leases]
 
 
-def refused(seconds: float | None = None) -> Unavailable:
-    return Unavailable("get", "leases", "later", 429, seconds)
+def refused(seconds: float = 0.0) -> Unavailable:
+    return Unavailable("get", "leases", "later", 429, retry_after_seconds=seconds)
 
 
 @virtual_time

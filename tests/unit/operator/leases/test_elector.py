@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_operator.errors import InvalidResponse, NotLeading, Unreachable
+from nodedevice_kube.api_errors import InvalidResponse, NotLeading, Unreachable
+from nodedevice_kube.leases import Lease
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.leases.elector import LeaderLeases, identity
-from nodedevice_operator.leases.leader_election import LeaderLease
 
 from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import virtual_time
@@ -89,7 +89,7 @@ async def test_a_renewal_counts_from_when_it_was_sent(run: Run, monkeypatch: pyt
     await run.election._round()
     slow = run.leases.write
 
-    async def held_up(lease: LeaderLease, seconds: float | None = None) -> LeaderLease:
+    async def held_up(lease: Lease, seconds: float | None = None) -> Lease:
         run.now[0] += 2.5
         return await slow(lease)
 
@@ -201,7 +201,7 @@ async def test_a_request_is_waited_for_as_long_as_its_caller_says() -> None:
 
     leases = LeaderLeases(Noting(), "ours")
     await leases.read(3.0)
-    await leases.write(LeaderLease(), 4.0)
+    await leases.write(Lease(), 4.0)
     assert waited == [("GET", 3.0), ("PUT", 4.0)]
 
 
@@ -233,13 +233,13 @@ async def test_an_answer_that_is_no_lease_names_the_request(verb: str) -> None:
 
     leases = LeaderLeases(Odd(), "ours")
     with pytest.raises(InvalidResponse, match=f"{verb} leases: "):
-        await (leases.read() if verb == "GET" else leases.write(LeaderLease()))
+        await (leases.read() if verb == "GET" else leases.write(Lease()))
 
 
 async def test_the_next_renewal_is_due_a_quarter_after_this_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     write = run.leases.write
 
-    async def slow(lease: LeaderLease, seconds: float | None = None) -> LeaderLease:
+    async def slow(lease: Lease, seconds: float | None = None) -> Lease:
         run.now[0] += 0.9
         return await write(lease)
 

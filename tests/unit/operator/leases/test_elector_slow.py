@@ -5,10 +5,11 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from nodedevice_operator.errors import ApiError, Conflict, NoAnswer
+from nodedevice_kube.api_errors import ApiError, Conflict, NoAnswer
+from nodedevice_kube.leases import Lease
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.elector import Election, identity
-from nodedevice_operator.leases.leader_election import LeaderLease, Timing
+from nodedevice_operator.leases.leader_election import Timing
 
 from tests.fakes.operator.collaborators import running
 from tests.fakes.virtual_time import later, virtual_time
@@ -24,11 +25,11 @@ class SlowLeases(LeaseModel):
         self.applied_after = applied_after
         self.sent = 0
 
-    async def read(self, seconds: float | None = None) -> LeaderLease:
+    async def read(self, seconds: float | None = None) -> Lease:
         await self._answer(next(self.turns), seconds)
         return self.lease
 
-    async def write(self, lease: LeaderLease, seconds: float | None = None) -> LeaderLease:
+    async def write(self, lease: Lease, seconds: float | None = None) -> Lease:
         self.sent += 1
         takes = next(self.turns)
         before = min(takes * self.applied_after, takes)
@@ -120,7 +121,7 @@ class TwoTries(LeaseModel):
         super().__init__()
         self.ends: list[tuple[float, ApiError | None]] = []
 
-    async def write(self, lease: LeaderLease, seconds: float | None = None) -> LeaderLease:
+    async def write(self, lease: Lease, seconds: float | None = None) -> Lease:
         after, error = self.ends.pop(0)
         await later(after)
         if error is not None:
@@ -169,7 +170,7 @@ async def test_of_two_tries_the_first_that_is_done_counts_from_when_it_was_sent(
 class AnswersLost(SlowLeases):
     """Stores what is shorter than before, and never answers."""
 
-    async def write(self, lease: LeaderLease, seconds: float | None = None) -> LeaderLease:
+    async def write(self, lease: Lease, seconds: float | None = None) -> Lease:
         is_shorter = lease.duration_seconds < self.lease.duration_seconds
         written = await super().write(lease, seconds)
         if is_shorter:

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from nodedevice_operator.leases.leader_election import Candidate, LeaderLease, Pace, Timing
+from nodedevice_kube.leases import Lease
+from nodedevice_operator.leases.leader_election import Candidate, Pace, Timing
 
 TIMING = Timing(4)
-OTHERS = LeaderLease("other", "r1", "a1", 4, 3, "10")
+OTHERS = Lease("other", "r1", "a1", 4, 3, "10")
 
 
 @pytest.mark.parametrize(
@@ -31,10 +32,8 @@ def candidate(name: str = "me") -> Candidate:
     return Candidate(name, TIMING)
 
 
-@pytest.mark.parametrize(
-    "lease", [LeaderLease(), LeaderLease("", "r", "a", 4, 1, "7"), LeaderLease("me", "r", "a", 4, 1, "7")]
-)
-def test_what_is_nobodys_or_ours_is_taken_at_once(lease: LeaderLease) -> None:
+@pytest.mark.parametrize("lease", [Lease(), Lease("", "r", "a", 4, 1, "7"), Lease("me", "r", "a", 4, 1, "7")])
+def test_what_is_nobodys_or_ours_is_taken_at_once(lease: Lease) -> None:
     assert candidate().saw(lease, 100).wait_seconds(100) == 0
 
 
@@ -59,22 +58,22 @@ def test_how_long_it_lasts_is_the_holders_word_within_reason(stated: int, waited
 
 def test_whoever_held_a_deleted_lease_may_write_as_long_as_any_setting_allows() -> None:
     """Another may have taken it since it was read last."""
-    waiting = candidate().saw(OTHERS, 100).saw(LeaderLease(), 101)
+    waiting = candidate().saw(OTHERS, 100).saw(Lease(), 101)
     assert waiting.wait_seconds(101) == 60
-    assert waiting.saw(LeaderLease(), 150).wait_seconds(150) == 11
+    assert waiting.saw(Lease(), 150).wait_seconds(150) == 11
     # it is created then, not replaced
     assert waiting.claim("now").version == ""
 
 
 def test_a_holder_creates_a_deleted_lease_at_once_only_while_it_may_write() -> None:
-    stored = LeaderLease("me", "r", "a", 4, 2, "5")
+    stored = Lease("me", "r", "a", 4, 2, "5")
     holder = candidate().saw(stored, 100).claimed(stored, 100, 100)
-    assert holder.saw(LeaderLease(), 102.9).wait_seconds(102.9) == 0
-    assert holder.saw(LeaderLease(), 103).wait_seconds(103) == 60
+    assert holder.saw(Lease(), 102.9).wait_seconds(102.9) == 0
+    assert holder.saw(Lease(), 103).wait_seconds(103) == 60
 
 
 def test_the_fence_is_lowered_for_the_lease_that_is_about_to_be_sent() -> None:
-    stored = LeaderLease("me", "r", "a", 20, 2, "5")
+    stored = Lease("me", "r", "a", 20, 2, "5")
     holder = candidate().claiming(Timing(20), 100).claimed(stored, 100, 101)
     assert holder.may_write_until == 115
     assert holder.claiming(Timing(20), 105).may_write_until == 115
@@ -84,14 +83,14 @@ def test_the_fence_is_lowered_for_the_lease_that_is_about_to_be_sent() -> None:
 
 def test_taking_it_counts_and_keeping_it_does_not() -> None:
     taken = candidate().saw(OTHERS, 0).claim("now")
-    assert taken == LeaderLease("me", "now", "now", 4, 4, "10")
+    assert taken == Lease("me", "now", "now", 4, 4, "10")
     kept = candidate().saw(replace(taken, version="11"), 0).claim("later")
     assert (kept.renewed, kept.acquired, kept.transitions, kept.version) == ("later", "now", 4, "11")
-    assert candidate().saw(LeaderLease(), 0).claim("now").transitions == 0
+    assert candidate().saw(Lease(), 0).claim("now").transitions == 0
 
 
 def test_a_release_leaves_it_to_anybody() -> None:
-    held = candidate().saw(LeaderLease("me", "r", "a", 4, 2, "5"), 0)
+    held = candidate().saw(Lease("me", "r", "a", 4, 2, "5"), 0)
     left = held.release("now")
     assert (left.holder, left.transitions, left.version) == ("", 2, "5")
     assert candidate("other").saw(left, 0).wait_seconds(0) == 0

@@ -15,7 +15,8 @@ from math import inf
 from typing import Final, NamedTuple, NewType
 
 import pytest
-from nodedevice_operator.leases.leader_election import Candidate, LeaderLease, Timing
+from nodedevice_kube.leases import Lease
+from nodedevice_operator.leases.leader_election import Candidate, Timing
 
 SHORT, LONG = Timing(4), Timing(20)
 MOST_MESSAGES: Final = 8
@@ -25,7 +26,7 @@ NOW: Final = "now"
 C = NewType("C", int)
 L = NewType("L", int)
 _candidates: list[Candidate] = []
-_leases: list[LeaderLease] = []
+_leases: list[Lease] = []
 
 
 @cache
@@ -35,12 +36,12 @@ def candidate_number(candidate: Candidate) -> C:
 
 
 @cache
-def lease_number(lease: LeaderLease) -> L:
+def lease_number(lease: Lease) -> L:
     _leases.append(lease)
     return L(len(_leases) - 1)
 
 
-NO_LEASE: Final = lease_number(LeaderLease())
+NO_LEASE: Final = lease_number(Lease())
 
 
 class Message(NamedTuple):
@@ -309,7 +310,7 @@ def _in_words(world: World) -> str:
     return "; ".join([f"stored: {of(world.lease)}", *writes, *sorted(messages)])
 
 
-STORED: Final = LeaderLease("a", NOW, "", 20, 0, NOW)
+STORED: Final = Lease("a", NOW, "", 20, 0, NOW)
 A: Final = candidate_number(Candidate("a", LONG).claimed(STORED, 0, 0))
 B, OTHER = (candidate_number(Candidate(name, SHORT).saw(STORED, 0)) for name in "bc")
 NEW: Final = [candidate_number(Candidate(name, SHORT)) for name in "ab"]

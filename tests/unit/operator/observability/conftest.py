@@ -12,7 +12,8 @@ from tests.unit.operator.observability.recording import Recorder
 @pytest.fixture
 async def recorder(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Recorder]:
     """One that retries at once, and waits for nothing to gather."""
-    monkeypatch.setattr(module, "wait_exponential", lambda **_: lambda _: 0.0)
+    monkeypatch.setattr(module, "_FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_LONGEST_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
     made = Recorder()
     async with running(made.work()):

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from nodedevice_operator.errors import Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
+from nodedevice_kube.api_errors import Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.unwatched import PodRecord
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_operator.errors import ApiError, Conflict, NotFound, Unavailable, Unreachable
+from nodedevice_kube.api_errors import ApiError, Conflict, NotFound, Unavailable, Unreachable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, node_device_record
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema

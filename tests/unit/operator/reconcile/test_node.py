@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_api.names import Condition, Reason
-from nodedevice_operator.errors import Conflict, Invalid, NotFound, NotLeading, Unavailable
+from nodedevice_kube.api_errors import Conflict, Invalid, NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.leases.agent_liveness import LeaseTable

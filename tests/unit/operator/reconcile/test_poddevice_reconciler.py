@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound
+from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.observability.events import about_pod

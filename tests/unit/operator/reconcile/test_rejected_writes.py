@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_api.names import Condition, Reason
+from nodedevice_kube.api_errors import ApiError, Denied, Forbidden, Invalid, Unavailable, Unreachable
 from nodedevice_operator.capacity.ownership import LOST_GRACE_SECONDS
 from nodedevice_operator.contention import FIRST_BACKOFF_SECONDS
-from nodedevice_operator.errors import ApiError, Denied, Forbidden, Invalid, Unavailable, Unreachable
 from nodedevice_operator.leases.agent_liveness import LeaseTable
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord

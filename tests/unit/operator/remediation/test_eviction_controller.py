@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_common import tasks
-from nodedevice_operator.errors import NotFound, NotLeading, Unavailable
+from nodedevice_kube.api_errors import NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.observability.events import WARNING, Event, EventReason, about_pod

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
-from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden, Invalid, NotLeading, Unavailable
+from nodedevice_kube.api_errors import ApiError, Conflict, Denied, Forbidden, Invalid, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, StoredCondition
 from nodedevice_operator.remediation.gone_nodedevices import (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden
+from nodedevice_kube.api_errors import ApiError, Conflict, Denied, Forbidden
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.node import NodeRecord, TaintAndLabels
 from nodedevice_operator.objects.nodedevice import DeviceRecord

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.errors import ApiError, Forbidden
+from nodedevice_kube.api_errors import ApiError, Forbidden
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.observability.metrics import Metrics

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from nodedevice_operator.errors import (
+from nodedevice_kube.api_errors import (
     ApiError,
     Conflict,
     Denied,
@@ -105,7 +105,7 @@ async def test_a_name_that_goes_and_comes_again_is_checked_for_again() -> None:
 
 
 async def test_a_name_that_goes_and_comes_again_waits_for_no_earlier_trouble() -> None:
-    pods = Pods(hides=Unavailable("GET", "pods", "busy", 429, 60.0))
+    pods = Pods(hides=Unavailable("GET", "pods", "busy", 429, retry_after_seconds=60.0))
     waiting = PodAnnotator(pods, is_on=True, clock=Clock())
     assert await waiting.annotate([GPU], []) == 60.0
     waiting.keep_only([])
@@ -265,7 +265,7 @@ async def test_an_unreachable_api_server_holds_it_back_until_it_is_there(caplog:
 
 
 async def test_it_comes_back_when_the_api_server_reports() -> None:
-    pods = Pods(refuses=Unavailable("PATCH", "pods", "busy", 429, 40.0))
+    pods = Pods(refuses=Unavailable("PATCH", "pods", "busy", 429, retry_after_seconds=40.0))
     assert await PodAnnotator(pods, is_on=True, clock=Clock()).annotate([GPU], []) == 40.0
 
 

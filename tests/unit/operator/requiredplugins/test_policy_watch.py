@@ -6,8 +6,15 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 
 import pytest
-from nodedevice_operator import errors
-from nodedevice_operator.errors import ApiError, Forbidden, Invalid, Unauthorized, Unavailable, Unreachable
+from nodedevice_kube.api_errors import (
+    ApiError,
+    Forbidden,
+    Invalid,
+    Unauthorized,
+    Unavailable,
+    Unreachable,
+    WatchInterrupted,
+)
 from nodedevice_operator.requiredplugins import watch as policy_watch
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, SETTLE_SECONDS, Spec
 from nodedevice_operator.requiredplugins.watch import PolicyWatch
@@ -100,7 +107,7 @@ async def test_an_unreachable_api_server_is_reported_elsewhere(why: ApiError, ca
 async def test_a_watch_that_is_cut_again_and_again_is_reopened_as_soon() -> None:
     class Cut(Objects):
         async def follow(self, kind: str, version: str) -> AsyncIterator[Spec | None]:
-            raise errors.WatchInterrupted("watch", kind, "the load balancer has closed it")
+            raise WatchInterrupted("watch", kind, "the load balancer has closed it")
             yield None
 
     bench = Bench(Cut())

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from nodedevice_operator.errors import NotLeading
+from nodedevice_kube.api_errors import NotLeading
 from nodedevice_operator.informers import store as store_module
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.requiredplugins.pending_pods import AnnotationFailure

@@ -1,0 +1,226 @@
+"""What kopf gets: connections with our credentials and fence, responses that do not end it, and storage that writes nothing."""
+
+import contextlib
+import copy
+import itertools
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+import kopf
+import pytest
+from nodedevice_common import rejected
+from nodedevice_kube.api_errors import ApiError, Forbidden, Unauthorized
+from nodedevice_operator.configs.kopf_limits import InMemoryDiffs, NoProgress, open_session, settings
+from nodedevice_operator.kube import credentials
+from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_operator.kube.write_fence import WriteFence
+
+from tests.fakes.operator.collaborators import Clock
+from tests.unit.common.test_decoding import nested
+from tests.unit.operator.kube.api_server import Server, kubeconfig
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def health(server: Server) -> ApiHealth:
+    return ApiHealth(server.url, Clock())
+
+
+@pytest.fixture
+async def session(server: Server, health: ApiHealth, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+    """Of an operator that does not lead."""
+    (tmp_path / "token").write_text("first\n")
+    login = credentials.load(kubeconfig(tmp_path, server.url, tokenFile="token"))
+    async with open_session(login, health, WriteFence()) as made:
+        yield made
+
+
+async def get(session: aiohttp.ClientSession, url: str) -> None:
+    with contextlib.suppress(aiohttp.ClientConnectionError):
+        async with session.get(url):
+            pass
+
+
+async def test_a_forbidden_watch_is_said_once_until_it_is_allowed(
+    server: Server, session: aiohttp.ClientSession, health: ApiHealth, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.answers = [(403, {}), (403, {}), (200, {})]
+    for _ in range(2):
+        await get(session, f"{server.url}/apis/g/v1/things?watch=true")
+        assert health.problems() == ("API server forbids watch things",)
+    assert [record.message.split(";")[0] for record in caplog.records if record.levelname == "ERROR"] == [
+        "API server denies access"
+    ]
+    await get(session, f"{server.url}/apis/g/v1/things?watch=true")
+    assert health.problems() == ()
+
+
+async def test_rejected_credentials_are_said_in_the_words_of_all_requests(
+    server: Server, session: aiohttp.ClientSession, health: ApiHealth, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.answers = [(401, {}), (401, {}), (200, {})]
+    for _ in range(2):
+        await get(session, f"{server.url}/apis/g/v1/things?watch=true")
+        assert health.problems() == (rejected.problem(health.server),)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [rejected.EVENT]
+    await get(session, f"{server.url}/apis/g/v1/things?watch=true")
+    assert health.problems() == ()
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, Unauthorized), (403, Forbidden)])
+async def test_what_is_reported_is_the_error_of_our_own_watches(
+    status: int,
+    kind: type[ApiError],
+    server: Server,
+    session: aiohttp.ClientSession,
+    health: ApiHealth,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reported: list[ApiError] = []
+    monkeypatch.setattr(health, "failed", reported.append)
+    server.answers = [(status, {})]
+    await get(session, f"{server.url}/apis/g/v1/things?watch=true")
+    (found,) = reported
+    assert type(found) is kind
+    assert (found.verb, found.what, found.problem, found.status) == ("watch", "things", f"HTTP {status}", status)
+
+
+async def test_what_is_no_watch_is_not_reported(
+    server: Server, session: aiohttp.ClientSession, health: ApiHealth
+) -> None:
+    server.answers = [(403, {})]
+    await get(session, f"{server.url}/apis/g/v1/things")
+    assert health.problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "body", "is_taken"),
+    [
+        ("/apis", 200, {"groups": []}, True),
+        ("/apis", 200, {}, False),
+        ("/api", 200, {"versions": ["v1"]}, True),
+        ("/api", 200, {"kind": "Status"}, False),
+        ("/api", 410, {"kind": "Status", "versions": ["v1"]}, False),
+        ("/api", 404, {"kind": "Status"}, False),
+        ("/apis/g/v1", 200, {"kind": "APIResourceList"}, True),
+        ("/apis/g/v1", 200, [], False),
+        ("/apis/g/v1", 404, {}, True),
+        ("/apis/g/v1", 503, {}, True),
+        ("/apis/g/v1", 500, {}, True),
+    ],
+)
+async def test_an_answer_that_is_not_an_api_servers_is_a_broken_connection(
+    server: Server,
+    session: aiohttp.ClientSession,
+    caplog: pytest.LogCaptureFixture,
+    path: str,
+    status: int,
+    body: object,
+    is_taken: bool,
+) -> None:
+    server.answers = [(status, body), (status, body), (200, {"groups": [], "versions": [], "kind": "x"})]
+    for _ in range(2):
+        with contextlib.nullcontext() if is_taken else pytest.raises(aiohttp.ClientConnectionError):
+            async with session.get(f"{server.url}{path}") as response:
+                assert response.status == status
+    async with session.get(f"{server.url}{path}") as response:
+        assert await response.json()
+    said = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert said == ([] if is_taken else ["API server's answer cannot be used; retrying"])
+
+
+@pytest.mark.parametrize("depth", [400, 1_100, 10_000])
+async def test_a_library_gets_nothing_that_is_too_deep_for_it(
+    server: Server, session: aiohttp.ClientSession, depth: int
+) -> None:
+    """It decodes with json.loads, and copies and compares what it has: Python's own ways, which recurse."""
+    deep = f'{{"kind":"Things","metadata":{{"name":"x"}},"spec":{nested(depth)}}}'
+    server.answers = [(200, deep.encode()), (200, f"{deep}\n{deep}\n".encode())]
+    async with session.get(f"{server.url}/apis/g/v1/things") as response:
+        found = [await response.json()]
+    async with session.get(f"{server.url}/apis/g/v1/things?watch=true") as response:
+        lines = b"".join([chunk async for chunk in response.content.iter_chunked(1024)])
+    found += [json.loads(line) for line in lines.splitlines()]
+    assert len(found) == 3
+    for each in found:
+        assert each["metadata"] == {"name": "x"}
+        assert copy.deepcopy(each) == each
+        assert json.loads(json.dumps(each)) == each
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"\xff", b"[" * 20_000])
+async def test_an_error_that_is_no_json_is_the_error_that_a_library_knows(
+    server: Server, session: aiohttp.ClientSession, body: bytes
+) -> None:
+    server.answers = [(503, body)]
+    async with session.get(f"{server.url}/apis") as response:
+        with pytest.raises((json.JSONDecodeError, UnicodeDecodeError)) as found:
+            await response.json()
+    # the place is not known, only what is wrong
+    assert isinstance(found.value, UnicodeDecodeError) or str(found.value).endswith(": line 1 column 1 (char 0)")
+
+
+async def test_each_request_carries_the_current_token(server: Server, session: aiohttp.ClientSession) -> None:
+    server.answers = [(200, {"groups": []})]
+    async with session.get(f"{server.url}/apis"):
+        pass
+    [(_, _, headers, _)] = server.asked
+    assert (headers["Authorization"], headers["User-Agent"]) == ("Bearer first", "nodedevice-operator")
+    assert headers["Accept-Encoding"] == "identity"
+
+
+async def test_no_cookie_is_kept(session: aiohttp.ClientSession) -> None:
+    """A load balancer's would bind a session to one API server."""
+    assert isinstance(session.cookie_jar, aiohttp.DummyCookieJar)
+
+
+async def test_a_rejected_token_is_like_a_broken_connection(server: Server, session: aiohttp.ClientSession) -> None:
+    server.answers = [(401, {})]
+    with pytest.raises(aiohttp.ClientConnectionError, match="HTTP 401"):
+        await session.get(f"{server.url}/apis")
+
+
+async def test_a_write_without_the_lead_is_not_sent(server: Server, session: aiohttp.ClientSession) -> None:
+    """By an error after which kopf goes on."""
+    with pytest.raises(aiohttp.ClientResponseError, match="does not lead"):
+        await session.post(f"{server.url}/api/v1/namespaces/default/events", json={})
+    assert server.asked == []
+
+
+def test_kopf_is_set_to_keep_nothing_in_objects_to_retry_without_end_and_to_kill_nothing() -> None:
+    found = settings(InMemoryDiffs())
+    assert found.scanning.disabled
+    assert isinstance(found.persistence.progress_storage, NoProgress)
+    assert max(itertools.islice(cast(Any, found.networking.error_backoffs), 1000)) <= 1.0
+    assert found.process.ultimate_exiting_timeout is None
+
+
+def body(uid: str = "1") -> kopf.Body:
+    return kopf.Body({"metadata": {"name": "a", "uid": uid}, "spec": {"priority": 1}})
+
+
+def essence(priority: int) -> kopf.BodyEssence:
+    return cast("kopf.BodyEssence", {"spec": {"priority": priority}})
+
+
+def test_an_object_is_remembered_until_it_is_gone() -> None:
+    diffs, patch = InMemoryDiffs(), kopf.Patch()
+    assert diffs.fetch(body=body()) is None
+    kept = essence(1)
+    diffs.store(body=body(), patch=patch, essence=kept)
+    cast("dict[str, Any]", kept)["spec"]["priority"] = 2
+    assert diffs.fetch(body=body()) == essence(1)
+    assert diffs.fetch(body=body("of its name, made again")) is None
+    diffs.forget("1")
+    diffs.forget("1")
+    assert diffs.fetch(body=body()) is None
+    assert not patch

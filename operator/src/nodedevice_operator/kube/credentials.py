@@ -23,15 +23,19 @@ class Credentials:
 
     def __init__(self, core: credentials.Credentials) -> None:
         self._core = core
-        self._refreshed = Shared(core.refresh)
+        self._refreshed = Shared(self.access_now)
         self.server = core.settings.server
         self.namespace = core.settings.namespace or None
         self.cluster = f"{self.server} ({core.settings.origin})"
 
     async def access(self) -> Access:
         """What a request made now is sent with. Raises CredentialsError."""
+        return await self._refreshed.result() if self._core.is_due else self._core.current
+
+    def access_now(self) -> Access:
+        """The same in a thread; blocks while a log-in program runs."""
         try:
-            return await self._refreshed.result() if self._core.is_due else self._core.current
+            return self._core.refresh()
         except ConnectionProblem as exc:
             raise CredentialsError(str(exc)) from exc
 

@@ -21,13 +21,11 @@ from nodedevice_operator.cli.progress import Progress, within
 from nodedevice_operator.errors import ApiError, Forbidden, NotFound, OperatorError, Overdue, StillLed, Unreachable
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
-from tests.fakes.parts import misfits
 from tests.fakes.virtual_time import virtual_time
+from tests.unit.operator.cli.cluster import objects_of
 from tests.unit.operator.kube.api_server import kubeconfig
 
 URL = "http://127.0.0.1:1"
@@ -172,7 +170,7 @@ async def test_a_survey_is_everything_that_is_left() -> None:
         "/api/v1/namespaces/leases": {},
     }
     progress = Progress()
-    survey = await survey_of(Kinds(found), SCOPE, progress)
+    survey = await survey_of(Kinds(found), objects_of(Kinds(found)), SCOPE, progress)
     assert progress.step == "reading what there is to remove"
     assert survey == Survey(
         workloads=(("deployments", "nodedevice-operator"), ("daemonsets", "nodedevice-agent")),
@@ -192,7 +190,9 @@ async def test_a_survey_is_everything_that_is_left() -> None:
     found[f"{own}/poddevices"] = {"items": [named("d", spec={"podUID": "u"})]}
     # nobody answers any more what the kind of them is
     del found[f"{own}/nodedevices"]
-    assert await survey_of(Kinds(found), replace(SCOPE, delete_crds=True), progress) == replace(
+    assert await survey_of(
+        Kinds(found), objects_of(Kinds(found)), replace(SCOPE, delete_crds=True), progress
+    ) == replace(
         survey,
         policies=tuple(f"{kind} {NAME}" for kind in (BINDINGS, POLICIES)),
         pod_devices=1,
@@ -227,16 +227,6 @@ class Api:
         return True
 
 
-async def test_each_part_of_it_works_with_its_own_client(tmp_path: Path) -> None:
-    login = credentials.load(kubeconfig(tmp_path, URL))
-    free, fenced = (Client(login, ApiHealth(URL), Metrics().writes) for _ in range(2))
-    made = Cleanup(free, fenced, WriteFence(), SCOPE, Progress())
-    assert misfits(made) == []
-    assert made._leases._client is free
-    for part in (made._cluster, made._capacity, made._node_labels, made._leftovers):
-        assert part._client is fenced
-
-
 def away(what: str) -> Unreachable:
     return Unreachable("GET", what, "connection refused")
 
@@ -257,9 +247,10 @@ def read_only(verb: str) -> bytes:
 
 async def stopped_by(api: Api) -> OperatorError:
     """What a run in that cluster ends with."""
+    clients: list[Any] = [api, api, objects_of(api), objects_of(api)]
     with pytest.raises(OperatorError) as stopped:
         async with within(180) as progress:
-            await Cleanup(api, api, WriteFence(), SCOPE, progress).run()  # type: ignore[arg-type]
+            await Cleanup(*clients, WriteFence(), SCOPE, progress).run()
     return stopped.value
 
 

@@ -1,1 +1,1 @@
-"""What all programs share, by the standard library and YAML: the way to the API server, the rules of configurations, and the planner of devices."""
+"""What all programs share, by the standard library and YAML: the way to the API server, rules of configurations, the planner."""

@@ -100,7 +100,6 @@ class Planner:
     ) -> None:
         self.rules = rules
         self._is_single = rules.placement == SAME_PARENT
-        self._is_pool = is_pool(rules)
         self._free = dict(free)
         self._reusable = dict(reusable or {})
         self._used = Counter(used)
@@ -115,7 +114,7 @@ class Planner:
 
     def plan(self, needs: Sequence[Need]) -> list[Parts] | Misfit:
         """The physical devices of each need; no entries for a pool, whose devices are alike here."""
-        if self._is_pool:
+        if is_pool(self.rules):
             index = first_short(needs, total := sum(map(self.room, self._ids)))
             return [{} for _ in needs] if index is None else Misfit(index, total)
         if excess := self._excess(len(needs)):
@@ -154,16 +153,14 @@ class Planner:
         done: list[Parts] = []
         try:
             for need, parts in zip(needs, wanted, strict=True):
-                if not self._meets(need, parts):
+                has_all = all(self._has(parent, count, need) for parent, count in parts.items())
+                if not (has_all and obeys(self.rules, need, parts)):
                     return False
                 taken += self._take(need, parts)
                 done.append(parts)
             return True
         finally:
             self._put_back(done, taken)
-
-    def _meets(self, need: Need, parts: Parts) -> bool:
-        return obeys(self.rules, need, parts) and all(self._has(p, count, need) for p, count in parts.items())
 
     def _preferred(self, needs: Sequence[Need], wholes: Sequence[int]) -> list[Parts] | Misfit:
         """Each need in turn takes what is preferred. wholes: for each, what it and those after it have at one time."""
@@ -299,14 +296,18 @@ def problem(
 ) -> str:
     """Why a pod with these needs does not fit, in the planner's words; empty where it does. Arguments: as Planner has them."""
     rooms = free.values()
-    if found := _shortage(resource, rules, needs, rooms):
+    if (found := _shortage(resource, rules, needs, rooms)) or is_pool(rules):
         return found
-    is_single = rules.placement == SAME_PARENT and percent_left is None
-    if is_pool(rules) or (is_single and at_once(needs) <= max(rooms, default=0)):
+    if percent_left is None and is_enough(rules, needs, max(rooms, default=0)):
         return ""
     planner = Planner(rules, free, percent_left=percent_left, promised=promised)
     plan = planner.plan(needs)
     return planner.problem(resource, needs, plan) if isinstance(plan, Misfit) else ""
+
+
+def is_enough(rules: Rules, needs: Iterable[Need], most: int) -> bool:
+    """Whether the needs are met by one physical device alone, the one with the most free parts. Mostly so, and soon known."""
+    return rules.placement == SAME_PARENT and at_once(needs) <= most
 
 
 def _shortage(resource: str, rules: Rules, needs: Sequence[Need], rooms: Collection[int]) -> str:
@@ -317,7 +318,7 @@ def _shortage(resource: str, rules: Rules, needs: Sequence[Need], rooms: Collect
     if rules.placement == DISTINCT_PARENTS and largest > (most := sum(room > 0 for room in rooms)):
         return _too_few_devices(resource, largest, most)
     whole, total = at_once(needs), sum(rooms)
-    return f"fewer than {whole} of {resource} are free; the most is {total}" if whole > total else ""
+    return f"{whole} of {resource} needed, and {total} are free" if whole > total else ""
 
 
 @lru_cache(_MOST_REMEMBERED)

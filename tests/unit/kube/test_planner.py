@@ -31,13 +31,6 @@ def test_an_assignment_is_met_or_not(rules: PartRules, wanted: list[Parts], is_m
     assert planner.can_take([Need(4), Need(2)], [{"a": 4}, {"a": 2}]) is (rules is not DISTINCT)
 
 
-def test_an_init_containers_parts_are_used_again() -> None:
-    needs = [Need(6, is_init=True), Need(4), Need(2)]
-    planner = Planner(SAME, {"a": 6})
-    assert planner.can_take(needs, [{"a": 6}, {"a": 4}, {"a": 2}])
-    assert not planner.can_take([Need(6), Need(4)], [{"a": 6}, {"a": 4}])
-
-
 def test_a_search_is_for_so_many_containers_and_examines_so_many_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     needs, planner = [Need(3), Need(3), Need(4)], Planner(SAME, {"a": 4, "b": 6})
     found = [{"b": 3}, {"b": 3}, {"a": 4}]

@@ -96,11 +96,13 @@ class View:
         return (sizes[place] if place < len(sizes) else total) - whole, total
 
     def _verdict(self, containers: tuple[Need, ...], sm_percent: int | None) -> str:
-        if self.problem or self.record.rules is None:
+        rules = self.record.rules
+        if self.problem or rules is None:
             return self.problem
-        needs = planned(containers, self.rules, sm_percent, self.record.sm_percent)
-        name = self.record.resource
-        return planner.problem(name, self.rules, needs, self.free, self.percent, self.promised)
+        if self.percent is None and self.sizes and planner.is_enough(rules, containers, self.sizes[-1]):
+            return ""
+        needs = planned(containers, rules, sm_percent, self.record.sm_percent)
+        return planner.problem(self.record.resource, rules, needs, self.free, self.percent, self.promised)
 
 
 def view_of(record: NodeParts, claims: Iterable[Claim], annotated: Mapping[str, int | None]) -> View:
@@ -183,13 +185,11 @@ def _percent_taken(claim: Claim, assigned: Assigned, sm_percent: int | None) -> 
 
 def _percent_at_once(claim: Claim, assigned: Assigned, sm_percent: int | None) -> dict[str, int]:
     """By parent: the most that the pod itself has to have; what an init container had is free for the next."""
-    stays, most = Counter[str](), dict[str, int]()
+    needs: dict[str, list[Need]] = {}
     for each in claim.containers:
-        own = replace(claim, containers=(each,))
-        for parent, share in _percent_taken(own, assigned, sm_percent):
-            most[parent] = max(most.get(parent, 0), stays[parent] + share)
-            stays[parent] += 0 if each.is_init else share
-    return most
+        for parent, share in _percent_taken(replace(claim, containers=(each,)), assigned, sm_percent):
+            needs.setdefault(parent, []).append(Need(share, each.is_init))
+    return {parent: at_once(shares) for parent, shares in needs.items()}
 
 
 def _take_anywhere(record: NodeParts, free: dict[str, int], percent: dict[str, int] | None, claim: Claim) -> None:

@@ -6,7 +6,6 @@ Source: kubernetes @ 37.0 client/rest.py, urllib3 @ 2.
 
 from collections.abc import Callable
 from functools import partial
-from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -34,7 +33,7 @@ def typed_client(login: Credentials, fence: WriteFence | None = None) -> ApiClie
     # The API server validates; older and newer ones have fields and values that the package does not know.
     configuration.client_side_validation = False
     client = ApiClient(configuration)
-    client.rest_client.pool_manager = _Connections(login, fence)
+    client.rest_client.pool_manager = _Connections(login, fence)  # type: ignore[assignment]  # all that is called of it
     return client
 
 
@@ -73,10 +72,7 @@ class _Connections:
         headers.extend(access.headers)
         if method != "GET" and self._fence is not None:
             self._fence.check(method, urlsplit(url).path)
-        response = self._manager.request(method, url, redirect=False, headers=headers, **options)
-        if response.status == HTTPStatus.UNAUTHORIZED:
-            self._login.refused(access)
-        return response
+        return self._manager.request(method, url, redirect=False, headers=headers, **options)
 
 
 def _manager(login: Credentials) -> urllib3.PoolManager:

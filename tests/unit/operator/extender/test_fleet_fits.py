@@ -32,7 +32,7 @@ ANY = PartRules(Placement.ANY)
         pytest.param(
             node("a", 40, 30),
             needs(40, 40),
-            "fewer than 80 of aliyun.com/gpu-mem are free; the most is 70",
+            "80 of aliyun.com/gpu-mem needed, and 70 are free",
             id="two containers, and too little in all",
         ),
         pytest.param(
@@ -53,7 +53,7 @@ ANY = PartRules(Placement.ANY)
         pytest.param(
             node("a", 30, 30, rules=ANY),
             needs(61),
-            "fewer than 61 of aliyun.com/gpu-mem are free; the most is 60",
+            "61 of aliyun.com/gpu-mem needed, and 60 are free",
             id="any parts will do, and there are too few",
         ),
         pytest.param(node("a", rules=None), needs(61), "", id="devices without parts: the scheduler counts them"),

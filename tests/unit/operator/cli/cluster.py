@@ -139,7 +139,7 @@ class Stored:
 
     def stays(self, path: str, seconds: float) -> None:
         """So long from now on, and then it is gone."""
-        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, self.objects.pop, path, None)
+        self._loop.call_soon_threadsafe(lambda: self._loop.call_later(seconds, self.objects.pop, path, None))
 
 
 def _folder(path: str) -> str:

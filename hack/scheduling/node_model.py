@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nodedevice_api import assigned_parts, names
 from nodedevice_api.nodedevice import AllocationStatus, DeviceStatus, HeldParts, PartCounts, PartRulesStatus
 from nodedevice_api.parts import PartRules, Placement
-from nodedevice_common.part_plan import Misfit, Need, Planner
+from nodedevice_kube.planner import Misfit, Need, Planner
 
 from hack.cluster import agent_objects
 

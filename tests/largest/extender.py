@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from nodedevice_common.part_plan import MOST_CONTAINERS
+from nodedevice_kube.planner import MOST_CONTAINERS
 from nodedevice_operator.extender.activity import Activity
 from nodedevice_operator.extender.binder import Binder
 from nodedevice_operator.extender.fleet import Fleet

@@ -23,7 +23,8 @@ from nodedevice_agent.offered_twice import compare
 from nodedevice_agent.plugins import room
 from nodedevice_agent.plugins.generic import source
 from nodedevice_agent.runtime import withheld_gpus
-from nodedevice_common import fair_places, http_server, paced_log, part_plan
+from nodedevice_common import fair_places, http_server, paced_log
+from nodedevice_kube import planner
 from nodedevice_operator import workqueue
 from nodedevice_operator.configs import status
 from nodedevice_operator.extender import admission, connections, server
@@ -114,7 +115,7 @@ BOUNDS = {
     f" and {admission.MOST_HANDSHAKES_OF_PEER} of an address",
     f"{connections.HANDSHAKE_SECONDS:g} s for a handshake",
     f"{server.MOST_REQUEST_BYTES // _MIB} MiB a request",
-    f"{part_plan.MOST_CONTAINERS} containers that ask for parts, and {part_plan.MOST_PLANNED:,} with each physical device",
+    f"{planner.MOST_CONTAINERS} containers that ask for parts, and {planner.MOST_PLANNED:,} with each physical device",
     f"{physical_devices.MOST_LINKED:,} devices of a domain",
     f"{physical_devices.MOST_KINDS:,} devices of all, shared ones that are alike once",
     f"{requests._MOST_PAGE_BYTES // _MIB} MiB a page of a list",

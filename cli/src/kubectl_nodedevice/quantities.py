@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Final
 
+from nodedevice_kube.planner import Need
+
 from kubectl_nodedevice.cluster import Pod
 
 # every class of DRA has an extended resource of its own, see extendedresourcecache.go of the scheduler
@@ -69,9 +71,10 @@ def requests(pod: Pod) -> Mapping[str, int]:
     return {name: needed for name in sorted(names) if (needed := int(_needed(pod, name, count))) > 0}
 
 
-def largest(pod: Pod, resource: str) -> int:
-    """The most that one container asks for: with parts of devices it has to find them on one."""
-    return max((count(each.requests.get(resource, "")) or 0 for each in pod.containers), default=0)
+def needs_of(pod: Pod, resource: str) -> tuple[Need, ...]:
+    """How many of an extended resource each container asks for."""
+    found = ((count(each.requests.get(resource, "")) or 0, each) for each in pod.containers)
+    return tuple(Need(n, each.is_init and not each.is_sidecar, each.name) for n, each in found if n > 0)
 
 
 def exceeding(pod: Pod, allocatable: Mapping[str, str]) -> list[str]:

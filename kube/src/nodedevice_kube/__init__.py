@@ -1,1 +1,1 @@
-"""What all programs share, by the standard library and YAML: the way to the API server, and the rules of configurations."""
+"""What all programs share, by the standard library and YAML: the way to the API server, rules of configurations, the planner."""

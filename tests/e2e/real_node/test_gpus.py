@@ -55,7 +55,7 @@ def test_units_of_memory(nri_node: NodeUnderTest, tmp_path: Path) -> None:
         (uuid,) = {nri_node.seen(name).env["NVIDIA_VISIBLE_DEVICES"] for name in four}
         assert uuid != nri_node.seen("large").env["NVIDIA_VISIBLE_DEVICES"]
         uid = nri_node.create(_with_units("fifth", 16)).metadata.uid
-        why = f"16 of {UNITS} needed on one device, but the most that are free on one are 14"
+        why = f"no device has 16 of {UNITS} free; the most is 14"
         shown = {uid: (Reason.NO_DEVICE_FITS, why)}
         wait_until(lambda: _waiting(nri_node) == shown, "the NodeDevice shows why it waits", PATIENCE_SECONDS)
         wait_until(

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from kubectl_nodedevice import quantities
 from kubectl_nodedevice.cluster import Container, Meta, Pod
 from nodedevice_api import extended_resources
+from nodedevice_kube.planner import Need
 
 from tests.unit.quantities import CASES
 
@@ -25,9 +26,9 @@ def test_any_quantity_means_what_the_other_programs_take_it_for(quantity: str) -
 @pytest.mark.parametrize("written", ["1e0", "+1", "001"])
 def test_a_pod_asks_for_what_is_stored_letter_for_letter(written: str) -> None:
     pod = Pod(Meta("p"), containers=(Container("c", requests={GPU: written}),))
-    assert (quantities.largest(pod, GPU), dict(quantities.requests(pod))) == (1, {GPU: 1})
+    assert (quantities.needs_of(pod, GPU), dict(quantities.requests(pod))) == ((Need(1, container="c"),), {GPU: 1})
 
 
 def test_who_asks_for_nothing() -> None:
     for pod in (Pod(Meta("p")), Pod(Meta("p"), containers=(Container("c"), Container("d", requests={GPU: "none"})))):
-        assert (quantities.largest(pod, GPU), dict(quantities.requests(pod))) == (0, {})
+        assert (quantities.needs_of(pod, GPU), dict(quantities.requests(pod))) == ((), {})

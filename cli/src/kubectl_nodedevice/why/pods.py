@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from kubectl_nodedevice.cluster import BY_DRA, Meta, Node, Pod
-from kubectl_nodedevice.quantities import exceeding, largest, requests
+from kubectl_nodedevice.quantities import exceeding, needs_of, requests
 from kubectl_nodedevice.shell import quoted
 from kubectl_nodedevice.text import age, counted, moment, some
 from kubectl_nodedevice.why.controllers import absent, queues, rollouts
@@ -237,9 +237,9 @@ def _on_node(facts: Facts, pod: Pod, node: Node, having: Mapping[str, frozenset[
         yield Obstacle("NodeLacks", node.meta.name, detail=f"without {listed(lacking)}")
     if _CLAIMS not in lacking:
         yield from pod_claims.on_node(facts, pod, node)
-    for resource, number in requests(pod).items():
+    for resource in requests(pod):
         if supply.serves(facts, node, resource):
-            yield from supply.obstacles(facts, node, Wanted(resource, number, largest(pod, resource)))
+            yield from supply.obstacles(facts, node, Wanted(resource, needs_of(pod, resource)))
 
 
 def _scheduler(facts: Facts, pod: Pod) -> tuple[str, str]:

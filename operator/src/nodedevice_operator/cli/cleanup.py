@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from nodedevice_api import names
@@ -21,7 +21,7 @@ from nodedevice_kube.leases import Lease
 
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.cli import progress as command
-from nodedevice_operator.cli.api import SCHEDULERS, LeftoversApi, WorkloadsApi
+from nodedevice_operator.cli.api import CRD, LEASE, NAMESPACE, SCHEDULERS, LeftoversApi
 from nodedevice_operator.cli.cleanup_plan import (
     CleanupScope,
     Survey,
@@ -46,6 +46,9 @@ from nodedevice_operator.reconcile.poddevice_reconciler import PodDevicesApi
 from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
+
+if TYPE_CHECKING:
+    from nodedevice_operator.cli.objects import Objects
 
 _SECONDS: Final = 180.0
 # Renewed every few seconds, and not lost to a slow answer; no other process competes for it.
@@ -83,6 +86,8 @@ class Cleanup:
 
     free: Client
     fenced: Client
+    free_objects: "Objects"
+    fenced_objects: "Objects"
     fence: WriteFence
     scope: CleanupScope
     progress: command.Progress
@@ -113,20 +118,18 @@ class Cleanup:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         for lease in (names.OPERATOR_LEASE, *SCHEDULERS):
-            delete = LeftoversApi(self.free).delete_leader_lease
-            await self.progress.retrying(partial(delete, self.scope.namespace, lease))
+            await self.progress.retrying(partial(self.free_objects.delete, LEASE, lease, self.scope.namespace))
 
     async def _delete_workloads(self) -> None:
-        workloads = WorkloadsApi(self.free, self.scope.namespace)
         self.progress.begin(f"deleting the workloads in namespace {self.scope.namespace}")
         for kind, name in workloads_of(self.scope):
             self.progress.step = f"deleting {kind} {name}"
-            if await self.progress.retrying(partial(workloads.delete, kind, name)):
+            if await self.progress.retrying(partial(self.free_objects.delete, kind, name, self.scope.namespace)):
                 click.echo(f"deleted {kind} {name}")
         self.progress.begin("waiting until the pods of agents, operators and schedulers have ended", _PODS_SECONDS)
         try:
             async with asyncio.timeout(_PODS_SECONDS):
-                await self.progress.until(partial(_pods_left, workloads))
+                await self.progress.until(partial(_pods_left, LeftoversApi(self.free), self.scope.namespace))
         except TimeoutError:
             self._goes_on(f"pods are {self.progress.missing}: the Lease keeps operators from writing")
 
@@ -225,26 +228,28 @@ class Cleanup:
         name = self.scope.leases_namespace
         if not self.scope.delete_leases_namespace:
             self.progress.begin(f"deleting the agents' Leases in namespace {name}")
-            await self.progress.retrying(partial(self._leftovers.delete_agent_leases, name))
+            await self.progress.retrying(partial(self.fenced_objects.delete_all, LEASE, name))
             click.echo(f"deleted the Leases in {name}")
             return
         self.progress.begin(f"deleting namespace {name}", _NAMESPACE_SECONDS)
-        if not await self.progress.retrying(partial(self._leftovers.delete_namespace, name)):
+        if not await self.progress.retrying(partial(self.fenced_objects.delete, NAMESPACE, name)):
             return
         try:
             async with asyncio.timeout(_NAMESPACE_SECONDS):
-                await self.progress.until(partial(_namespace_left, self._leftovers, name))
+                await self.progress.until(partial(self._remaining, NAMESPACE, name, "is still being deleted"))
             click.echo(f"deleted namespace {name}, with the agents' Leases")
         except TimeoutError:
             self._goes_on(f"namespace {name} is still being deleted: its conditions name the cause")
 
     async def _crds(self) -> None:
-        leftovers = LeftoversApi(self.fenced)
         for name in NAMES:
             self.progress.begin(f"deleting {name}")
-            if await self.progress.retrying(partial(leftovers.delete_crd, name)):
-                await self.progress.until(partial(_remaining, leftovers, name))
+            if await self.progress.retrying(partial(self.fenced_objects.delete, CRD, name)):
+                await self.progress.until(partial(self._remaining, CRD, name, "still exists"))
                 click.echo(f"deleted {name}")
+
+    async def _remaining(self, kind: str, name: str, text: str) -> str:
+        return f"{name} {text}" if await self.fenced_objects.exists(kind, name) else ""
 
     async def _all(self, actions: Iterable[Callable[[], Awaitable[None]]]) -> None:
         """Do these concurrently, as many at a time as the client sends."""
@@ -261,17 +266,9 @@ async def _unless_gone(action: Callable[[], Awaitable[None]]) -> None:
         return
 
 
-async def _pods_left(workloads: WorkloadsApi) -> str:
-    left = await workloads.pods()
+async def _pods_left(leftovers: LeftoversApi, namespace: str) -> str:
+    left = await leftovers.pods(namespace)
     return "still running: " + ", ".join(f"{pod} on {node or 'no node'}" for pod, node in left.items()) if left else ""
-
-
-async def _namespace_left(leftovers: LeftoversApi, name: str) -> str:
-    return f"namespace {name} is still being deleted" if await leftovers.has_namespace(name) else ""
-
-
-async def _remaining(leftovers: LeftoversApi, name: str) -> str:
-    return f"{name} still exists" if await leftovers.has_crd(name) else ""
 
 
 @click.command(cls=command.OneCommand, context_settings=command.SETTINGS)
@@ -350,7 +347,7 @@ async def _survey(login: Credentials, scope: CleanupScope, seconds: float) -> tu
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with command.connected(login) as client, command.within(seconds, command.report_wait) as progress:
-        found = await survey(client, scope, progress)
+        found = await survey(client, _objects(login), scope, progress)
     return found, loop.time() - began
 
 
@@ -361,5 +358,13 @@ async def _run(login: Credentials, scope: CleanupScope, seconds: float, spent: f
         command.connected(login, fence) as fenced,
         command.within(seconds, command.report_wait, spent) as progress,
     ):
-        await Cleanup(free, fenced, fence, scope, progress).run()
+        await Cleanup(free, fenced, _objects(login), _objects(login, fence), fence, scope, progress).run()
     click.echo("nothing of nodedevice is left, except what is reported above")
+
+
+def _objects(login: credentials.Credentials, fence: WriteFence | None = None) -> "Objects":
+    # The models of the kubernetes package take 2 MiB, which the operator does not need.
+    from nodedevice_operator.cli.objects import Objects
+    from nodedevice_operator.kube.typed import typed_client
+
+    return Objects(typed_client(login, fence))

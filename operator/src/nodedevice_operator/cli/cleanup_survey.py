@@ -2,19 +2,20 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from nodedevice_kube.api_errors import Forbidden, NotFound
 
 from nodedevice_operator.cli.api import (
     CHECK_POD,
+    CRD,
     DAEMON_SET,
     DEPLOYMENT,
+    NAMESPACE,
     POD,
     SCHEDULERS,
     Leftover,
     LeftoversApi,
-    WorkloadsApi,
 )
 from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey, withdrawals
 from nodedevice_operator.cli.crds import NAMES
@@ -23,6 +24,9 @@ from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Cluster
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
+
+if TYPE_CHECKING:
+    from nodedevice_operator.cli.objects import Objects
 
 T = TypeVar("T")
 
@@ -39,12 +43,12 @@ def is_kept(left: Leftover, scope: CleanupScope) -> bool:
     return left.is_cordoned and not scope.delete_crds
 
 
-async def survey(client: Client, scope: CleanupScope, progress: Progress) -> Survey:
+async def survey(client: Client, objects: "Objects", scope: CleanupScope, progress: Progress) -> Survey:
     """Read everything that the cleanup would remove. Raises ApiError."""
     progress.step = "reading what there is to remove"
     cluster, leftovers = Cluster(client), LeftoversApi(client)
-    workloads, policies = WorkloadsApi(client, scope.namespace), RequiredPluginsApi(client)
-    found = [each for each in workloads_of(scope) if await _exists(progress, partial(workloads.exists, *each))]
+    policies, namespace = RequiredPluginsApi(client), scope.namespace
+    found = [each for each in workloads_of(scope) if await _exists(progress, partial(objects.exists, *each, namespace))]
     nodes = (await progress.retrying(partial(cluster.list_all, NODES))).records
     node_devices = await _listed(progress, leftovers.node_devices)
     kept = [left.metadata.name for left in node_devices if is_kept(left, scope)]
@@ -52,15 +56,15 @@ async def survey(client: Client, scope: CleanupScope, progress: Progress) -> Sur
     wanted = NAMES if scope.delete_crds else ()
     return Survey(
         workloads=tuple(found),
-        pods=len(await progress.retrying(workloads.pods)),
+        pods=len(await progress.retrying(partial(leftovers.pods, namespace))),
         nodes=len(nodes),
         marked=tuple(wanted.node for _, wanted in withdrawals(nodes)),
         policies=tuple(f"{kind} {NAME}" for kind in kinds),
         pod_devices=len(await _listed(progress, partial(_pod_devices, cluster))),
         node_devices=len(node_devices) - len(kept),
         kept=tuple(kept),
-        has_leases_namespace=await _exists(progress, partial(leftovers.has_namespace, scope.leases_namespace)),
-        crds=tuple([name for name in wanted if await _exists(progress, partial(leftovers.has_crd, name))]),
+        has_leases_namespace=await _exists(progress, partial(objects.exists, NAMESPACE, scope.leases_namespace)),
+        crds=tuple([name for name in wanted if await _exists(progress, partial(objects.exists, CRD, name))]),
     )
 
 

@@ -65,7 +65,7 @@ async def _apply_all(kubeconfig: str | None, allow_downgrade: bool, seconds: flo
     login = credentials.load(kubeconfig)
     click.echo(f"applying the CRDs of release {__version__} to {login.cluster}")
     async with command.within(seconds, command.report_wait) as progress:
-        api = CrdApi(await typed_client(login))
+        api = CrdApi(typed_client(login))
         for name in bodies:
             progress.step = f"reading {name}"
             before[name] = found = await progress.retrying(partial(api.read, name))

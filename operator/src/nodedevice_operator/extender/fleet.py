@@ -11,16 +11,16 @@ from typing import Final, Literal
 
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
-from nodedevice_common.part_plan import MOST_CONTAINERS
+from nodedevice_kube.planner import MOST_CONTAINERS, Need, at_once, too_few_on_one
 
 from nodedevice_operator.extender.leaving import Leaving
-from nodedevice_operator.extender.needs import PodNeeds, at_once, taken
-from nodedevice_operator.extender.node_state import Claim, View, no_device, view_of
+from nodedevice_operator.extender.needs import taken
+from nodedevice_operator.extender.node_state import Claim, View, view_of
 from nodedevice_operator.extender.promises import Promise, Promises
 from nodedevice_operator.extender.steps import Steps
 from nodedevice_operator.extender.tentative import Tentative, Tentatives
 from nodedevice_operator.extender.verdicts import NotFitting, Verdicts, bound_elsewhere, only
-from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed
+from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts
 
 # Source: MaxExtenderPriority, k8s.io/kube-scheduler extender/v1/types.go.
@@ -248,7 +248,7 @@ class Fleet:
     # -- inside ---------------------------------------------------------------------------------------------------------
 
     def _fitting(
-        self, resource: str, containers: tuple[ContainerNeed, ...], needs: PodNeeds, found: Verdicts
+        self, resource: str, containers: tuple[Need, ...], needs: PodNeeds, found: Verdicts
     ) -> Steps[list[str]]:
         fitting, failed = list[str](), found.failed
         largest = containers[0].count if len(containers) == 1 else 0
@@ -263,7 +263,7 @@ class Fleet:
                 if largest <= view.plain:
                     fitting.append(node)
                 else:
-                    failed[node] = no_device(resource, largest, view.plain)
+                    failed[node] = too_few_on_one(resource, largest, view.plain)
             elif problem := view.problem or (needs.problem if view.percent is not None else ""):
                 found.unresolvable[node] = problem
             elif reason := view.verdict(containers, needs.sm_percent):

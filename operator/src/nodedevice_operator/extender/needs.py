@@ -1,25 +1,13 @@
 """What containers of a pod take of physical devices: units, and percent of the multiprocessors."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from nodedevice_api.parts import PartRules, Placement
-from nodedevice_common.part_plan import Need
-
-from nodedevice_operator.objects.bound_pod import ContainerNeed, PodNeeds, pod_needs
-
-__all__ = ["ALL_PERCENT", "PodNeeds", "at_once", "container_percent", "obeys", "planned", "pod_needs", "taken"]
+from nodedevice_kube.planner import Need
 
 ALL_PERCENT: Final = 100
-
-
-def at_once(containers: Iterable[ContainerNeed]) -> int:
-    """How many parts the pod has at one time, at the most."""
-    stays = most = 0
-    for each in containers:
-        most = max(most, stays + each.count)
-        stays += 0 if each.is_init else each.count
-    return most
 
 
 def container_percent(parts: int, annotated: int | None, sm_percent: int) -> int:
@@ -28,23 +16,19 @@ def container_percent(parts: int, annotated: int | None, sm_percent: int) -> int
 
 
 def planned(
-    containers: Iterable[ContainerNeed], rules: PartRules, annotated: int | None, sm_percent: int | None
+    containers: tuple[Need, ...], rules: PartRules, annotated: int | None, sm_percent: int | None
 ) -> tuple[Need, ...]:
-    """The needs to plan for. sm_percent: for each part without an annotation; None where multiprocessors are not limited."""
+    """The same with percent. sm_percent: for each part without an annotation; None where multiprocessors are not limited."""
+    if sm_percent is None:
+        return containers
     is_single = rules.placement is Placement.SAME_PARENT
     return tuple(
-        Need(
-            each.count,
-            each.is_init,
-            percent=0
-            if sm_percent is None
-            else container_percent(each.count if is_single else 1, annotated, sm_percent),
-        )
+        replace(each, percent=container_percent(each.count if is_single else 1, annotated, sm_percent))
         for each in containers
     )
 
 
-def taken(containers: Iterable[ContainerNeed], assigned: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+def taken(containers: Iterable[Need], assigned: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     """By parent: the parts that the pod has then, those that containers reuse of init containers counted once."""
     reusable: dict[str, int] = {}
     found: dict[str, int] = {}
@@ -54,16 +38,3 @@ def taken(containers: Iterable[ContainerNeed], assigned: Mapping[str, Mapping[st
             found[parent] = found.get(parent, 0) + count - reused
             reusable[parent] = reusable.get(parent, 0) + (count - reused if each.is_init else -reused)
     return found
-
-
-def obeys(rules: PartRules, containers: Iterable[ContainerNeed], assigned: Mapping[str, Mapping[str, int]]) -> bool:
-    """Whether the assignment has the parts that each container requests, as the rules want them."""
-    for each in containers:
-        parts = assigned.get(each.container, {})
-        if sum(parts.values()) != each.count:
-            return False
-        if rules.placement is Placement.SAME_PARENT and len(parts) != 1:
-            return False
-        if rules.placement is Placement.DISTINCT_PARENTS and len(parts) != each.count:
-            return False
-    return True

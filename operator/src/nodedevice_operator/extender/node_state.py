@@ -8,18 +8,16 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Final
 
 from nodedevice_api.parts import Choice, PartRules, Placement
-from nodedevice_common.part_plan import Misfit, Need, Parts, Planner
+from nodedevice_kube import planner
+from nodedevice_kube.planner import Misfit, Need, Parts, Planner, at_once, obeys
 
-from nodedevice_operator.extender.needs import ALL_PERCENT, at_once, container_percent, obeys, planned, taken
-from nodedevice_operator.objects.bound_pod import ContainerNeed
+from nodedevice_operator.extender.needs import ALL_PERCENT, container_percent, planned, taken
 from nodedevice_operator.objects.node_parts import NodeParts
 
 _KUBELET: Final = "kubelet"
-_MOST_REMEMBERED: Final = 4096
 _NO_RULES: Final = PartRules()
 _PLENTY: Final = 1 << 62
 # Of one resource, by container and parent: how many parts.
@@ -35,7 +33,7 @@ _CHOSEN_THERE: Final = (
 class Claim:
     """What a pod is to get that the status does not list. assigned: None where its node chooses."""
 
-    containers: tuple[ContainerNeed, ...]
+    containers: tuple[Need, ...]
     sm_percent: int | None = None
     assigned: Assigned | None = None
 
@@ -56,7 +54,7 @@ class View:
     sizes: tuple[int, ...] = ()
     plain: int = -1
     total: int = field(init=False)
-    _verdicts: dict[tuple[tuple[ContainerNeed, ...], int | None], str] = field(default_factory=dict)
+    _verdicts: dict[tuple[tuple[Need, ...], int | None], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.total = sum(self.sizes)
@@ -65,12 +63,7 @@ class View:
     def rules(self) -> PartRules:
         return self.record.rules or _NO_RULES
 
-    @property
-    def is_pool(self) -> bool:
-        """Whether any parts will do."""
-        return self.rules.placement is Placement.ANY
-
-    def verdict(self, containers: tuple[ContainerNeed, ...], sm_percent: int | None) -> str:
+    def verdict(self, containers: tuple[Need, ...], sm_percent: int | None) -> str:
         """Why these containers do not fit, as a sentence; empty if they do."""
         key = containers, sm_percent
         found = self._verdicts.get(key)
@@ -80,16 +73,16 @@ class View:
             found = self._verdicts[key] = self._verdict(containers, sm_percent)
         return found
 
-    def plan(self, containers: Sequence[ContainerNeed], sm_percent: int | None) -> dict[str, Parts] | str:
+    def plan(self, containers: tuple[Need, ...], sm_percent: int | None) -> dict[str, Parts] | str:
         """By container: what it would get, nothing where any parts will do; or why not."""
-        problem = self.problem or self._shortage(containers)
-        if problem or self.record.rules is None or self.is_pool:
-            return problem or {}
-        needs = self._needs(containers, sm_percent)
-        found = Planner(self.rules, self.free, percent_left=self.percent, promised=self.promised).plan(needs)
+        if self.problem or self.record.rules is None:
+            return self.problem or {}
+        needs = planned(containers, self.rules, sm_percent, self.record.sm_percent)
+        node = Planner(self.rules, self.free, percent_left=self.percent, promised=self.promised)
+        found = node.plan(needs)
         if isinstance(found, Misfit):
-            return self._misfit(containers, needs, found)
-        return {each.container: parts for each, parts in zip(containers, found, strict=True)}
+            return node.problem(self.record.resource, needs, found)
+        return {need.container: parts for need, parts in zip(needs, found, strict=True) if parts}
 
     def rank(self, whole: int) -> tuple[int, int]:
         """For sorting by fullness, of a pod with so many parts: what stays free on the physical device that is chosen, and what
@@ -97,52 +90,19 @@ class View:
         """
         sizes, total = self.sizes, self.total
         place = len(sizes)
-        if not self.is_pool and sizes and whole <= sizes[-1]:
+        if self.rules.placement is not Placement.ANY and sizes and whole <= sizes[-1]:
             place = place - 1 if self.rules.choice is Choice.SPREAD else bisect_left(sizes, whole)
         # more than one physical device has: containers on several
         return (sizes[place] if place < len(sizes) else total) - whole, total
 
-    def _verdict(self, containers: tuple[ContainerNeed, ...], sm_percent: int | None) -> str:
-        is_easy = self.percent is None and self.rules.placement is Placement.SAME_PARENT and not self.problem
-        if is_easy and self.sizes and at_once(containers) <= self.sizes[-1]:
+    def _verdict(self, containers: tuple[Need, ...], sm_percent: int | None) -> str:
+        rules = self.record.rules
+        if self.problem or rules is None:
+            return self.problem
+        if self.percent is None and self.sizes and planner.is_enough(rules, containers, self.sizes[-1]):
             return ""
-        found = self.plan(containers, sm_percent)
-        return found if isinstance(found, str) else ""
-
-    def _needs(self, containers: Sequence[ContainerNeed], sm_percent: int | None) -> tuple[Need, ...]:
-        return planned(containers, self.rules, sm_percent, self.record.sm_percent)
-
-    def _shortage(self, containers: Sequence[ContainerNeed]) -> str:
-        """Before any plan: a container that no physical device has enough for, or all of them together."""
-        if self.record.rules is None:
-            return ""
-        name, most = self.record.resource, self.sizes[-1] if self.sizes else 0
-        if self.rules.placement is Placement.SAME_PARENT:
-            largest = max(each.count for each in containers)
-            if largest > most:
-                return no_device(name, largest, most)
-        whole, free = at_once(containers), self.total
-        return f"{whole} of {name} needed, and {free} are free" if whole > free else ""
-
-    def _misfit(self, containers: Sequence[ContainerNeed], needs: Sequence[Need], misfit: Misfit) -> str:
-        name, need = self.record.resource, needs[misfit.index]
-        if misfit.excess:
-            return f"{name}: {misfit.excess}"
-        if self.rules.placement is Placement.DISTINCT_PARENTS:
-            return f"{need.count} of {name} needed, each of another device, and {misfit.most} devices have one free"
-        if misfit.most >= need.count:
-            return f"no device has {need.count} of {name} free and {need.percent} percent of its multiprocessors left"
-        container = containers[misfit.index].container
-        return (
-            f"no device has {need.count} of {name} free for container {container} beside the others of its pod; "
-            f"the most is {misfit.most}"
-        )
-
-
-@lru_cache(_MOST_REMEMBERED)
-def no_device(resource: str, count: int, most: int) -> str:
-    """Why a container does not fit whose parts are all of one physical device."""
-    return f"no device has {count} of {resource} free; the most is {most}"
+        needs = planned(containers, rules, sm_percent, self.record.sm_percent)
+        return planner.problem(self.record.resource, rules, needs, self.free, self.percent, self.promised)
 
 
 def view_of(record: NodeParts, claims: Iterable[Claim], annotated: Mapping[str, int | None]) -> View:
@@ -191,15 +151,16 @@ def _take_assigned(
     loose: list[Claim] = []
     units, percents = dict[str, int](), Counter[str]()
     for claim in claims:
-        if claim.assigned is None or not obeys(rules, claim.containers, claim.assigned):
+        of = claim.assigned
+        if of is None or not all(obeys(rules, each, of.get(each.container, {})) for each in claim.containers):
             loose.append(claim)
             continue
-        parts = taken(claim.containers, claim.assigned)
-        wanted.append((claim, claim.assigned, parts))
+        parts = taken(claim.containers, of)
+        wanted.append((claim, of, parts))
         for parent, count in parts.items():
             units[parent] = units.get(parent, 0) + count
         if percent is not None:
-            percents.update(_percent_at_once(claim, claim.assigned, record.sm_percent))
+            percents.update(_percent_at_once(claim, of, record.sm_percent))
     over = {parent for parent, count in units.items() if count > free.get(parent, 0)}
     if percent is not None:
         over |= {parent for parent, share in percents.items() if share > percent.get(parent, 0)}
@@ -224,13 +185,11 @@ def _percent_taken(claim: Claim, assigned: Assigned, sm_percent: int | None) -> 
 
 def _percent_at_once(claim: Claim, assigned: Assigned, sm_percent: int | None) -> dict[str, int]:
     """By parent: the most that the pod itself has to have; what an init container had is free for the next."""
-    stays, most = Counter[str](), dict[str, int]()
+    needs: dict[str, list[Need]] = {}
     for each in claim.containers:
-        own = replace(claim, containers=(each,))
-        for parent, share in _percent_taken(own, assigned, sm_percent):
-            most[parent] = max(most.get(parent, 0), stays[parent] + share)
-            stays[parent] += 0 if each.is_init else share
-    return most
+        for parent, share in _percent_taken(replace(claim, containers=(each,)), assigned, sm_percent):
+            needs.setdefault(parent, []).append(Need(share, each.is_init))
+    return {parent: at_once(shares) for parent, shares in needs.items()}
 
 
 def _take_anywhere(record: NodeParts, free: dict[str, int], percent: dict[str, int] | None, claim: Claim) -> None:

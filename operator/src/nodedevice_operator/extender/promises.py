@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodedevice_api.assigned_parts import Assigned
+from nodedevice_kube.planner import at_once
 
-from nodedevice_operator.extender.needs import PodNeeds, at_once
-from nodedevice_operator.objects.bound_pod import BoundPod
+from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.meta import shared
 
 # The agent may have given parts to a pod that is gone; its next status shows it.

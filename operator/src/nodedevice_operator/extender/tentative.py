@@ -7,7 +7,7 @@ from typing import Final
 
 from nodedevice_api.assigned_parts import Assigned
 
-from nodedevice_operator.extender.needs import PodNeeds
+from nodedevice_operator.objects.bound_pod import PodNeeds
 
 # From a pod's filter to its bind.
 TENTATIVE_SECONDS: Final = 3.0

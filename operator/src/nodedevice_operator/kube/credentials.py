@@ -25,8 +25,12 @@ class Credentials(credentials.Credentials):
 
     async def access(self) -> Access:
         """What a request made now is sent with. Raises CredentialsError."""
+        return await in_thread(self.access_now) if self.is_due else self.current
+
+    def access_now(self) -> Access:
+        """The same in a thread; blocks while a log-in program runs."""
         try:
-            return await in_thread(self.refresh) if self.is_due else self.current
+            return self.refresh()
         except ConnectionProblem as exc:
             raise CredentialsError(str(exc)) from exc
 

@@ -7,6 +7,7 @@ Source: kubernetes @ 37.0 client/rest.py, urllib3 @ 2.
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import urllib3
 from kubernetes.client import ApiClient, Configuration
@@ -17,6 +18,7 @@ from nodedevice_kube.credentials import Access
 from urllib3.exceptions import HTTPError
 
 from nodedevice_operator.kube.credentials import Credentials
+from nodedevice_operator.kube.write_fence import WriteFence
 
 T = TypeVar("T")
 
@@ -24,14 +26,13 @@ T = TypeVar("T")
 _TIMEOUT: Final = (5.0, 15.0)
 
 
-async def typed_client(login: Credentials) -> ApiClient:
-    """A client of that API server, with the credentials of this moment. Raises CredentialsError."""
-    access = await login.access()
+def typed_client(login: Credentials, fence: WriteFence | None = None) -> ApiClient:
+    """A client of that API server. fence: what every write must pass just before it is sent; None lets all pass."""
     configuration = Configuration(host=login.server)
     # The API server validates; older and newer ones have fields and values that the package does not know.
     configuration.client_side_validation = False
     client = ApiClient(configuration)
-    client.rest_client.pool_manager = _connections(login, access)
+    client.rest_client.pool_manager = _Connections(login, fence)  # type: ignore[assignment]  # all that is called of it
     return client
 
 
@@ -53,25 +54,34 @@ async def call(verb: str, what: str, method: Callable[..., T], *arguments: Any, 
         raise Unreachable(verb, what, " ".join(str(reason).split())) from exc
 
 
-def _connections(login: Credentials, access: Access) -> urllib3.PoolManager:
-    """Connections as the settings ask for them, on which each request has the headers of `access`."""
+class _Connections:
+    """Takes the place of the package's connections: each request has the credentials of its moment."""
+
+    def __init__(self, login: Credentials, fence: WriteFence | None) -> None:
+        self._login, self._fence = login, fence
+        self._access: Access | None = None
+
+    def request(self, method: str, url: str, **options: Any) -> urllib3.BaseHTTPResponse:
+        """Sends it. Raises CredentialsError, NotLeading, and what urllib3 raises."""
+        access = self._login.access_now()
+        if access is not self._access:
+            self._access, self._manager = access, _manager(self._login)
+        # The package's default headers have one value per name; a user may be impersonated in several groups.
+        headers = urllib3.HTTPHeaderDict(options.pop("headers", None) or {})
+        headers.extend(access.headers)
+        if method != "GET" and self._fence is not None:
+            self._fence.check(method, urlsplit(url).path)
+        return self._manager.request(method, url, redirect=False, headers=headers, **options)
+
+
+def _manager(login: Credentials) -> urllib3.PoolManager:
+    """Connections as the settings ask for them."""
+    options = login.transport_options()
+    tls = options.get("ssl")
     common: dict[str, Any] = {"retries": False}
-    if access.tls is not None:
-        common |= {"ssl_context": access.tls, "cert_reqs": access.tls.verify_mode}
-    proxy = login.proxy
-    if proxy is None:
-        manager = urllib3.PoolManager(**common)
-    else:
-        authorization = {"Proxy-Authorization": proxy.authorization} if proxy.authorization else {}
-        manager = urllib3.ProxyManager(proxy.url, proxy_headers=authorization, **common)
-    send = manager.urlopen
-
-    def send_with_headers(method: str, url: str, redirect: bool = True, **request: Any) -> urllib3.BaseHTTPResponse:
-        all_headers = urllib3.HTTPHeaderDict(request.pop("headers", None) or {})
-        for name, value in access.headers:
-            all_headers.add(name, value)
-        return send(method, url, redirect=False, headers=all_headers, **request)
-
-    # The package's default headers have one value per name; a user may be impersonated in several groups.
-    manager.urlopen = send_with_headers  # type: ignore[method-assign]
-    return manager
+    if tls is not None:
+        common |= {"ssl_context": tls, "cert_reqs": tls.verify_mode}
+    proxy = options.get("proxy")
+    if proxy:
+        return urllib3.ProxyManager(proxy, proxy_headers=options.get("proxy_headers"), **common)
+    return urllib3.PoolManager(**common)

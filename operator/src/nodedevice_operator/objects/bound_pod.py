@@ -12,6 +12,7 @@ from nodedevice_api import assigned_parts, names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.extended_resources import count, is_extended_resource
 from nodedevice_common.interning import intern
+from nodedevice_kube.planner import Need
 
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema, shared
 
@@ -54,26 +55,17 @@ class BoundPodSchema(Schema):
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerNeed:
-    """How much of one resource a container requests. is_init: it ends before the others start, and they reuse what it had."""
-
-    container: str
-    count: int
-    is_init: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class PodNeeds:
     """By resource name: the containers that request it, in the kubelet's order.
 
     sm_percent: what the pod's annotation sets, None without one. problem: why that annotation is invalid, as a sentence.
     """
 
-    of: tuple[tuple[str, tuple[ContainerNeed, ...]], ...] = ()
+    of: tuple[tuple[str, tuple[Need, ...]], ...] = ()
     sm_percent: int | None = None
     problem: str = ""
 
-    def containers(self, resource: str) -> tuple[ContainerNeed, ...]:
+    def containers(self, resource: str) -> tuple[Need, ...]:
         """Those that request the resource; none where the pod does not."""
         return next((containers for name, containers in self.of if name == resource), ())
 
@@ -81,12 +73,12 @@ class PodNeeds:
 NO_NEEDS: Final = PodNeeds()
 # Pods of one template have one object.
 _pod_needs = shared(PodNeeds)
-_container_need = shared(ContainerNeed)
+_need = shared(Need)
 
 
 def pod_needs(obj: BoundPodSchema) -> PodNeeds:
     """What the pod needs of extended resources. A limit that is no whole number counts as none, as the agent has it."""
-    found: dict[str, list[ContainerNeed]] = {}
+    found: dict[str, list[Need]] = {}
     for container in obj.spec.init_containers or ():
         _add(found, container, is_init=container.restart_policy != _SIDECAR)
     for container in obj.spec.containers or ():
@@ -97,10 +89,10 @@ def pod_needs(obj: BoundPodSchema) -> PodNeeds:
     return _pod_needs(tuple((resource, tuple(found[resource])) for resource in sorted(found)), percent, problem)
 
 
-def _add(found: dict[str, list[ContainerNeed]], container: _PodContainer, *, is_init: bool) -> None:
+def _add(found: dict[str, list[Need]], container: _PodContainer, *, is_init: bool) -> None:
     for resource, quantity in (container.resources.limits or {}).items():
         if is_extended_resource(resource) and (number := count(str(quantity)) or 0) > 0:
-            found.setdefault(intern(resource), []).append(_container_need(intern(container.name), number, is_init))
+            found.setdefault(intern(resource), []).append(_need(number, is_init, intern(container.name)))
 
 
 def _sm_percent(text: str | None) -> tuple[int | None, str]:

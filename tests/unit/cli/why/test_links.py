@@ -21,26 +21,11 @@ from kubectl_nodedevice.cluster import (
 from kubectl_nodedevice.why import kinds
 from kubectl_nodedevice.why.links import devices, placement
 from kubectl_nodedevice.why.links.devices import Unit, Wanted
+from nodedevice_kube.planner import Need
 
 from tests.unit.cli.why.clusters import NOW
 
 GPU = "example.com/gpu"
-
-
-@pytest.mark.parametrize(
-    ("wanted", "free", "fits"),
-    [
-        pytest.param(Wanted(GPU, 2, 2), [1, 1], True, id="whole devices"),
-        pytest.param(Wanted(GPU, 3, 3), [1, 1], False, id="one too many"),
-        pytest.param(Wanted(GPU, 4, 4, "SameParent"), [3, 3], False, id="split over two"),
-        pytest.param(Wanted(GPU, 4, 2, "SameParent"), [2, 2], True, id="two containers"),
-        pytest.param(Wanted(GPU, 2, 2, "DistinctParents"), [9, 0], False, id="of one alone"),
-        pytest.param(Wanted(GPU, 2, 2, "DistinctParents"), [1, 1], True, id="of two"),
-        pytest.param(Wanted(GPU, 1, 1, "SameParent"), [], False, id="no device"),
-    ],
-)
-def test_whether_parts_fit(wanted: Wanted, free: list[int], fits: bool) -> None:
-    assert wanted.fits(free) is fits
 
 
 def unit(name: str, *taken: str) -> Unit:
@@ -70,7 +55,7 @@ def unit(name: str, *taken: str) -> Unit:
     ],
 )
 def test_what_takes_too_many(units: list[Unit], codes: list[str]) -> None:
-    assert [each.code for each in devices.obstacles("node-a", Wanted(GPU, 2, 2), units)] == codes
+    assert [each.code for each in devices.obstacles("node-a", Wanted(GPU, (Need(2),)), units)] == codes
 
 
 def found(**changes: Any) -> NodeDevice:
@@ -84,13 +69,13 @@ def test_a_list_that_is_cut_counts_by_its_numbers() -> None:
     cut = found(total=300, healthy=290, cordoned=5, allocated=280, available=8, devices_omitted=297)
     (one,) = devices.units_of(cut, NOW)
     assert (one.total, one.free, one.taken[devices.BROKEN], one.taken[devices.HELD]) == (300, 8, 10, 280)
-    (obstacle,) = devices.obstacles("node-a", Wanted(GPU, 25, 25), [one])
+    (obstacle,) = devices.obstacles("node-a", Wanted(GPU, (Need(25),)), [one])
     assert (obstacle.code, obstacle.detail) == ("DevicesHeld", "280 of 300 held")
 
 
 def test_a_cordon_of_all_is_lifted_by_its_own_name() -> None:
     units = devices.units_of(found(cordons=(Cordon("*", "ecc", "alice"),), available=0), NOW)
-    (obstacle,) = devices.obstacles("node-a", Wanted(GPU, 1, 1), units)
+    (obstacle,) = devices.obstacles("node-a", Wanted(GPU), units)
     assert obstacle.detail == "all 3 by alice: ecc"
     assert obstacle.fields["device_options"] == "--device '*' --take-over"
 
@@ -127,7 +112,7 @@ def test_init_containers_do_not_add_up() -> None:
     )
     pod = Pod(Meta("p"), containers=containers)
     assert quantities.requests(pod) == {GPU: 3}
-    assert quantities.largest(pod, GPU) == 3
+    assert [need.is_init for need in quantities.needs_of(pod, GPU)] == [True, False, True, False]
     # what starts after a sidecar is beside it
     assert quantities.requests(Pod(Meta("p"), containers=(*containers[1:2], *containers[:1], *containers[3:]))) == {
         GPU: 4

@@ -11,6 +11,7 @@ from kubectl_nodedevice.why.facts import CLAIMS, CLASSES, OWN_CLAIMS, SLICES, TE
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, Request, ResourceClaim, Slice, SliceDevice
 from kubectl_nodedevice.why.links import offers, placement, pod_claims
 from kubectl_nodedevice.why.links.devices import Wanted
+from nodedevice_kube.planner import Need
 
 from tests.unit.cli.why.clusters import DRIVER, GPU, NIC, base, pod_with
 
@@ -170,7 +171,7 @@ def test_devices_that_others_have() -> None:
 
 @pytest.mark.parametrize("device", [SliceDevice("s", is_shared=True)])
 def test_what_cannot_be_counted(device: SliceDevice) -> None:
-    wanted = Wanted(NIC, 9, 9)
+    wanted = Wanted(NIC, (Need(9),))
     facts = base()
     assert offers.obstacles(facts, "node-a", _CLASS, wanted) == (_too_few(9, 4, NIC),)
     shared = replace(facts, slices=(*facts.slices, Slice(DRIVER, "more", 1, "node-a", (device,))))
@@ -185,7 +186,7 @@ def test_a_pool_that_the_scheduler_refuses() -> None:
     offered = tuple(SliceDevice(f"s{at}", is_shared=True) for at in range(2))
     facts = replace(base(), slices=(Slice(DRIVER, "p", 1, "node-a", offered, 2),))
     for number in (1, 9):
-        (found,) = offers.obstacles(facts, "node-a", _CLASS, Wanted(NIC, number, number))
+        (found,) = offers.obstacles(facts, "node-a", _CLASS, Wanted(NIC, (Need(number),)))
         assert (found.code, found.node, found.resource, found.fields["device"]) == ("PoolRefused", "node-a", NIC, "s0")
         assert found.detail.startswith("s0, s1 ")
     whole = Slice(DRIVER, "q", 1, "node-a", (SliceDevice("t"),), 1)
@@ -193,7 +194,7 @@ def test_a_pool_that_the_scheduler_refuses() -> None:
         replace(facts, slices=(Slice(DRIVER, "p", 1, "node-a", (SliceDevice("s"),), 2), whole)),
         "node-a",
         _CLASS,
-        Wanted(NIC, 2, 2),
+        Wanted(NIC, (Need(2),)),
     )
     assert (found.code, found.fields["device"]) == ("PoolRefused", "s")
 

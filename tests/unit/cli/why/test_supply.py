@@ -11,12 +11,13 @@ from kubectl_nodedevice.why.facts import LEASES, NODES, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass
 from kubectl_nodedevice.why.links import supply
 from kubectl_nodedevice.why.links.devices import Wanted
+from nodedevice_kube.planner import Need
 
 from tests.unit.cli.why.clusters import FPGA, GPU, NIC, OLD, RECENT, base, each_device, gpus, of_node_a
 
 _NAME: Final = "node-a.example.com.gpu"
 _UNREAD_LEASES: Final = (Unread(LEASES, "no"),)
-_TWO: Final = Wanted(GPU, 2, 2)
+_TWO: Final = Wanted(GPU, (Need(2),))
 
 
 def of(facts: Facts, wanted: Wanted = _TWO) -> list[Obstacle]:
@@ -44,7 +45,7 @@ def showing(facts: Facts, **allocatable: str) -> Facts:
 
 def test_nothing_is_known_to_keep_it() -> None:
     assert of(base()) == []
-    assert of(base(), Wanted(GPU, 4, 4)) == []
+    assert of(base(), Wanted(GPU, (Need(4),))) == []
 
 
 # -- agents -------------------------------------------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ def test_a_node_that_shows_too_few(conditions: Mapping[str, tuple[str, str]], ex
     facts = with_conditions(showing(base(), gpu="1"), **conditions)
     assert of(facts) == [expected]
     # enough for one, and nothing is known of a Node that may not be read
-    assert of(facts, Wanted(GPU, 1, 1)) == []
+    assert of(facts, Wanted(GPU)) == []
     assert of(replace(facts, unread=(Unread(NODES, "no"),))) == []
 
 
@@ -274,7 +275,7 @@ def test_the_placement_of_parts_counts() -> None:
             lambda found: replace(part(found), agent=replace(found.agent, served_by=served_by)),  # noqa: B023
         )
         assert [each.code for each in of(facts)] == ["TooFewOnOneDevice"]
-        assert of(facts, Wanted(GPU, 2, 1)) == []
+        assert of(facts, Wanted(GPU, (Need(1), Need(1)))) == []
 
 
 # -- numbers, kubelets and drivers --------------------------------------------------------------------------------------------
@@ -283,9 +284,9 @@ def test_the_placement_of_parts_counts() -> None:
 def test_a_number_that_is_nobodys() -> None:
     facts = replace(showing(base(), fpga="1"), classes=())
     fewer = Obstacle("NodeShowsFewer", "node-a", FPGA, "it shows 1", fields={"count": "2"})
-    assert of(facts, Wanted(FPGA, 2, 2)) == [fewer]
-    assert of(facts, Wanted(FPGA, 1, 1)) == []
-    assert of(showing(facts), Wanted(FPGA, 1, 1)) == []
+    assert of(facts, Wanted(FPGA, (Need(2),))) == [fewer]
+    assert of(facts, Wanted(FPGA)) == []
+    assert of(showing(facts), Wanted(FPGA)) == []
 
 
 def test_a_number_beside_a_kubelet() -> None:
@@ -303,16 +304,16 @@ def test_a_number_beside_a_kubelet() -> None:
 
 def test_a_number_beside_a_driver() -> None:
     facts = showing(base(), nic="3")
-    assert of(facts, Wanted(NIC, 1, 1)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3")]
+    assert of(facts, Wanted(NIC)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3")]
     owned = replace(facts, capacity_owners={("node-a", NIC): "alice", ("node-b", NIC): "bob"})
-    assert of(owned, Wanted(NIC, 1, 1)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3, written by alice")]
-    assert of(showing(base(), nic="0"), Wanted(NIC, 4, 4)) == []
+    assert of(owned, Wanted(NIC)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3, written by alice")]
+    assert of(showing(base(), nic="0"), Wanted(NIC, (Need(4),))) == []
 
 
 def test_of_two_classes_the_better_one_counts() -> None:
     facts = replace(base(), classes=(DeviceClass("other", NIC, "other.example.com"), *base().classes))
-    assert of(facts, Wanted(NIC, 4, 4)) == []
-    assert [each.code for each in of(facts, Wanted(NIC, 5, 5))] == ["TooFewTogether"]
+    assert of(facts, Wanted(NIC, (Need(4),))) == []
+    assert [each.code for each in of(facts, Wanted(NIC, (Need(5),)))] == ["TooFewTogether"]
 
 
 def test_a_driver_instead_of_an_agent() -> None:
@@ -323,7 +324,7 @@ def test_a_driver_instead_of_an_agent() -> None:
     also = replace(facts, classes=(replace(nic, extended_resource=GPU),))
     assert of(also) == []
     assert [each.code for each in of(showing(also, gpu="4"))] == ["DevicesBroken"]
-    assert [each.code for each in of(also, Wanted(GPU, 5, 5))] == ["TooFewTogether", "DevicesBroken"]
+    assert [each.code for each in of(also, Wanted(GPU, (Need(5),)))] == ["TooFewTogether", "DevicesBroken"]
     elsewhere = replace(also, slices=also.slices[1:])
     assert [each.code for each in of(elsewhere)] == ["DevicesBroken"]
     # what a driver offers under the name of a resource is no resource of an agent

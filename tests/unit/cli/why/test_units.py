@@ -13,8 +13,9 @@ from kubectl_nodedevice.why.explanation import Explanation, Obstacle
 from kubectl_nodedevice.why.facts import NODE_DEVICES, NODES, Facts, Unread
 from kubectl_nodedevice.why.links import devices
 from kubectl_nodedevice.why.links.devices import Unit, Wanted
+from nodedevice_kube.planner import Need
 
-from tests.unit.cli.why.clusters import GPU, NIC, NOW, OLD, base, gpus, of_node_a, with_condition
+from tests.unit.cli.why.clusters import GPU, NIC, NOW, OLD, SAME, base, gpus, of_node_a, with_condition
 
 
 def unit(found: Device, *, is_away: bool = False, **more: Any) -> Unit:
@@ -128,12 +129,12 @@ def test_devices_for_the_same_reason_are_named_together() -> None:
         return Unit(name, 1, 0, {devices.BROKEN: 1}, {devices.BROKEN: why})
 
     few = [broken("a", "(x)"), broken("b", "(y)"), broken("c", "(x)")]
-    [found] = devices.obstacles("n", Wanted(GPU, 1, 1), few, "1 h ago")
+    [found] = devices.obstacles("n", Wanted(GPU), few, "1 h ago")
     assert (found.node, found.resource, found.detail, found.as_of) == ("n", GPU, "a, c (x), b (y)", "1 h ago")
     assert found.fields == {"device": "a", "device_options": "--device all"}
-    [found] = devices.obstacles("n", Wanted(GPU, 1, 1), [broken(name, "(x)") for name in "abc"])
+    [found] = devices.obstacles("n", Wanted(GPU), [broken(name, "(x)") for name in "abc"])
     assert found.detail == "all 3 (x)"
-    [found] = devices.obstacles("n", Wanted(GPU, 1, 1), [broken(name, "(x)") for name in "ab"])
+    [found] = devices.obstacles("n", Wanted(GPU), [broken(name, "(x)") for name in "ab"])
     assert found.detail == "a, b (x)"
 
 
@@ -144,10 +145,11 @@ def test_parts_that_are_free_on_no_device_together() -> None:
         return Unit(name, total, free, {taker: total - free}, {taker: "by them"})
 
     def obstacles(count: int, *units: Unit) -> list[Obstacle]:
-        return list(devices.obstacles("n", Wanted(GPU, count, count, "SameParent"), units, "now"))
+        return list(devices.obstacles("n", Wanted(GPU, (Need(count),), SAME), units, "now"))
 
     def few(detail: str, most: str) -> Obstacle:
-        return Obstacle("TooFewOnOneDevice", "n", GPU, detail, "now", {"most": most})
+        fields = {"problem": f"No device has {most} of {GPU} free"}
+        return Obstacle("TooFewOnOneDevice", "n", GPU, detail, "now", fields)
 
     shared = [split("a", 4, 1), split("b", 8, 3), split("c", 8, 2)]
     assert obstacles(6, *shared) == [few("6 are free together, at most 3 of 8 on one, b", "6")]
@@ -163,7 +165,7 @@ def test_parts_that_are_free_on_no_device_together() -> None:
 
 
 def test_too_few_together() -> None:
-    wanted, fields = Wanted(GPU, 3, 3), {"count": "3"}
+    wanted, fields = Wanted(GPU, (Need(3),)), {"count": "3"}
     too_few = Obstacle("TooFewTogether", "n", GPU, "it has 2", "now", fields)
     broken = [Unit(name, 1, 0, {devices.BROKEN: 1}, {devices.BROKEN: "(x)"}) for name in "ab"]
     assert devices.obstacles("n", wanted, [Unit("a", 1, 1), broken[1]], "now") == (too_few,)
@@ -174,7 +176,7 @@ def test_too_few_together() -> None:
 def test_only_together_they_take_too_many() -> None:
     units = [Unit("a", 1, 0, {devices.BROKEN: 1}), Unit("", 1, 0, {devices.HELD: 1}), Unit("c", 1, 1)]
     cordoned = Unit("d", 1, 0, {devices.CORDONED: 1}, {}, Cordon("d x", by="bob"))
-    found = devices.obstacles("n", Wanted(GPU, 2, 2), [*units, cordoned])
+    found = devices.obstacles("n", Wanted(GPU, (Need(2),)), [*units, cordoned])
     assert [(each.code, each.detail, dict(each.fields)) for each in found] == [
         ("DevicesCordoned", "d", {"device": "d", "device_options": "--device 'd x' --take-over", "cordoned_by": "bob"}),
         ("DevicesBroken", "a", {"device": "a", "device_options": "--device all"}),

@@ -3,12 +3,17 @@
 import asyncio
 import json
 import re
+from contextlib import suppress
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+from kubernetes.client import ApiClient
 from nodedevice_api import names
 from nodedevice_kube.api_errors import ApiError, NotFound
 from nodedevice_operator.cli.crds import NAMES
+from nodedevice_operator.cli.objects import Objects
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.node import TAINT, TAINT_EFFECT
@@ -98,6 +103,7 @@ class Stored:
         self.bodies: dict[str, Any] = {}
         self.holders: list[str] = []
         self.settled: list[tuple[str, float]] = []
+        self._loop = asyncio.get_running_loop()
 
     def read(self, what: str, path: str) -> Any:
         if path in self.kinds:
@@ -133,7 +139,7 @@ class Stored:
 
     def stays(self, path: str, seconds: float) -> None:
         """So long from now on, and then it is gone."""
-        asyncio.get_running_loop().call_later(seconds, self.objects.pop, path, None)
+        self._loop.call_soon_threadsafe(lambda: self._loop.call_later(seconds, self.objects.pop, path, None))
 
 
 def _folder(path: str) -> str:
@@ -159,3 +165,22 @@ class MemoryClient(Client):
     async def settle(self, seconds: float) -> bool:
         self._stored.settled.append((self._name, seconds))
         return True
+
+
+class _ByClient(ApiClient):
+    """Sends what the kubernetes package asks for by a client in memory."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__()
+        self._client = client
+
+    def call_api(self, method: str, url: str, *_: Any, **__: Any) -> Any:
+        path = urlsplit(url).path
+        with suppress(StopIteration):
+            self._client.request(method, path.split("/")[-2], path).send(None)
+        return SimpleNamespace(status=200, response=SimpleNamespace(drain_conn=lambda: None))
+
+
+def objects_of(client: Any) -> Objects:
+    """Single objects of that client's cluster."""
+    return Objects(_ByClient(client))

@@ -22,13 +22,11 @@ from nodedevice_operator.cli.progress import Progress, within
 from nodedevice_operator.errors import OperatorError, Overdue, StillLed
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
-from tests.fakes.parts import misfits
 from tests.fakes.virtual_time import virtual_time
+from tests.unit.operator.cli.cluster import objects_of
 from tests.unit.operator.kube.api_server import kubeconfig
 
 URL = "http://127.0.0.1:1"
@@ -173,7 +171,7 @@ async def test_a_survey_is_everything_that_is_left() -> None:
         "/api/v1/namespaces/leases": {},
     }
     progress = Progress()
-    survey = await survey_of(Kinds(found), SCOPE, progress)
+    survey = await survey_of(Kinds(found), objects_of(Kinds(found)), SCOPE, progress)
     assert progress.step == "reading what there is to remove"
     assert survey == Survey(
         workloads=(("deployments", "nodedevice-operator"), ("daemonsets", "nodedevice-agent")),
@@ -193,7 +191,9 @@ async def test_a_survey_is_everything_that_is_left() -> None:
     found[f"{own}/poddevices"] = {"items": [named("d", spec={"podUID": "u"})]}
     # nobody answers any more what the kind of them is
     del found[f"{own}/nodedevices"]
-    assert await survey_of(Kinds(found), replace(SCOPE, delete_crds=True), progress) == replace(
+    assert await survey_of(
+        Kinds(found), objects_of(Kinds(found)), replace(SCOPE, delete_crds=True), progress
+    ) == replace(
         survey,
         policies=tuple(f"{kind} {NAME}" for kind in (BINDINGS, POLICIES)),
         pod_devices=1,
@@ -228,16 +228,6 @@ class Api:
         return True
 
 
-async def test_each_part_of_it_works_with_its_own_client(tmp_path: Path) -> None:
-    login = credentials.load(kubeconfig(tmp_path, URL))
-    free, fenced = (Client(login, ApiHealth(URL), Metrics().writes) for _ in range(2))
-    made = Cleanup(free, fenced, WriteFence(), SCOPE, Progress())
-    assert misfits(made) == []
-    assert made._leases._client is free
-    for part in (made._cluster, made._capacity, made._node_labels, made._leftovers):
-        assert part._client is fenced
-
-
 def away(what: str) -> Unreachable:
     return Unreachable("GET", what, "connection refused")
 
@@ -258,9 +248,11 @@ def read_only(verb: str) -> bytes:
 
 async def stopped_by(api: Api) -> Exception:
     """What a run in that cluster ends with."""
+    client: Any = api
+    one = objects_of(client)
     with pytest.raises((OperatorError, ApiError)) as stopped:
         async with within(180) as progress:
-            await Cleanup(api, api, WriteFence(), SCOPE, progress).run()  # type: ignore[arg-type]
+            await Cleanup(client, client, one, one, WriteFence(), SCOPE, progress).run()
     return stopped.value
 
 

@@ -41,6 +41,7 @@ from tests.unit.operator.cli.cluster import (
     MemoryClient,
     Stored,
     named,
+    objects_of,
 )
 from tests.unit.operator.kube.api_server import kubeconfig, kubeconfig_text
 
@@ -66,7 +67,7 @@ async def cleaned(stored: Stored, scope: CleanupScope = SCOPE) -> float:
     loop, free, fenced = asyncio.get_running_loop(), MemoryClient("free", stored), MemoryClient("fenced", stored)
     began = loop.time()
     async with within(180) as progress:
-        await Cleanup(free, fenced, WriteFence(), scope, progress).run()
+        await Cleanup(free, fenced, objects_of(free), objects_of(fenced), WriteFence(), scope, progress).run()
     return loop.time() - began
 
 
@@ -239,6 +240,8 @@ async def test_only_one_of_its_clients_writes_without_the_lead(
     assert run.scope is SCOPE
     assert (run.free._transport._credentials, run.fenced._transport._credentials) == (login, login)
     assert (run.free._fence, run.fenced._fence) == (None, run.fence)
+    fences = [each._dynamic.client.rest_client.pool_manager._fence for each in (run.free_objects, run.fenced_objects)]
+    assert fences == [None, run.fence]
     printed = capsys.readouterr()
     assert printed.out == "nothing of nodedevice is left, except what is reported above\n"
     assert printed.err == "waiting for the API server: GET nodes: connection refused\n"
@@ -267,7 +270,7 @@ async def test_what_the_survey_waits_for_is_printed_for_people(
 ) -> None:
     login = credentials.load(kubeconfig(tmp_path, "http://127.0.0.1:1"))
 
-    async def survey(client: Client, scope: CleanupScope, progress: Progress) -> Survey:
+    async def survey(client: Client, _: object, scope: CleanupScope, progress: Progress) -> Survey:
         assert (client._transport._credentials, scope) == (login, SCOPE)
         await progress.retrying(AwayAtFirst())
         return SURVEY

@@ -6,10 +6,11 @@ from typing import Any, TypeVar
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.parts import PartRules, Placement
+from nodedevice_kube.planner import Need
 from nodedevice_operator.extender.fleet import Fleet
 from nodedevice_operator.extender.steps import Steps
 from nodedevice_operator.extender.verdicts import NotFitting
-from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
+from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
 
 T = TypeVar("T")
@@ -20,7 +21,7 @@ SAME = PartRules(Placement.SAME_PARENT)
 
 def needs(*counts: int, sm_percent: int | None = None, problem: str = "", inits: int = 0) -> PodNeeds:
     """One container for each count, the first `inits` of them init containers."""
-    containers = tuple(ContainerNeed(f"c{i}", count, i < inits) for i, count in enumerate(counts))
+    containers = tuple(Need(count, i < inits, f"c{i}") for i, count in enumerate(counts))
     return PodNeeds(((MEM, containers),), sm_percent, problem)
 
 

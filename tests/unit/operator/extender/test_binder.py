@@ -16,6 +16,7 @@ from nodedevice_kube.api_errors import (
     Unavailable,
     Unreachable,
 )
+from nodedevice_kube.planner import Need
 from nodedevice_operator.extender.binder import UNSEEN_SECONDS, Binder
 from nodedevice_operator.extender.fleet import Fleet
 from nodedevice_operator.extender.leaving import LEAVING_SECONDS
@@ -24,7 +25,7 @@ from nodedevice_operator.extender.pods_api import PodsApi
 from nodedevice_operator.extender.promises import GONE_SECONDS
 from nodedevice_operator.extender.verdicts import NotFitting
 from nodedevice_operator.extender.wire import BindRequest
-from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
+from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 
 from tests.fakes.operator.collaborators import Clock, running
 from tests.fakes.virtual_time import later, virtual_time
@@ -132,7 +133,7 @@ async def test_its_work_resolves_what_is_due(bench: Bench) -> None:
 async def test_what_is_over_is_forgotten_though_nobody_asks() -> None:
     """A standby is never asked, and sees every pod of the cluster."""
     fleet, clock = Fleet(), Clock()
-    needs = PodNeeds((("example.com/gpu", (ContainerNeed("main", 1),)),))
+    needs = PodNeeds((("example.com/gpu", (Need(1, container="main"),)),))
     for number in range(100):
         fleet.pod_changed(BoundPod("ns", "p", f"uid-{number}", 1, "node", needs=needs, is_ending=True), clock())
         fleet.pod_gone(f"uid-{number}", clock())

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_api.parts import PartRules, Placement
-from nodedevice_common.part_plan import MOST_CONTAINERS
+from nodedevice_kube.planner import MOST_CONTAINERS, Need
 from nodedevice_operator.extender.verdicts import NotFitting
-from nodedevice_operator.objects.bound_pod import ContainerNeed, PodNeeds
+from nodedevice_operator.objects.bound_pod import PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, PodHolding
 
 from tests.unit.operator.extender.fleets import MEM, finished, fleet, given, needs, node, reason
@@ -46,7 +46,7 @@ ANY = PartRules(Placement.ANY)
         pytest.param(
             node("a", 5, 0, 0, rules=DISTINCT),
             needs(2),
-            "2 of aliyun.com/gpu-mem needed, each of another device, and 1 devices have one free",
+            "fewer than 2 devices have one of aliyun.com/gpu-mem free; the most is 1",
             id="one of each, and there is one GPU",
         ),
         pytest.param(node("a", 30, 30, rules=ANY), needs(60), "", id="any parts will do"),
@@ -99,7 +99,7 @@ def test_an_annotation_that_is_none_matters_where_percent_counts_alone() -> None
 
 
 def test_a_resource_without_parts_beside_one_that_has_them() -> None:
-    both = PodNeeds((("rdma/hca", (ContainerNeed("c0", 1),)), (MEM, (ContainerNeed("c0", 50),))))
+    both = PodNeeds((("rdma/hca", (Need(1, container="c0"),)), (MEM, (Need(50, container="c0"),))))
     known = fleet(node("a", 80))
     assert known.assign("p", both, "a", 0) == given("g0", 50)
     assert known.fits_without(both, "a", frozenset())
@@ -108,7 +108,7 @@ def test_a_resource_without_parts_beside_one_that_has_them() -> None:
 
 
 def test_a_resource_that_has_parts_nowhere_is_the_schedulers() -> None:
-    other = PodNeeds((("rdma/hca", (ContainerNeed("c0", 1),)),))
+    other = PodNeeds((("rdma/hca", (Need(1, container="c0"),)),))
     known = fleet(node("a", 80))
     assert finished(known.filter("p", other, ["a", "b"], 0)).fitting == ["a", "b"]
     assert known.assign("p", other, "b", 0) == {}

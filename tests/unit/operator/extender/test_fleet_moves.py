@@ -15,12 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.parts import PartRules, Placement
-from nodedevice_common.part_plan import Misfit, Planner
+from nodedevice_kube.planner import Misfit, Need, Planner, obeys
 from nodedevice_operator.extender.fleet import Fleet
-from nodedevice_operator.extender.needs import container_percent, obeys, planned, taken
+from nodedevice_operator.extender.needs import container_percent, planned, taken
 from nodedevice_operator.extender.promises import GONE_SECONDS
 from nodedevice_operator.extender.verdicts import NotFitting
-from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
+from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
 
 from tests.examples import examples
@@ -34,7 +34,7 @@ RULES = PartRules(Placement.SAME_PARENT)
 
 
 def needs_of(counts: tuple[int, ...], inits: int, sm_percent: int | None = None) -> PodNeeds:
-    return PodNeeds(((MEM, tuple(ContainerNeed(f"c{i}", n, i < inits) for i, n in enumerate(counts))),), sm_percent)
+    return PodNeeds(((MEM, tuple(Need(n, i < inits, f"c{i}") for i, n in enumerate(counts))),), sm_percent)
 
 
 NEEDS = st.builds(
@@ -221,7 +221,7 @@ class FleetMoves(RuleBasedStateMachine):
         if isinstance(assigned, NotFitting):
             assert assigned.reason
             return
-        assert obeys(RULES, needs.containers(MEM), assigned[MEM])
+        assert all(obeys(RULES, each, assigned[MEM][each.container]) for each in needs.containers(MEM))
         self.fleet.promise(uid, needs, node, assigned, self.now)
         assert self.fleet.assign(uid, needs, node, self.now) == assigned
         pod = self._record(uid, node, needs, assigned)

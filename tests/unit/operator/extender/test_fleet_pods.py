@@ -1,11 +1,12 @@
 """What the fleet counts of a pod that is asked about, bound or shown more than once, and of one that fits by its percent alone."""
 
 import pytest
+from nodedevice_kube.planner import Need
 from nodedevice_operator.extender import fleet as fleet_module
 from nodedevice_operator.extender.node_state import View
 from nodedevice_operator.extender.tentative import TENTATIVE_SECONDS
 from nodedevice_operator.extender.verdicts import NotFitting
-from nodedevice_operator.objects.bound_pod import ContainerNeed, PodNeeds
+from nodedevice_operator.objects.bound_pod import PodNeeds
 from nodedevice_operator.objects.node_parts import PodHolding
 
 from tests.unit.operator.extender.fleets import MEM, bind, finished, fleet, given, needs, node, pod, reason
@@ -29,7 +30,7 @@ def test_a_pod_that_is_listed_on_one_node_and_shown_on_another_counts_there() ->
 
 def test_a_pod_that_a_status_lists_before_its_bind_is_sent_counts_once() -> None:
     """Of the resource that is listed; another one of it is not listed yet."""
-    both = PodNeeds((("rdma/hca", (ContainerNeed("c0", 1),)), (MEM, (ContainerNeed("c0", 20),))))
+    both = PodNeeds((("rdma/hca", (Need(1, container="c0"),)), (MEM, (Need(20, container="c0"),))))
     known = fleet(node("a", 60, holders={"p": (PodHolding(0, 20),)}))
     known.promise("p", both, "a", given("g0", 20), 0)
     assert reason(known, needs(60)) == ""

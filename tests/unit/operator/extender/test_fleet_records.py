@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from nodedevice_api import assigned_parts, names
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement
-from nodedevice_operator.objects.bound_pod import BoundPod, BoundPodSchema, ContainerNeed, bound_pod, pod_needs
+from nodedevice_kube.planner import Need
+from nodedevice_operator.objects.bound_pod import BoundPod, BoundPodSchema, bound_pod, pod_needs
 from nodedevice_operator.objects.node_parts import _BYTES_OF_ENTRY, NodeParts, ParentParts, PodHolding, node_parts
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 
@@ -41,7 +42,7 @@ def test_a_pods_record() -> None:
     record = made(
         {names.ASSIGNED_PARTS_ANNOTATION: assigned_parts.encode("u1", parts), names.SM_PERCENT_ANNOTATION: "30"}
     )
-    assert record.needs.of == ((MEM, (ContainerNeed("i", 4, True), ContainerNeed("s", 2), ContainerNeed("c", 10))),)
+    assert record.needs.of == ((MEM, (Need(4, True, "i"), Need(2, container="s"), Need(10, container="c"))),)
     assert (record.key, record.node, record.priority, record.needs.sm_percent) == (("ns", "p"), "a", 5, 30)
     assert record.assigned == parts
 

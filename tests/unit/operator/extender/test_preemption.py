@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodedevice_api import names
 from nodedevice_api.parts import PartRules, Placement
+from nodedevice_kube.planner import Need
 from nodedevice_operator.extender.fleet import Fleet
 from nodedevice_operator.extender.preemption import choose
-from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
+from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
 
 from tests.unit.operator.extender.fleets import finished
@@ -21,7 +22,7 @@ Layout = dict[str, dict[str, tuple[int, int, int]]]
 
 
 def needs(count: int) -> PodNeeds:
-    return PodNeeds(((MEM, (ContainerNeed("main", count),)),))
+    return PodNeeds(((MEM, (Need(count, container="main"),)),))
 
 
 def fleet(layout: Layout, gpus: int = 2, healthy: int = TOTAL, listed: bool = True, static: str = "") -> Fleet:

@@ -5,10 +5,11 @@ from typing import Any
 
 from nodedevice_api.names import node_device_name
 from nodedevice_api.parts import PartRules
+from nodedevice_kube.planner import Need
 from nodedevice_operator.extender.fleet import Fleet
 from nodedevice_operator.extender.stores import BOUND_PODS, NODE_PARTS, FleetStores
 from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE
-from nodedevice_operator.objects.bound_pod import BoundPod, ContainerNeed, PodNeeds
+from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts
 
 from tests.unit.operator.extender.fleets import finished
@@ -102,7 +103,7 @@ def test_what_one_node_lists_is_bounded_in_all() -> None:
         made = NodeParts(name, f"uid-{number}", 1, "n", f"example.com/r{number}", "nri", PartRules(), parents=parents)
         store.update(replace(made, created=created, weight=200_000))
     assert sum(each.weight for each in store.values()) <= MOST_BYTES_OF_NODE // 4
-    needs = (ContainerNeed("main", 1),)
+    needs = (Need(1, container="main"),)
 
     def fits(number: int) -> bool:
         return not finished(fleet.filter("p", PodNeeds(((f"example.com/r{number}", needs),)), ["n"], 0)).unresolvable

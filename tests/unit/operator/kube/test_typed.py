@@ -22,7 +22,7 @@ def server() -> Iterator[Server]:
 
 
 async def _read(path: str) -> object:
-    client = await typed_client(credentials.load(path))
+    client = typed_client(credentials.load(path))
     return await call("GET", "crds", ApiextensionsV1Api(client).read_custom_resource_definition, "x")
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 import pytest
-from nodedevice_operator.objects.bound_pod import BoundPodSchema, ContainerNeed, PodNeeds, bound_pod
+from nodedevice_kube.planner import Need
+from nodedevice_operator.objects.bound_pod import BoundPodSchema, PodNeeds, bound_pod
 from nodedevice_operator.objects.meta import shared
 
 
@@ -33,10 +34,10 @@ def test_a_value_is_small_up_to_a_kilobyte(length: int, is_one: bool) -> None:
         ("x" * 500,) * 3,
         tuple(range(100)),
         frozenset(range(100)),
-        ((ContainerNeed("c" * 1100, 1),),),
-        PodNeeds((("example.com/gpu", tuple(ContainerNeed(f"c{number}", 1) for number in range(100))),)),
+        ((Need(1, container="c" * 1100),),),
+        PodNeeds((("example.com/gpu", tuple(Need(1, container=f"c{number}") for number in range(100))),)),
         ("x" * 1100, ("a",)),
-        ("x" * 1100, ContainerNeed("c", 1)),
+        ("x" * 1100, Need(1, container="c")),
         (1, None, "x" * 1100),
     ],
     ids=[

@@ -10,13 +10,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from kubectl_nodedevice.cluster import ALL_DEVICES, Cordon, Device, NodeDevice, PartCounts
+from nodedevice_kube import planner
+from nodedevice_kube.planner import Need, at_once
+
+from kubectl_nodedevice.cluster import ALL_DEVICES, Cordon, Device, NodeDevice, PartCounts, PartRules
 from kubectl_nodedevice.devices import Holder, holders_of, is_part
 from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.text import age, some
 from kubectl_nodedevice.why.explanation import Obstacle
 
 _IN_OTHER_USE: Final = "InOtherUse"
+_NO_RULES: Final = PartRules()
 CORDONED: Final = "DevicesCordoned"
 BROKEN: Final = "DevicesBroken"
 OTHER_USE: Final = "DevicesInOtherUse"
@@ -46,31 +50,28 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """count: by the pod together. most: by one of its containers. placement: of the parts of one container.
-
-    Without numbers it is one device.
-    """
+    """needs: of the pod's containers; without any given it is one device. rules: of the node, for parts."""
 
     resource: str
-    count: int = 1
-    most: int = 1
-    placement: str = ""
+    needs: tuple[Need, ...] = (Need(1),)
+    rules: PartRules = _NO_RULES
 
-    def fits(self, free: Iterable[int]) -> bool:
-        """Whether so many on each physical device suffice."""
-        counts = list(free)
-        if sum(counts) < self.count:
-            return False
-        if self.placement == "SameParent":
-            return max(counts) >= self.most
-        return self.placement != "DistinctParents" or len([each for each in counts if each]) >= self.most
+    @property
+    def count(self) -> int:
+        """By the pod together."""
+        return at_once(self.needs)
+
+    def problem(self, free: Iterable[int]) -> str:
+        """Why so many on each physical device do not suffice; empty where they do."""
+        rooms = {f"{number:04}": count for number, count in enumerate(free)}
+        return planner.problem(self.resource, self.rules, self.needs, rooms).partition(";")[0]
 
 
 def obstacles(node: str, wanted: Wanted, units: Sequence[Unit], as_of: str = "") -> tuple[Obstacle, ...]:
     """Why the pod does not fit on these devices; () where it does."""
-    if wanted.fits(unit.free for unit in units):
+    if not wanted.problem(unit.free for unit in units):
         return ()
-    if not wanted.fits(unit.total for unit in units):
+    if wanted.problem(unit.total for unit in units):
         # of so few, what takes all would stop a pod that asks for one
         each_taken = [code for code in TAKERS if units and all(unit.total <= unit.taken.get(code, 0) for unit in units)]
         few = _too_few(node, wanted, units, as_of)
@@ -85,7 +86,7 @@ def obstacles(node: str, wanted: Wanted, units: Sequence[Unit], as_of: str = "")
 
 def _takers(wanted: Wanted, units: Sequence[Unit]) -> list[str]:
     def alone(taker: str) -> bool:
-        return not wanted.fits(unit.total - unit.taken.get(taker, 0) for unit in units)
+        return bool(wanted.problem(unit.total - unit.taken.get(taker, 0) for unit in units))
 
     return [each for each in TAKERS if alone(each)] or [
         each for each in TAKERS if any(unit.taken.get(each) for unit in units)
@@ -105,7 +106,8 @@ def _obstacle(code: str, node: str, wanted: Wanted, units: Sequence[Unit], as_of
         best = max(units, key=lambda unit: unit.free)
         free = sum(unit.free for unit in units)
         detail = f"{free} are free together, at most {best.free} of {best.total} on one, {best.id}"
-        return Obstacle(code, node, wanted.resource, detail, as_of, {"most": str(wanted.most)})
+        problem = wanted.problem(unit.free for unit in units)
+        return Obstacle(code, node, wanted.resource, detail, as_of, {"problem": problem[:1].upper() + problem[1:]})
     taken = [unit for unit in units if unit.taken.get(code, 0)]
     ids = [unit.id for unit in taken if unit.id]
     cordons = [unit.cordon for unit in taken if unit.cordon]

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
+from nodedevice_kube.planner import Need
+
 from kubectl_nodedevice.cluster import Node, Pod, PodClaim
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import CLASSES, OWN_CLAIMS, SLICES, TEMPLATES, Facts
@@ -88,7 +90,7 @@ def on_node(facts: Facts, pod: Pod, node: Node) -> Iterator[Obstacle]:
         is_tolerant = any(each.is_tolerant for each in claim.requests)
         for name in sorted(known):
             count = offers.wanted_of(claim, name)
-            wanted = Wanted(f"DeviceClass {name}", count, count)
+            wanted = Wanted(f"DeviceClass {name}", (Need(count),))
             if count and offers.is_offered(facts, known[name]):
                 yield from offers.obstacles(facts, node.meta.name, known[name], wanted, is_tolerant=is_tolerant)
 

@@ -123,7 +123,7 @@ def _ours(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterat
 
 
 def _placed(wanted: Wanted, found: NodeDevice) -> Wanted:
-    return replace(wanted, placement=found.parts.placement) if found.parts else wanted
+    return replace(wanted, rules=found.parts) if found.parts else wanted
 
 
 def kubelet_obstacles(node: Node) -> tuple[Obstacle, ...]:

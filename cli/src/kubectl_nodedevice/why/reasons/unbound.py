@@ -222,8 +222,8 @@ UNBOUND: Final = (
     ),
     Row(
         "TooFewOnOneDevice",
-        "No physical device has as many parts free as one container asks for.",
-        "No device has {most} of {resource} free on {on}.",
+        "No physical device has as many parts free as a container of the pod asks for, beside the others of the pod.",
+        "{problem} on {on}.",
         "Ask for fewer, or wait until pods on one device have ended; what is free on each:",
         lines.DEVICES,
         Role.FLEET_VIEW,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from nodedevice_api.assigned_parts import Assigned, decode
 from nodedevice_api.parts import Placement, parent_and_number
-from nodedevice_common.part_plan import Misfit, Need, Parts, Planner
+from nodedevice_kube.planner import Misfit, Need, Parts, Planner
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.effects import AssignedParts

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from nodedevice_api.parts import Choice, PartRules, Placement
-from nodedevice_common.part_plan import Need, Parts, Planner
+from nodedevice_kube.planner import Need, Parts, Planner
 
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, part_number
 
@@ -83,18 +83,6 @@ def to_align(listed: ListedDevices, count: int, free: tuple[str, ...], reusable:
     fitting = sorted(p for p in examples if free_of[p] + reusable_of[p] >= count)
     # a reusable part comes before any other
     return Choices(examples, 1, tuple(filter(reusable_of.get, fitting)) or tuple(fitting))
-
-
-def misfit_message(listed: ListedDevices, resource_name: str, count: int, most: int) -> str:
-    """Why a container lacks parts: what it requests, and the most that it could have. most: as in Misfit."""
-    rules = listed.part_rules or PartRules()
-    if rules.placement is Placement.DISTINCT_PARENTS:
-        needed = f"{count} of {resource_name} needed, each of another device, but {most} devices have one free"
-        has_enough = len(listed.by_parent) >= count
-        return needed if has_enough else f"{needed}; there are only {len(listed.by_parent)} devices"
-    needed = f"{count} of {resource_name} needed on one device, but the most that are free on one are {most}"
-    has_enough = any(len(ids) >= count for ids in listed.by_parent.values())
-    return needed if has_enough else f"{needed}; no device has that many"
 
 
 def _by_parent(devices: Mapping[str, Device], device_ids: Iterable[str]) -> dict[str, list[str]]:

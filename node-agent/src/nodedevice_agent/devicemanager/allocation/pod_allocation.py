@@ -9,9 +9,8 @@ Source: kubelet device manager, devicesToAllocate (order of choice, reuse of ini
 leaks when a step fails (kubernetes#130145) and no other transaction's reservation is dropped (kubernetes#137534).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 
 import msgspec
@@ -19,13 +18,13 @@ from msgspec import structs
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import Placement
 from nodedevice_common.pacing import exponential_seconds
-from nodedevice_common.part_plan import Misfit, Need
+from nodedevice_kube.planner import Misfit, Need, first_short, problem
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, by_numa
 from nodedevice_agent.devicemanager.allocation.answers import recorded_files
 from nodedevice_agent.devicemanager.allocation.assignments import Assignments
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
-from nodedevice_agent.devicemanager.allocation.parts import Parents, misfit_message
+from nodedevice_agent.devicemanager.allocation.parts import Parents, are_linked
 from nodedevice_agent.devicemanager.allocation.selection import Crowds, Selection, crowds, select
 from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest, Pod
 from nodedevice_agent.devicemanager.resources import availability
@@ -146,9 +145,7 @@ class PodAllocation:
         nothing.
         """
         misfits: dict[str, PendingAllocation | None] = {}
-        free: dict[str, int] = {}
         held_by_init: dict[str, set[str]] = {}
-        will_be_reusable: dict[str, int] = {}
         for index, request in enumerate(self.requests):
             name = request.resource_name
             resource, mine = self.book.resources[name], held_by_init.setdefault(name, set())
@@ -156,22 +153,13 @@ class PodAllocation:
             if held is not None:
                 _update_reusable(mine, request, held.device_ids)
                 continue
-            is_usable = partial(availability.is_usable, resource)
-            if name not in free:
-                free[name] = availability.free_count(resource)
-                misfits[name] = self.misfit(resource, filter(is_usable, sorted(mine)), index)
-            # an init container's device that has become unhealthy is not used again
-            usable = sum(map(is_usable, mine)) + will_be_reusable.get(name, 0)
-            reused = min(request.count, usable)
-            fresh = request.count - reused
+            if name not in misfits:
+                # an init container's device that has become unhealthy is not used again
+                usable = [i for i in sorted(mine) if availability.is_usable(resource, i)]
+                misfits[name] = self.misfit(resource, usable, index)
             misfit = misfits[name]
             if misfit is not None and misfit.container == request.container:
                 return misfit
-            if fresh > free[name] or not resource.is_ready:
-                return self.short(request, fresh)
-            free[name] -= fresh
-            gained = fresh if request.kind is ContainerKind.INIT else -reused
-            will_be_reusable[name] = will_be_reusable.get(name, 0) + gained
         return None
 
     def select(self, resource: Resource, *, is_strict: bool = False) -> Selection | None:
@@ -199,23 +187,25 @@ class PodAllocation:
         plan = self.assignments.plan(parents.planner, needs, unmet)
         return None if isinstance(plan, Misfit) else Selection(request.count, parents.device_ids(plan[0]), ())
 
-    def misfit(self, resource: Resource, reusable: Iterable[str], start: int) -> PendingAllocation | None:
-        """The first of the requests from `start` that the rules for parts leave without, if any."""
-        rules = resource.listed.part_rules
-        if rules is None or rules.placement is Placement.ANY or not resource.is_ready:
-            return None
-        planner, unmet = (
-            self._parents(resource, reusable, self.free(resource).ids).planner,
-            self._unmet(resource.name, start),
-        )
-        plan = self.assignments.plan(planner, _needs(unmet), unmet)
+    def misfit(self, resource: Resource, reusable: Sequence[str], start: int) -> PendingAllocation | None:
+        """The first of the requests from `start` that cannot be met, if any. reusable: devices of the pod's init containers."""
+        name, unmet = resource.name, self._unmet(resource.name, start)
+        needs, rules = _needs(unmet), resource.listed.part_rules
+        if not resource.is_ready:
+            return self.short(unmet[0], unmet[0].count)
+        if rules is None or not are_linked(resource.listed):
+            index = first_short(needs, availability.free_count(resource) + len(reusable))
+            return None if index is None else self.short(unmet[index], unmet[index].count)
+        planner = self._parents(resource, reusable, self.free(resource).ids).planner
+        plan = self.assignments.plan(planner, needs, unmet)
         if not isinstance(plan, Misfit):
             return None
-        request = unmet[plan.index]
+        request, message = unmet[plan.index], planner.problem(name, needs, plan)
         if plan.excess:
-            failed = self.pending(request, Reason.NO_DEVICE_FITS, f"{resource.name}: {plan.excess}")
+            failed = self.pending(request, Reason.NO_DEVICE_FITS, message)
             return structs.replace(failed, is_final=True)
-        message = misfit_message(resource.listed, resource.name, request.count, plan.most)
+        if problem(name, rules, needs, {parent: len(ids) for parent, ids in resource.listed.by_parent.items()}):
+            message += "; the node has too few even when all are free"
         if doubt := availability.doubt(resource):
             return self.pending(request, Reason.DEVICE_UNCONFIRMED, f"{message}; {doubt}")
         return self.pending(request, Reason.NO_DEVICE_FITS, message)
@@ -302,7 +292,7 @@ class PodAllocation:
 
 
 def _needs(requests: Iterable[DeviceRequest]) -> list[Need]:
-    return [Need(request.count, request.kind is ContainerKind.INIT) for request in requests]
+    return [Need(request.count, request.kind is ContainerKind.INIT, request.container) for request in requests]
 
 
 def _update_reusable(reusable: set[str], request: DeviceRequest, device_ids: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ from nodedevice_agent.devicemanager.pods import Container, ContainerKind
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement, parent_and_number
-from nodedevice_common.part_plan import Misfit, Need, Parts, Planner
+from nodedevice_kube.planner import Misfit, Need, Parts, Planner
 
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
@@ -127,14 +127,17 @@ class TestPods:
         assert calls(scenario.see(pod("r", gpu=3))) == []
         (waiting,) = scenario.manager.pending(GPU)
         assert waiting.reason == Reason.NO_DEVICE_FITS
-        assert waiting.message == f"3 of {GPU} needed on one device, but the most that are free on one are 2"
+        assert waiting.message == f"no device has 3 of {GPU} free; the most is 2"
         scenario.answer_all(scenario.gone("p"))
         assert taken(scenario)["r/main"] == {"a": 3}
 
     def test_more_than_any_device_has_is_named(self) -> None:
         scenario = Scenario.with_plugin(parts(a=4, b=4)).run(pod("p", gpu=5), pod("q", gpu=9))
         assert scenario.reasons() == dict.fromkeys("pq", Reason.NO_DEVICE_FITS)
-        assert all(w.message.endswith("are 4; no device has that many") for w in scenario.manager.pending(GPU))
+        assert all(
+            w.message.endswith("the most is 4; the node has too few even when all are free")
+            for w in scenario.manager.pending(GPU)
+        )
         scenario.answer_all(scenario.lists(parts(a=4, b=5)))
         assert taken(scenario) == {"p/main": {"b": 5}}
 
@@ -143,8 +146,8 @@ class TestPods:
         assert taken(scenario) == {"p/main": {"a": 1, "b": 1}, "q/main": {"a": 1}}
         scenario.run(pod("r", gpu=2), pod("s", gpu=3))
         first, second = scenario.manager.pending(GPU)
-        assert first.message == f"2 of {GPU} needed, each of another device, but 1 devices have one free"
-        assert second.message.endswith("but 1 devices have one free; there are only 2 devices")
+        assert first.message == f"fewer than 2 devices have one of {GPU} free; the most is 1"
+        assert second.message.endswith("the most is 1; the node has too few even when all are free")
 
     def test_all_containers_of_a_pod_are_considered_before_the_first_call(self) -> None:
         scenario = Scenario.with_plugin(parts(a=3, b=3))

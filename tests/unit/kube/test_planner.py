@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement
-from nodedevice_common import part_plan
-from nodedevice_common.part_plan import MOST_CONTAINERS, MOST_PLANNED, Misfit, Need, Parts, Planner
+from nodedevice_kube import planner as planning
+from nodedevice_kube.planner import MOST_CONTAINERS, MOST_PLANNED, Misfit, Need, Parts, Planner
 
 SAME = PartRules(Placement.SAME_PARENT)
 DISTINCT = PartRules(Placement.DISTINCT_PARENTS)
@@ -31,26 +31,19 @@ def test_an_assignment_is_met_or_not(rules: PartRules, wanted: list[Parts], is_m
     assert planner.can_take([Need(4), Need(2)], [{"a": 4}, {"a": 2}]) is (rules is not DISTINCT)
 
 
-def test_an_init_containers_parts_are_used_again() -> None:
-    needs = [Need(6, is_init=True), Need(4), Need(2)]
-    planner = Planner(SAME, {"a": 6})
-    assert planner.can_take(needs, [{"a": 6}, {"a": 4}, {"a": 2}])
-    assert not planner.can_take([Need(6), Need(4)], [{"a": 6}, {"a": 4}])
-
-
 def test_a_search_is_for_so_many_containers_and_examines_so_many_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     needs, planner = [Need(3), Need(3), Need(4)], Planner(SAME, {"a": 4, "b": 6})
     found = [{"b": 3}, {"b": 3}, {"a": 4}]
     assert planner.plan(needs) == found
-    monkeypatch.setattr(part_plan, "_MAX_SEARCHED", len(needs))
+    monkeypatch.setattr("nodedevice_kube.planner._MAX_SEARCHED", len(needs))
     assert planner.plan(needs) == found
     # two devices for each of the five choices: a b (and none for the third), b b a
-    monkeypatch.setattr(part_plan, "_MAX_EXAMINED", 10)
+    monkeypatch.setattr("nodedevice_kube.planner._MAX_EXAMINED", 10)
     assert planner.plan(needs) == found
-    monkeypatch.setattr(part_plan, "_MAX_EXAMINED", 9)
+    monkeypatch.setattr("nodedevice_kube.planner._MAX_EXAMINED", 9)
     assert planner.plan(needs) == Misfit(2, 3)
     monkeypatch.undo()
-    monkeypatch.setattr(part_plan, "_MAX_SEARCHED", len(needs) - 1)
+    monkeypatch.setattr("nodedevice_kube.planner._MAX_SEARCHED", len(needs) - 1)
     assert planner.plan(needs) == Misfit(2, 3)
 
 
@@ -139,14 +132,7 @@ def test_a_plan_can_be_taken(rules: PartRules, free: dict[str, int], needs: list
 @given(st.lists(st.builds(Need, st.integers(1, 9), st.booleans()), max_size=12))
 def test_what_containers_have_at_one_time_is_known_for_each_from_the_last_on(needs: list[Need]) -> None:
     """In one pass: for each container again it was the square of their number."""
-    expected = []
-    for index in range(len(needs)):
-        stays = most = 0
-        for need in needs[index:]:
-            most = max(most, stays + need.count)
-            stays += 0 if need.is_init else need.count
-        expected.append(most)
-    assert part_plan._most_at_once_from(needs) == expected
+    assert planning._most_at_once_from(needs) == [planning.at_once(needs[index:]) for index in range(len(needs))]
 
 
 class TestOfHowMuchAPlanIs:

@@ -1,16 +1,24 @@
-"""Chooses the physical devices whose parts the containers of a pod get, by the rules that their device plugin has given. Pure.
+"""Decides whether the containers of a pod fit on the devices of a node, and of which physical devices each gets parts. Pure.
 
-The agent and the scheduler extender plan with it: what one promises the other can keep.
+The agent, the scheduler extender and `kubectl nodedevice why` plan with it: what one promises another can keep.
+Devices without parts are a pool, as are parts that may be of any physical device: how many are free counts alone.
 A plan is for all containers of the pod that lack parts of the resource, so that what one takes leaves enough for the others. First
 each container in turn takes what is preferred; if that leaves one of them without, other ways are tried, up to a bound.
 Equal inputs give equal plans. Where parts of init containers can be reused, the kubelet's rule holds: they come first.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Protocol
 
-from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement
+# Words of the rules that a device plugin gives for its parts. Source: nodedevice_api.parts.
+SAME_PARENT: Final = "SameParent"
+DISTINCT_PARENTS: Final = "DistinctParents"
+_SPREAD: Final = "Spread"
+_APART: Final = "Apart"
+_TOGETHER: Final = "Together"
 
 # Of a search for a plan: physical devices examined, and containers. It ends within a few milliseconds.
 _MAX_EXAMINED = 2000
@@ -21,20 +29,34 @@ MOST_CONTAINERS = 128
 MOST_PLANNED = 4096
 
 _ALL_PERCENT = 100
+_MOST_REMEMBERED = 4096
 
 # By ID of a physical device: how many of its parts.
 Parts = dict[str, int]
 
 
+class Rules(Protocol):
+    """How parts of physical devices are given to containers. Other words than those above count as none."""
+
+    @property
+    def placement(self) -> str: ...
+    @property
+    def choice(self) -> str: ...
+    @property
+    def containers(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one container requests. near: NUMA nodes to take from first, None for any; is_strict: from these alone.
+    """How many devices or parts one container requests. is_init: it ends before the others start, which reuse what it had.
 
+    near: NUMA nodes to take from first, None for any; is_strict: from these alone.
     percent: of the multiprocessors of each physical device that it takes parts of; 0 for no limit.
     """
 
     count: int
     is_init: bool = False
+    container: str = ""
     near: frozenset[int] | None = None
     is_strict: bool = False
     percent: int = 0
@@ -42,7 +64,8 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """index: of the need that cannot be met. most: free on one physical device; with DISTINCT_PARENTS, the number of these.
+    """index: of the need that cannot be met. most: free on one physical device; with DISTINCT_PARENTS, the number of these; of a
+    pool, free in all.
 
     excess: why nothing was planned, as a sentence; empty where it was.
     """
@@ -67,7 +90,7 @@ class Planner:
 
     def __init__(
         self,
-        rules: PartRules,
+        rules: Rules,
         free: Mapping[str, int],
         reusable: Mapping[str, int] | None = None,
         used: Iterable[str] = (),
@@ -76,6 +99,7 @@ class Planner:
         promised: Iterable[str] = (),
     ) -> None:
         self.rules = rules
+        self._is_single = rules.placement == SAME_PARENT
         self._free = dict(free)
         self._reusable = dict(reusable or {})
         self._used = Counter(used)
@@ -89,7 +113,10 @@ class Planner:
     # -- a plan -------------------------------------------------------------------------------------------------------
 
     def plan(self, needs: Sequence[Need]) -> list[Parts] | Misfit:
-        """The physical devices of each need, for a placement other than ANY."""
+        """The physical devices of each need; no entries for a pool, whose devices are alike here."""
+        if is_pool(self.rules):
+            index = first_short(needs, total := sum(map(self.room, self._ids)))
+            return [{} for _ in needs] if index is None else Misfit(index, total)
         if excess := self._excess(len(needs)):
             return Misfit(0, 0, excess)
         wholes = _most_at_once_from(needs)
@@ -106,26 +133,34 @@ class Planner:
             return f"{containers} containers of the pod ask for parts of {len(self._ids)} devices, and {most} may"
         return ""
 
+    def problem(self, resource: str, needs: Sequence[Need], misfit: Misfit) -> str:
+        """The misfit of a plan for these needs in words: a sentence, and after a semicolon what the node has."""
+        if misfit.excess:
+            return f"{resource}: {misfit.excess}"
+        need, most = needs[misfit.index], misfit.most
+        if found := _shortage(resource, self.rules, needs, [*map(self.room, self._ids)]):
+            return found
+        if not self._is_single:
+            return _too_few_devices(resource, need.count, most)
+        text = f"no device has {need.count} of {resource} free"
+        if most >= need.count:
+            return f"{text} and {need.percent} percent of its multiprocessors left"
+        return f"{text} for container {need.container} beside the others of its pod; the most is {most}"
+
     def can_take(self, needs: Sequence[Need], wanted: Sequence[Parts]) -> bool:
         """Whether these physical devices, one entry for each need, meet all needs by the rules."""
         taken: list[_Before] = []
         done: list[Parts] = []
         try:
             for need, parts in zip(needs, wanted, strict=True):
-                if not self._meets(need, parts):
+                has_all = all(self._has(parent, count, need) for parent, count in parts.items())
+                if not (has_all and obeys(self.rules, need, parts)):
                     return False
                 taken += self._take(need, parts)
                 done.append(parts)
             return True
         finally:
             self._put_back(done, taken)
-
-    def _meets(self, need: Need, parts: Parts) -> bool:
-        if sum(parts.values()) != need.count or not all(self._has(p, count, need) for p, count in parts.items()):
-            return False
-        if self.rules.placement is Placement.SAME_PARENT:
-            return len(parts) == 1
-        return self.rules.placement is Placement.ANY or len(parts) == need.count
 
     def _preferred(self, needs: Sequence[Need], wholes: Sequence[int]) -> list[Parts] | Misfit:
         """Each need in turn takes what is preferred. wholes: for each, what it and those after it have at one time."""
@@ -160,10 +195,10 @@ class Planner:
 
     def _choices(self, need: Need, whole: int) -> Iterator[Parts]:
         """What could be taken for a need now, preferred first. Of physical devices that are alike only one is tried."""
-        least = need.count if self.rules.placement is Placement.SAME_PARENT else 1
+        least = need.count if self._is_single else 1
         able = [parent for parent in self._ids if self._has(parent, least, need)]
         able.sort(key=lambda parent: self.preference(need, parent, whole))
-        if self.rules.placement is Placement.SAME_PARENT:
+        if self._is_single:
             alike = {self._state(parent): parent for parent in reversed(able)}
             yield from ({parent: need.count} for parent in able if alike[self._state(parent)] == parent)
         elif len(able) >= need.count:
@@ -178,9 +213,9 @@ class Planner:
         """
         reused, free = min(self._reusable.get(parent, 0), need.count), self._free.get(parent, 0)
         company = 0
-        if self.rules.containers is PodPlacement.APART:
+        if self.rules.containers == _APART:
             company = int(self._used[parent] > 0)
-        elif self.rules.containers is PodPlacement.TOGETHER:
+        elif self.rules.containers == _TOGETHER:
             company = 0 if self._used[parent] else 1 if self.room(parent) >= whole else 2
         elif need.is_init:
             company = int(self.room(parent) < whole)
@@ -188,7 +223,7 @@ class Planner:
             not self._is_near(parent, need),
             -reused,
             company,
-            free if self.rules.choice is Choice.BINPACK else -free,
+            -free if self.rules.choice == _SPREAD else free,
             parent,
         )
 
@@ -233,7 +268,7 @@ class Planner:
 
     def _most(self) -> int:
         rooms = [self.room(parent) for parent in self._ids]
-        if self.rules.placement is Placement.SAME_PARENT:
+        if self._is_single:
             return max(rooms, default=0)
         return sum(room > 0 for room in rooms)
 
@@ -249,6 +284,82 @@ class Planner:
         if self._percent_left is None:
             return _ALL_PERCENT, 0
         return self._percent_left.get(parent, 0), self._percent_of_init[parent]
+
+
+def problem(
+    resource: str,
+    rules: Rules,
+    needs: Sequence[Need],
+    free: Mapping[str, int],
+    percent_left: Mapping[str, int] | None = None,
+    promised: Iterable[str] = (),
+) -> str:
+    """Why a pod with these needs does not fit, in the planner's words; empty where it does. Arguments: as Planner has them."""
+    rooms = free.values()
+    if (found := _shortage(resource, rules, needs, rooms)) or is_pool(rules):
+        return found
+    if percent_left is None and is_enough(rules, needs, max(rooms, default=0)):
+        return ""
+    planner = Planner(rules, free, percent_left=percent_left, promised=promised)
+    plan = planner.plan(needs)
+    return planner.problem(resource, needs, plan) if isinstance(plan, Misfit) else ""
+
+
+def is_enough(rules: Rules, needs: Iterable[Need], most: int) -> bool:
+    """Whether the needs are met by one physical device alone, the one with the most free parts. Mostly so, and soon known."""
+    return rules.placement == SAME_PARENT and at_once(needs) <= most
+
+
+def _shortage(resource: str, rules: Rules, needs: Sequence[Need], rooms: Collection[int]) -> str:
+    """What no plan can change: a container for which no physical device has enough, or too few parts for all."""
+    largest = max((need.count for need in needs), default=0)
+    if rules.placement == SAME_PARENT and largest > (most := max(rooms, default=0)):
+        return too_few_on_one(resource, largest, most)
+    if rules.placement == DISTINCT_PARENTS and largest > (most := sum(room > 0 for room in rooms)):
+        return _too_few_devices(resource, largest, most)
+    whole, total = at_once(needs), sum(rooms)
+    return f"{whole} of {resource} needed, and {total} are free" if whole > total else ""
+
+
+@lru_cache(_MOST_REMEMBERED)
+def too_few_on_one(resource: str, count: int, most: int) -> str:
+    """Why a container does not fit whose parts are all of one physical device. Many nodes share the words."""
+    return f"no device has {count} of {resource} free; the most is {most}"
+
+
+def _too_few_devices(resource: str, count: int, most: int) -> str:
+    return f"fewer than {count} devices have one of {resource} free; the most is {most}"
+
+
+def is_pool(rules: Rules) -> bool:
+    """Whether any parts will do."""
+    return rules.placement not in (SAME_PARENT, DISTINCT_PARENTS)
+
+
+def obeys(rules: Rules, need: Need, parts: Mapping[str, int]) -> bool:
+    """Whether these are as many parts as the container requests, of as many physical devices as the rules want."""
+    if sum(parts.values()) != need.count:
+        return False
+    return is_pool(rules) or len(parts) == (1 if rules.placement == SAME_PARENT else need.count)
+
+
+def at_once(needs: Iterable[Need]) -> int:
+    """How many parts the pod has at one time, at the most."""
+    stays = most = 0
+    for need in needs:
+        most = max(most, stays + need.count)
+        stays += 0 if need.is_init else need.count
+    return most
+
+
+def first_short(needs: Iterable[Need], room: int) -> int | None:
+    """The index of the first need that a pool cannot meet; None where it meets all. room: free devices and reusable ones."""
+    stays = 0
+    for index, need in enumerate(needs):
+        if stays + need.count > room:
+            return index
+        stays += 0 if need.is_init else need.count
+    return None
 
 
 def _most_at_once_from(needs: Sequence[Need]) -> list[int]:

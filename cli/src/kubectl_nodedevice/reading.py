@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from kubectl_nodedevice.api import CONFIGS, NODE_DEVICES, POD_DEVICES, Api, Rows, core_path, lease_path, path_of
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod, PodDevice
 from kubectl_nodedevice.errors import ApiError, Forbidden, NotFound
-from kubectl_nodedevice.objects import lease_of, node_device_of, pod_device_of, pod_of
 from kubectl_nodedevice.output import Screen
+from kubectl_nodedevice.records import record_of
 
 T = TypeVar("T")
 # where the chart puts the operator, and the agents' Leases
@@ -60,25 +60,25 @@ class Reader:
     def node_devices(self, node: str = "", resource: str = "") -> list[NodeDevice]:
         """Those of that node and resource, by node and resource. Raises ApiError."""
         selected = {"spec.nodeName": node, "spec.resourceName": resource}
-        found = [node_device_of(each) for each in self._selected(NODE_DEVICES, path_of(NODE_DEVICES), selected)]
+        found = [record_of(NodeDevice, each) for each in self._selected(NODE_DEVICES, path_of(NODE_DEVICES), selected)]
         wanted = [each for each in found if node in ("", each.node) and resource in ("", each.resource)]
         return sorted(wanted, key=lambda each: (each.node, each.resource))
 
     def node_device(self, name: str) -> NodeDevice:
         """Raises ApiError."""
-        return node_device_of(self.api.get(f"{NODE_DEVICES} {name}", path_of(NODE_DEVICES, name)))
+        return record_of(NodeDevice, self.api.get(f"{NODE_DEVICES} {name}", path_of(NODE_DEVICES, name)))
 
     def pod_devices(self, namespace: str, node: str = "") -> list[PodDevice]:
         """Of a namespace; "" for all. Raises ApiError."""
         path = path_of(POD_DEVICES, namespace=namespace)
-        found = [pod_device_of(each) for each in self._selected(POD_DEVICES, path, {"spec.nodeName": node})]
+        found = [record_of(PodDevice, each) for each in self._selected(POD_DEVICES, path, {"spec.nodeName": node})]
         return sorted(found, key=lambda each: (each.meta.namespace, each.meta.name))
 
     def pending_pods(self, namespace: str = "") -> list[Pod]:
         """Pods that have not started. Raises ApiError."""
         path = core_path("pods", namespace=namespace)
         found = self._counted("pods", self.api.objects("pods", path, {"fieldSelector": "status.phase=Pending"}))
-        return [pod_of(each) for each in found]
+        return [record_of(Pod, each) for each in found]
 
     def configs(self) -> list[Rows]:
         """Raises ApiError."""
@@ -87,7 +87,7 @@ class Reader:
     def lease(self, namespace: str, name: str) -> Lease | None:
         """None where there is none of that name. Raises ApiError."""
         try:
-            return lease_of(self.api.get(f"leases {namespace}/{name}", lease_path(namespace, name)))
+            return record_of(Lease, self.api.get(f"leases {namespace}/{name}", lease_path(namespace, name)))
         except NotFound:
             return None
 

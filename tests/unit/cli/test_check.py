@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice import checks, kubeconfig
-from kubectl_nodedevice.cluster import Lease, Meta
-from kubectl_nodedevice.objects import pod_of
+from kubectl_nodedevice.cluster import Lease, Meta, Pod
+from kubectl_nodedevice.records import record_of
 from nodedevice_kube.settings import Settings
 
 from tests.unit.cli.api_server import (
@@ -168,7 +168,7 @@ def test_a_lease(renewed: str, first: str | None, expected: bool) -> None:
 @pytest.mark.parametrize(("phase", "expected"), [("Pending", "Pending on no node"), ("Running", "")])
 def test_a_pod(phase: str, expected: str) -> None:
     written: dict[str, Any] = pod("p", "", phase)
-    assert "".join(each.details for each in checks.of_pods([pod_of(written)])).startswith(expected)
+    assert "".join(each.details for each in checks.of_pods([record_of(Pod, written)])).startswith(expected)
 
 
 _POD_SECURITY: Final = 'pods "nodedevice-agent-" is forbidden: violates PodSecurity "baseline:latest": hostPath volumes'

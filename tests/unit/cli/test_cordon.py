@@ -8,7 +8,7 @@ import pytest
 from kubectl_nodedevice import cordons
 from kubectl_nodedevice.cluster import Cordon, NodeDevice
 from kubectl_nodedevice.errors import UsageProblem
-from kubectl_nodedevice.objects import node_device_of
+from kubectl_nodedevice.records import record_of
 
 from tests.unit.cli.api_server import Answer, FakeApiServer, Request, status
 from tests.unit.cli.conftest import Run
@@ -21,7 +21,7 @@ _MINE: Final = Cordon("", "fan", "alice", "2026-11-28T10:00:00Z")
 def _found(cordoned: list[dict[str, Any]] | None = None, **status: Any) -> NodeDevice:
     written = node_device("node-a", devices=[device("gpu-0"), device("gpu-1")], **status)
     written["spec"]["cordonedDevices"] = cordoned or []
-    return node_device_of(written)
+    return record_of(NodeDevice, written)
 
 
 def _stored(server: FakeApiServer, node: str = "node-a") -> list[dict[str, str]]:
@@ -299,7 +299,7 @@ def test_what_is_not_cordoned(cordoned: list[dict[str, str]], remembered: list[d
 
 def test_parts_of_a_device() -> None:
     parts = {"total": 4, "healthy": 4, "allocated": 0, "available": 4}
-    found = node_device_of(node_device("node-a", devices=[device("gpu-0", parts=parts)]))
+    found = record_of(NodeDevice, node_device("node-a", devices=[device("gpu-0", parts=parts)]))
     assert cordons.has(found, "gpu-0::3")
     assert cordons.has(found, "gpu-0-3")
     assert not cordons.has(found, "gpu-0::x")

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice import needs
-from kubectl_nodedevice.cluster import Lease, Meta
-from kubectl_nodedevice.objects import node_device_of, pod_of
+from kubectl_nodedevice.cluster import Lease, Meta, NodeDevice, Pod
+from kubectl_nodedevice.records import record_of
 
 from tests.unit.cli.api_server import FakeApiServer, status
 from tests.unit.cli.conftest import Run, Terminal
@@ -198,7 +198,7 @@ def test_an_operator(renewed: str, holder: str, is_silent: bool) -> None:
 def test_what_a_pod_asks_for(resource: str, number: str, asks: bool) -> None:
     written = pod("p", node="", phase="Pending", resource=resource)
     written["spec"]["containers"][0]["resources"] = {"requests": {resource: number}}
-    assert bool(list(needs.of_pending([pod_of(written)], _NOW))) is asks
+    assert bool(list(needs.of_pending([record_of(Pod, written)], _NOW))) is asks
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_what_a_pod_asks_for(resource: str, number: str, asks: bool) -> None:
     ],
 )
 def test_a_pod_that_waits(more: dict[str, Any], words: str) -> None:
-    found = node_device_of(node_device("n", waiting=[_waiting(**more)]))
+    found = record_of(NodeDevice, node_device("n", waiting=[_waiting(**more)]))
     [need] = needs.of_waiting(found, _NOW)
     assert need.text.startswith(words)
 

@@ -10,17 +10,17 @@ import click
 from kubectl_nodedevice import __version__, checks
 from kubectl_nodedevice.api import APPS, CONFIGS, DRA, NODE_DEVICES, POD_DEVICES, core_path, group_path, lease_path
 from kubectl_nodedevice.checks import Refusal, Result
-from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
+from kubectl_nodedevice.cluster import Lease, NodeDevice, Object, Pod
 from kubectl_nodedevice.errors import FINE, NEEDS_YOU, ApiError, Forbidden, NotFound
 from kubectl_nodedevice.fields import list_of, number_of, text_of
 from kubectl_nodedevice.needs import Summary
-from kubectl_nodedevice.objects import conditions_of, lease_of, pod_of
 from kubectl_nodedevice.output import Cell, Table
 from kubectl_nodedevice.reading import AGENTS_NAMESPACE, OPERATOR_LEASE, SYSTEM_NAMESPACE, Reader
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.styles import BAD, GOOD, WARN
 from kubectl_nodedevice.survey import summary_of
-from kubectl_nodedevice.why.kinds import event_of
+from kubectl_nodedevice.why.kinds import Event
 
 T = TypeVar("T")
 _KINDS: Final = tuple(f"{plural}.nodedevice.io" for plural in (CONFIGS, NODE_DEVICES, POD_DEVICES))
@@ -152,7 +152,7 @@ class _Checks:
                 "is missing: install it with helm upgrade, or as an administrator with nodedevice-operator crds apply"
             )
             return [Result("kind", name, False, details)]
-        conditions = {each.type: each.status for each in conditions_of(found).values()}
+        conditions = {each.type: each.status for each in record_of(Object, found).conditions.values()}
         release = text_of(found, "metadata", "annotations", _RELEASE)
         return [checks.of_kind(name, conditions, release, __version__)]
 
@@ -162,7 +162,7 @@ class _Checks:
         return [checks.of_operator(lease, self._first_leader, self._reader.now, is_refused)]
 
     def _agents(self, sets: Sequence[Any], is_refused: bool) -> list[Result]:
-        found = [lease_of(each) for each in self._api.objects("leases", lease_path(self._leases_namespace))]
+        found = [record_of(Lease, each) for each in self._api.objects("leases", lease_path(self._leases_namespace))]
         leases = {each.meta.name: each for each in found}
         self._first_agents = leases | self._first_agents
         desired = sum(number_of(each, "status", "desiredNumberScheduled") for each in sets) if sets else None
@@ -190,7 +190,7 @@ class _Checks:
             return []
         path, query = core_path("events", namespace=self._namespace), {"fieldSelector": "reason=FailedCreate"}
         try:
-            events = [event_of(each) for each in self._api.objects("events", path, query)]
+            events = [record_of(Event, each) for each in self._api.objects("events", path, query)]
         except (NotFound, Forbidden):
             return []
         return checks.refused_daemon_sets(lacking, events)
@@ -204,7 +204,7 @@ class _Checks:
             return []
 
     def _starting(self, path: str) -> list[Pod]:
-        return [pod_of(each) for each in self._api.objects("pods", path, {"labelSelector": _OURS})]
+        return [record_of(Pod, each) for each in self._api.objects("pods", path, {"labelSelector": _OURS})]
 
     def _node_devices(self) -> list[Result]:
         rows = [summary_of(each) for each in self._reader.rows(NODE_DEVICES)]

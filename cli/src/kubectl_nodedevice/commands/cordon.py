@@ -31,9 +31,9 @@ from kubectl_nodedevice.errors import (
 )
 from kubectl_nodedevice.fields import list_of, text_of
 from kubectl_nodedevice.missing import nothing_of
-from kubectl_nodedevice.objects import node_device_of
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.reading import Reader
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.shell import Typed, typed
 from kubectl_nodedevice.text import counted, plain, some
@@ -227,7 +227,7 @@ def _apply(work: _Work, found: NodeDevice, device_ids: Sequence[str]) -> tuple[C
         try:
             what = f"{NODE_DEVICES} {found.name}"
             answer = work.session.api.patch(what, path_of(NODE_DEVICES, found.name), change.patch)
-            return change, node_device_of(answer)
+            return change, record_of(NodeDevice, answer)
         except Conflict:
             # its status changes while pods come and go; each time a little later, as the other one tries again, too
             time.sleep(0.05 * attempt)

@@ -6,10 +6,11 @@ from typing import Final
 import click
 
 from kubectl_nodedevice.api import core_path
+from kubectl_nodedevice.cluster import Pod
 from kubectl_nodedevice.errors import FAILED, FINE, CliError, Forbidden, NotFound
 from kubectl_nodedevice.fields import list_of, text_of
-from kubectl_nodedevice.objects import pod_of
 from kubectl_nodedevice.reading import SYSTEM_NAMESPACE
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.text import plain
@@ -65,7 +66,7 @@ def _agent(session: Session, node: str) -> str:
     namespace = session.flags.namespace or _release_namespace(session)
     try:
         for each in session.api.objects("pods", core_path("pods", namespace=namespace), query):
-            found = pod_of(each)
+            found = record_of(Pod, each)
             is_agent = text_of(each, "spec", "serviceAccountName") == _ACCOUNT and found.meta.owner.startswith(_OWNER)
             if is_agent and found.phase == "Running" and not found.meta.deleted:
                 return f"{namespace}/{found.meta.name}"

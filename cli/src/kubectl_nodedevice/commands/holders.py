@@ -20,9 +20,9 @@ from kubectl_nodedevice.cluster import (
     PodDevice,
 )
 from kubectl_nodedevice.errors import FINE, Forbidden, NotFound, UsageProblem
-from kubectl_nodedevice.objects import pod_device_of
 from kubectl_nodedevice.output import Cell, Table
 from kubectl_nodedevice.reading import Reader
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.styles import BAD, GOOD, PLAIN
 from kubectl_nodedevice.text import age
@@ -65,7 +65,7 @@ def _of_pod(reader: Reader, namespace: str, pod: str) -> list[PodDevice]:
     """None where the pod holds nothing. Raises ApiError where there is no such pod."""
     name = f"{namespace}/{pod}"
     try:
-        return [pod_device_of(reader.api.get(f"{POD_DEVICES} {name}", path_of(POD_DEVICES, pod, namespace)))]
+        return [record_of(PodDevice, reader.api.get(f"{POD_DEVICES} {name}", path_of(POD_DEVICES, pod, namespace)))]
     except NotFound:
         # whether there is no such pod, no such kind, or nothing that it holds
         reader.pod_devices(namespace)

@@ -7,9 +7,10 @@ from typing import Any, Final, TypeVar
 
 from kubectl_nodedevice import release
 from kubectl_nodedevice.api import core_path
-from kubectl_nodedevice.cluster import Json, Release
+from kubectl_nodedevice.cluster import Release
 from kubectl_nodedevice.errors import Forbidden, NotFound
 from kubectl_nodedevice.reading import Reader
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why import facts as kinds_of
 from kubectl_nodedevice.why import kinds
 from kubectl_nodedevice.why.facts import Facts, Unread
@@ -54,13 +55,13 @@ class Gathering:
             pass
         return otherwise
 
-    def all_of(
-        self, kind: str, path: str, make: Callable[[Json], T], query: Mapping[str, str] | None = None
-    ) -> list[T]:
-        """Each object of a kind. Raises ApiError."""
+    def all_of(self, kind: str, path: str, form: type[T], query: Mapping[str, str] | None = None) -> list[T]:
+        """The record of each object of a kind. Raises ApiError."""
         plural = kind.partition(".")[0]
         self.reader.screen.progress(f"reading {plural}")
-        return self.guarded(kind, lambda: [make(each) for each in self.reader.api.objects(plural, path, query)], [])
+        return self.guarded(
+            kind, lambda: [record_of(form, each) for each in self.reader.api.objects(plural, path, query)], []
+        )
 
     def one_of(self, kind: str, path: str, name: str) -> Any:
         """The object; None where it is missing, or may not be read. Raises ApiError."""
@@ -74,5 +75,5 @@ class Gathering:
     def events(self, namespace: str, selector: str) -> tuple[kinds.Event, ...]:
         """The oldest first. Raises ApiError."""
         path = core_path("events", namespace=namespace)
-        found = self.all_of(kinds_of.EVENTS, path, kinds.event_of, {"fieldSelector": selector})
+        found = self.all_of(kinds_of.EVENTS, path, kinds.Event, {"fieldSelector": selector})
         return tuple(sorted(found, key=lambda each: each.at))

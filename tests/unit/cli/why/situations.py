@@ -62,7 +62,7 @@ def _unadvertised(reason: str) -> Callable[[Facts], Facts]:
 def _stopped(reason: str, state: str) -> Callable[[Facts], Facts]:
     def change(facts: Facts) -> Facts:
         facts = with_condition("Registered", "False", reason)(facts)
-        return each_found(facts, lambda found: replace(found, endpoint=Endpoint(state, OLD), available=0))
+        return each_found(facts, lambda found: replace(found, endpoint=Endpoint(state, since=OLD), available=0))
 
     return change
 

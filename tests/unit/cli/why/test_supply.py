@@ -150,7 +150,7 @@ def test_kubelets(ready: Condition | None, detail: str | None) -> None:
 )
 def test_plugins(registered: tuple[str, str], state: str, code: str, detail: str) -> None:
     facts = with_conditions(base(), Registered=registered)
-    facts = of_node_a(facts, lambda found: replace(found, endpoint=Endpoint(state, RECENT)))
+    facts = of_node_a(facts, lambda found: replace(found, endpoint=Endpoint(state, since=RECENT)))
     assert of(facts) == ([ours(code, detail)] if code else [])
     by_kubelet = of_node_a(facts, lambda found: replace(found, agent=replace(found.agent, served_by="kubelet")))
     assert of(by_kubelet) == ([ours(code, detail)] if code else [])

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from kubectl_nodedevice import objects
 from kubectl_nodedevice.api import APPS, core_path, group_path
 from kubectl_nodedevice.cluster import Json, Meta, Pod
 from kubectl_nodedevice.errors import NotFound
 from kubectl_nodedevice.fields import map_of
 from kubectl_nodedevice.quantities import requests
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why import facts as kinds_of
 from kubectl_nodedevice.why import kinds
 from kubectl_nodedevice.why.controllers import queues, rollouts
@@ -55,13 +55,13 @@ def _rollout(gathering: Gathering, pod: Pod) -> dict[str, Any]:
         {"labelSelector": ",".join(f"{key}={value}" for key, value in root.selector.items())} if root.selector else {}
     )
     sets = _all(gathering, "ReplicaSet", namespace, query) if root.kind == "Deployment" else None
-    pods = gathering.all_of("pods", core_path("pods", namespace=namespace), objects.pod_of, query)
+    pods = gathering.all_of("pods", core_path("pods", namespace=namespace), Pod, query)
     return {"predecessors": rollouts.predecessors(pod, root, sets or (), pods), "rollout": root}
 
 
 def of_absent(gathering: Gathering, namespace: str, name: str) -> dict[str, Any]:
     """Of a pod that does not exist: the controllers that may be meant, their pods and Events."""
-    pods = gathering.all_of("pods", core_path("pods", namespace=namespace), objects.pod_of)
+    pods = gathering.all_of("pods", core_path("pods", namespace=namespace), Pod)
     reasons = ("FailedCreate", "SuccessfulCreate")
     events = [each for reason in reasons for each in gathering.events(namespace, f"reason={reason}")]
     events = sorted((each for each in events if each.about_kind != "Pod"), key=lambda each: each.at)
@@ -127,7 +127,7 @@ def _queue(gathering: Gathering, namespace: str, *owners: Meta) -> dict[str, Any
         for version in queues.VERSIONS:
             path = group_path(version, "workloads", namespace=namespace)
             try:
-                return [kinds.workload_of(each) for each in gathering.reader.api.objects("workloads", path)]
+                return [record_of(kinds.Workload, each) for each in gathering.reader.api.objects("workloads", path)]
             except NotFound:
                 continue
         return None

@@ -1,0 +1,104 @@
+"""Objects of the API as records: dataclasses whose fields say where they are in the JSON, and the one reader of them. Pure.
+
+Reading never fails. A field that is absent, or of another type than its record has, gets its default, and what no record names is
+skipped: so objects of an older and of a newer CRD are read as well.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Final, TypeVar, get_args, get_origin
+
+from kubectl_nodedevice.fields import Json, is_set, list_of, text_of, texts_of, value_at
+
+T = TypeVar("T")
+_Make = Callable[[Any], Any]
+# in place of a value of another type than the field's
+_OTHER: Final = object()
+
+
+def place(path: str = "", default: Any = "", *, by: _Make | None = None) -> Any:
+    """A field that its name does not find. path: keys, joined by dots. default: a value, or the type that makes it.
+
+    by: what makes the field of the value there; without a path, of the whole object.
+    """
+    metadata = {"path": tuple(path.split(".")) if path else (), "by": by}
+    if isinstance(default, type):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def record_of(form: type[T], obj: Any) -> T:
+    """The record of that form. A field without `place` is found by its name in camelCase."""
+    found: dict[str, Any] = {}
+    for name, path, make in _plan(form):
+        value = value_at(obj, *path)
+        if value is not None and (made := make(value)) is not _OTHER:
+            found[name] = made
+    return form(**found)
+
+
+@cache
+def _plan(form: Any) -> tuple[tuple[str, tuple[str, ...], _Make], ...]:
+    return tuple(
+        (each.name, each.metadata.get("path", (camel(each.name),)), each.metadata.get("by") or _maker(each.type))
+        for each in fields(form)
+    )
+
+
+def camel(name: str) -> str:
+    """Such as lastUpdate for last_update."""
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+def _maker(kind: Any) -> _Make:
+    """What makes a value of that type, or _OTHER."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        one = _maker(arguments[0])
+        # an empty object says nothing
+        return lambda value: _OTHER if value == {} else one(value)
+    if origin is tuple:
+        item = _maker(arguments[0])
+        return lambda value: _items(item, value) if isinstance(value, list) else _OTHER
+    if is_dataclass(kind):
+        return lambda value: record_of(kind, value) if isinstance(value, dict) else _OTHER
+    if origin is Mapping and is_dataclass(arguments[1]):
+        conditions = _maker(tuple[arguments[1], ...])
+        return lambda value: {each.type: each for each in made} if (made := conditions(value)) is not _OTHER else made
+    if origin is Mapping:
+        return texts_of if arguments[1] is str else _exactly(dict)
+    return _exactly(kind)
+
+
+def _items(make: _Make, value: list[Any]) -> tuple[Any, ...]:
+    """Without those of another type."""
+    return tuple(made for each in value if (made := make(each)) is not _OTHER)
+
+
+def _exactly(kind: type) -> _Make:
+    """True is no number."""
+    return lambda value: value if type(value) is kind else _OTHER
+
+
+def _owner(metadata: Json) -> str:
+    owners = [each for each in list_of(metadata, "ownerReferences") if is_set(each, "controller")]
+    return f"{text_of(owners[0], 'kind')}/{text_of(owners[0], 'name')}" if owners else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """deleted: when its deletion was requested; "" for none. owner: kind/name of its controller."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    created: str = place("creationTimestamp")
+    deleted: str = place("deletionTimestamp")
+    owner: str = place(by=_owner)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)

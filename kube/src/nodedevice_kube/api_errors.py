@@ -1,0 +1,255 @@
+"""What a request to the API server can end with: one hierarchy, by HTTP status. Pure.
+
+ApiError
+├── Unreachable                       no response
+│   └── NoAnswer                      none within the time
+├── WatchInterrupted                  an open watch was cut
+│   └── Silent                        an open watch brought nothing for too long
+├── InvalidResponse, TooBig           a response that cannot be used
+├── Unavailable                       429, 5xx
+│   └── OverBudget                    429 of an eviction
+├── Forbidden                         403
+│   ├── Unauthorized                  401
+│   └── Denied                        403 of an admission policy or webhook
+├── NotFound, Gone, Conflict          404, 410, 409
+├── Invalid                           any other 4xx, and a 500 that rejects the object
+└── NotLeading                        not sent
+
+Source: the statuses and reasons of k8s.io/apimachinery pkg/api/errors @ 1.37.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nodedevice_kube.decoding import Undecodable, decode_json
+from nodedevice_kube.masking import masked
+
+# A longer delay is not believed: whatever it is meant to protect would be wrong for as long.
+LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
+
+_MANAGER: Final = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
+# of a cause of a Status
+_FIELD_CONFLICT: Final = "FieldManagerConflict"
+_TERMINATING: Final = "NamespaceTerminating"
+_BUDGET: Final = "DisruptionBudget"
+_WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+# the response to an apply with a field unknown to the CRD, or with too big an object, is 500
+_PERMANENT: Final = (
+    "failed to create typed patch object",
+    "request is too large",
+    "trying to send message larger than max",
+)
+# Answers that are about no single object; 401 is about our identity.
+_STATUS_OF_ALL_REQUESTS: Final = frozenset({401, 429, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class FieldConflict:
+    """A field that another field manager owns: server-side apply gives it as a cause of its refusal."""
+
+    manager: str
+    field: str
+
+
+class ApiError(Exception):
+    """A request that failed. The text is "<verb> <what>: <problem>", and has no secret, whoever worded a part of it.
+
+    verb, what: for messages and metrics, such as GET and nodes, or listing and pods. status: of HTTP; 0 without a response.
+    retry_after_seconds: how long the API server asks to wait; 0.0 where it does not. causes: of Conflict, the fields that others
+    own.
+    """
+
+    def __init__(
+        self,
+        verb: str,
+        what: str,
+        problem: str,
+        status: int = 0,
+        *,
+        retry_after_seconds: float = 0.0,
+        causes: tuple[FieldConflict, ...] = (),
+    ) -> None:
+        self.problem = masked(problem)
+        super().__init__(f"{verb} {what}: {self.problem}")
+        self.verb = verb
+        self.what = what
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
+        self.causes = causes
+
+    @property
+    def concerns_all_requests(self) -> bool:
+        """Whether other requests would fail in the same way, so that sending them only makes it worse."""
+        return self.status in _STATUS_OF_ALL_REQUESTS
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the same request may succeed later without a change by anybody."""
+        return False
+
+
+class Unreachable(ApiError):
+    """No response: nothing listens, it is not trusted, or it is too slow. It is not known whether a write was done."""
+
+    @property
+    def concerns_all_requests(self) -> bool:
+        return True
+
+    @property
+    def is_temporary(self) -> bool:
+        return True
+
+
+class NoAnswer(Unreachable):
+    """No response within the `seconds` for which it was awaited. Others may have been answered meanwhile."""
+
+    def __init__(self, verb: str, what: str, problem: str, seconds: float) -> None:
+        super().__init__(verb, what, problem)
+        self.seconds = seconds
+
+
+class WatchInterrupted(ApiError):
+    """A watch that was open was cut. Whether the API server is unreachable, the next attempt shows."""
+
+    @property
+    def is_temporary(self) -> bool:
+        return True
+
+
+class Silent(WatchInterrupted):
+    """A watch that was open brought nothing for too long, not even a bookmark, as behind a proxy that hangs."""
+
+
+class InvalidResponse(ApiError):
+    """The response reports success in a form that no API server sends. It is not known whether a write was done."""
+
+    @property
+    def is_temporary(self) -> bool:
+        return True
+
+
+class TooBig(ApiError):
+    """The response is longer than was asked for, and not read to its end."""
+
+
+class Unavailable(ApiError):
+    """429, 5xx: the API server asks to come back later."""
+
+    @property
+    def is_temporary(self) -> bool:
+        return True
+
+
+class OverBudget(Unavailable):
+    """429 of an eviction: a PodDisruptionBudget does not allow it now. The API server itself is available."""
+
+    @property
+    def concerns_all_requests(self) -> bool:
+        return False
+
+
+class Forbidden(ApiError):
+    """403: a role is missing."""
+
+
+class Unauthorized(Forbidden):
+    """401: the token or the certificate is rejected. Roles do not matter, and every other request fails like this."""
+
+
+class Denied(Forbidden):
+    """403 of an admission policy or webhook, about this write and not about our rights. Others of the kind may pass."""
+
+
+class NotFound(ApiError):
+    """404: the object, or its kind, does not exist."""
+
+
+class Gone(ApiError):
+    """410: the resource version is too old. The objects have to be listed again before a watch."""
+
+
+class Conflict(ApiError):
+    """409: the object is not as assumed."""
+
+
+class Invalid(ApiError):
+    """The content, or the identity given with it, is refused; the same request will be refused again."""
+
+
+class NotLeading(ApiError):
+    """A write that was not sent, because this operator does not lead now. The leader does the same work."""
+
+    @property
+    def concerns_all_requests(self) -> bool:
+        return True
+
+
+def refusal(verb: str, what: str, code: int, body: bytes | str, retry_after: str | None = None) -> ApiError:
+    """The error for a response other than 2xx. retry_after: its header of this name. A body that is no Status is not used."""
+    status = _object(body)
+    return refusal_of(verb, what, code, status, retry_after)
+
+
+def refusal_of(
+    verb: str, what: str, code: int, status: Mapping[str, Any], retry_after: str | None = None, *, method: str = ""
+) -> ApiError:
+    """The same for a Status that is decoded already, such as that of an ERROR event. method: of HTTP, where `verb` is none."""
+    details = status.get("details")
+    details = details if isinstance(details, dict) else {}
+    causes = _causes(details.get("causes"))
+    reasons = {cause.get("reason") for cause in causes}
+    message = status.get("message") or status.get("reason")
+    problem = message if isinstance(message, str) else f"HTTP {code}"
+    kind = _kind(code, problem, reasons)
+    if kind is Forbidden and (causes or _is_of_webhook(method or verb, status.get("message"), details)):
+        kind = Denied
+    later = retry_after_seconds(retry_after, details.get("retryAfterSeconds"))
+    conflicts = _field_conflicts(causes) if kind is Conflict else ()
+    return kind(verb, what, problem, code, retry_after_seconds=later, causes=conflicts)
+
+
+def _kind(code: int, problem: str, reasons: set[Any]) -> type[ApiError]:
+    if code == 429:
+        return OverBudget if _BUDGET in reasons else Unavailable
+    if code >= 500:
+        return Invalid if any(text in problem for text in _PERMANENT) else Unavailable
+    if _TERMINATING in reasons:
+        # nothing is made in a namespace that is going away: to us it is gone
+        return NotFound
+    return {401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone}.get(code, Invalid)
+
+
+def _is_of_webhook(verb: str, message: Any, details: Mapping[str, Any]) -> bool:
+    """A missing role has no causes, and names the kind. A policy gives its own message as a cause, a webhook has neither."""
+    return verb in _WRITES and bool(message) and not details.get("kind")
+
+
+def retry_after_seconds(header: str | None, stated: Any = None) -> float:
+    """How long to wait: as the Status says, else the header, which has it alone where a server sheds load; 0.0 without both."""
+    if not isinstance(stated, int | float):
+        is_number = header is not None and header.isascii() and header.isdigit()
+        stated = float(header[:9]) if is_number and header is not None else 0.0
+    return float(min(max(stated, 0.0), LONGEST_RETRY_AFTER_SECONDS))
+
+
+def _field_conflicts(causes: Sequence[Mapping[str, Any]]) -> tuple[FieldConflict, ...]:
+    found: list[FieldConflict] = []
+    for cause in causes:
+        if cause.get("reason") == _FIELD_CONFLICT:
+            manager = _MANAGER.match(str(cause.get("message", "")))
+            found.append(FieldConflict(manager[1] if manager else "", str(cause.get("field", ""))))
+    return tuple(found)
+
+
+def _causes(found: Any) -> list[Mapping[str, Any]]:
+    return [cause for cause in found if isinstance(cause, dict)] if isinstance(found, list) else []
+
+
+def _object(body: bytes | str) -> Mapping[str, Any]:
+    try:
+        found = decode_json(body)
+    except Undecodable:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -19,7 +19,7 @@ OUT: Final = Path(__file__).parents[1] / "cli/src/kubectl_nodedevice/device_reco
 _HEAD: Final = '''"""NodeDevice and PodDevice as records, made of those of `nodedevice_api` by `make generate`. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kubectl_nodedevice.records import Meta, place
 '''
@@ -94,8 +94,7 @@ def _lines(form: type[msgspec.Struct], base: str) -> Iterator[str]:
         if isinstance(each.default, str):
             default = f'"{each.default}"'
         place = base + each.encode_name
-        if place != camel(name):
-            default = "dict" if default.startswith("field(") else default
+        if place != camel(name) or default == "dict":
             default = f'place("{place}")' if default == '""' else f'place("{place}", {default})'
         yield f"    {name}: {kind} = {default}"
 
@@ -107,11 +106,11 @@ def _typed(hint: Any) -> tuple[str, str]:
         kind, default = _typed(arguments[0])
         return (kind, default) if arguments[0] is str else (f"{kind} | None", "None")
     if origin in (list, tuple) and arguments[0] is nodedevice.ConditionStatus:
-        return f"Mapping[str, {_name(arguments[0])}]", "field(default_factory=dict)"
+        return f"Mapping[str, {_name(arguments[0])}]", "dict"
     if origin in (list, tuple):
         return f"tuple[{_typed(arguments[0])[0]}, ...]", "()"
     if origin is dict:
-        return "Mapping[str, str]", "field(default_factory=dict)"
+        return "Mapping[str, str]", "dict"
     return _name(hint), _BLANK.get(hint, "None")
 
 

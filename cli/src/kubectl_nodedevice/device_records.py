@@ -1,7 +1,7 @@
 """NodeDevice and PodDevice as records, made of those of `nodedevice_api` by `make generate`. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kubectl_nodedevice.records import Meta, place
 
@@ -88,7 +88,7 @@ class Device:
     cordoned_since: str = ""
     cordoned_by: str = ""
     numa_nodes: tuple[int, ...] = ()
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = place("attributes", dict)
     taints: tuple[Taint, ...] = ()
 
     @property
@@ -120,7 +120,7 @@ class ClaimedDevice:
 
     id: str = ""
     share_id: str = place("shareID")
-    consumed_capacity: Mapping[str, str] = field(default_factory=dict)
+    consumed_capacity: Mapping[str, str] = place("consumedCapacity", dict)
     admin_access: bool = False
     extended_resource: str = ""
 

@@ -7,6 +7,7 @@ skipped: so objects of an older and of a newer CRD are read as well.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
+from sys import intern
 from types import UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin
 
@@ -16,6 +17,7 @@ T = TypeVar("T")
 _Make = Callable[[Any], Any]
 # in place of a value of another type than the field's
 _OTHER: Final = object()
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def place(path: str = "", default: Any = "", *, by: _Make | None = None) -> Any:
@@ -24,9 +26,13 @@ def place(path: str = "", default: Any = "", *, by: _Make | None = None) -> Any:
     by: what makes the field of the value there; without a path, of the whole object.
     """
     metadata = {"path": tuple(path.split(".")) if path else (), "by": by}
-    if isinstance(default, type):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    factory = nothing if default is dict else default if isinstance(default, type) else None
+    return field(default_factory=factory, metadata=metadata) if factory else field(default=default, metadata=metadata)
+
+
+def nothing() -> Mapping[str, Any]:
+    """An empty object, which is the same for all records."""
+    return _NOTHING
 
 
 def record_of(form: type[T], obj: Any) -> T:
@@ -63,6 +69,9 @@ def _maker(kind: Any) -> _Make:
     if origin is tuple:
         item = _maker(arguments[0])
         return lambda value: _items(item, value) if isinstance(value, list) else _OTHER
+    if kind is str:
+        # most are the same in many objects
+        return lambda value: intern(value) if type(value) is str else _OTHER
     if is_dataclass(kind):
         return lambda value: record_of(kind, value) if isinstance(value, dict) else _OTHER
     if origin is Mapping and is_dataclass(arguments[1]):
@@ -100,5 +109,4 @@ class Meta:
     created: str = place("creationTimestamp")
     deleted: str = place("deletionTimestamp")
     owner: str = place(by=_owner)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = place("labels", dict)

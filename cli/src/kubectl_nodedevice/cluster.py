@@ -100,12 +100,11 @@ def _writers(managed_fields: Any) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """capacity, allocatable: quantities by resource name, as they are written. writers: who wrote allocatable, by resource name."""
+    """allocatable: quantities by resource name, as they are written. writers: who wrote them, by resource name."""
 
     meta: Meta = place("metadata", Meta)
     unschedulable: bool = place("spec.unschedulable", False)
     taints: tuple[NodeTaint, ...] = place("spec.taints", ())
-    capacity: Mapping[str, str] = place("status.capacity", dict)
     allocatable: Mapping[str, str] = place("status.allocatable", dict)
     conditions: Mapping[str, Condition] = place("status.conditions", dict)
     writers: Mapping[str, str] = place("metadata.managedFields", dict, by=_writers)
@@ -229,9 +228,8 @@ class Pod:
     meta: Meta = place("metadata", Meta)
     node: str = place("spec.nodeName")
     phase: str = place("status.phase")
+    account: str = place("spec.serviceAccountName")
     scheduler: str = place("spec.schedulerName")
-    priority: int = place("spec.priority", 0)
-    runtime_class: str = place("spec.runtimeClassName")
     gates: tuple[str, ...] = place("spec.schedulingGates", (), by=_names)
     containers: tuple[Container, ...] = place(default=(), by=_containers)
     claims: tuple[PodClaim, ...] = place(default=(), by=lambda pod: tuple(_pod_claims(pod)))

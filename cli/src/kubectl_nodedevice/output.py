@@ -4,18 +4,20 @@ Everything is plain text without secrets (`shown`), but for what is to be copied
 never wrapped, cut or masked. Colours and wrapping are for terminals alone; what reads a pipe gets plain columns of any width.
 """
 
+import itertools
 import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
 from nodedevice_kube.masking import masked
 
-from kubectl_nodedevice.errors import CliError
+from kubectl_nodedevice.errors import Failure
 from kubectl_nodedevice.shell import NONE, Typed
 from kubectl_nodedevice.styles import BOLD, FAINT
 from kubectl_nodedevice.text import folded, plain, width
@@ -37,12 +39,14 @@ class Cell:
     style: str = ""
 
 
+# texts, or cells with a style; one for each column
+Row = Sequence[str | Cell]
+
+
 @dataclass
 class Table:
-    """rows: texts, or cells with a style; one for each column."""
-
     columns: Sequence[str]
-    rows: list[Sequence[str | Cell]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
 
     def add(self, *cells: str | Cell) -> None:
         self.rows.append(cells)
@@ -101,32 +105,43 @@ class Screen:
         """Columns under their names; nothing where there are no rows."""
         if not table.rows:
             return
-        rows = [[_cell(each) for each in row] for row in table.rows]
-        if self.is_terminal and len(rows) <= _MOST_WRAPPED:
-            self._rich_table(table.columns, rows)
+        if self.is_terminal and len(table.rows) <= _MOST_WRAPPED:
+            self._rich_table(table.columns, [[_cell(each) for each in row] for row in table.rows])
             return
-        every = [[Cell(name) for name in table.columns], *rows]
-        widths = _widths(every)
-        for row in every:
+        widths = [width(name) for name in table.columns]
+        for row in table.rows:
+            widths = [max(size, width(_cell(each).text)) for size, each in zip(widths, row, strict=True)]
+        for row in (table.columns, *table.rows):
+            texts = [_cell(each).text for each in row]
             # the last column may be of any width
-            cells = [cell.text + " " * (size - width(cell.text)) for cell, size in zip(row, widths, strict=True)]
+            cells = [text + " " * (size - width(text)) for text, size in zip(texts, widths, strict=True)]
             print("  ".join(cells).rstrip(), file=self.out)
 
     def data(self, kind: str, content: Mapping[str, Any]) -> None:
-        """An object for programs, as JSON or YAML."""
+        """An object for programs, as JSON or YAML. Items of an iterator are written when all have come."""
         whole = self._for_machines({"apiVersion": API_VERSION, "kind": kind, **content})
         if self.form == "yaml":
             import yaml
 
             yaml.safe_dump(whole, self.out, sort_keys=False, width=120)
             return
+        packed = _Packed()
         # in printable ASCII alone
-        print(json.dumps(whole, indent=2), file=self.out)
+        json.dump(whole, packed, indent=2)
+        for text in packed.texts():
+            self.out.write(text)
+        print(file=self.out)
 
     def _for_machines(self, value: Any, key: str = "") -> Any:
         """Words without secrets. Names are as they are."""
         if isinstance(value, Mapping):
             return {name: self._for_machines(each, name) for name, each in value.items()}
+        if isinstance(value, Iterator):
+            return (
+                _Lazy(self._for_machines(each) for each in value)
+                if self.form == "json"
+                else self._for_machines([*value])
+            )
         if isinstance(value, list | tuple):
             return [self._for_machines(each) for each in value]
         if not isinstance(value, str) or " " not in value:
@@ -138,7 +153,7 @@ class Screen:
         self.end_progress()
         print(shown(text), end=end, file=self.err, flush=True)
 
-    def fail(self, error: CliError) -> None:
+    def fail(self, error: Failure) -> None:
         """The sentence, and the remedy."""
         self.end_progress()
         remedy = f"; {error.remedy}" if error.remedy else ""
@@ -206,6 +221,36 @@ class Screen:
                 for part in ((f"  {name} ", FAINT), (cell.text, cell.style))
             ]
             console.print(Text.assemble((first.text, BOLD), *words))
+
+
+class _Lazy(list[Any]):
+    """Items that come while they are written, as JSON is of lists alone."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        first = next(items, self)
+        super().__init__([] if first is self else [first])
+        self._rest = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.chain(super().__iter__(), self._rest)
+
+
+class _Packed:
+    """Text that is kept until it is whole, so that an error leaves nothing half written: a tenth of its size."""
+
+    def __init__(self) -> None:
+        self._packing = zlib.compressobj(1)
+        self._packed: list[bytes] = []
+
+    def write(self, text: str) -> None:
+        if packed := self._packing.compress(text.encode()):
+            self._packed.append(packed)
+
+    def texts(self) -> Iterator[str]:
+        """All that was written, in ASCII, in pieces."""
+        unpacking = zlib.decompressobj()
+        for each in (*self._packed, self._packing.flush()):
+            yield unpacking.decompress(each).decode()
 
 
 def shown(text: str) -> str:

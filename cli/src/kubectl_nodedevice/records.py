@@ -6,7 +6,6 @@ skipped: so objects of an older and of a newer CRD are read as well.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
 from sys import intern
 from types import UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin
@@ -15,6 +14,9 @@ from kubectl_nodedevice.fields import Json, is_set, list_of, text_of, texts_of, 
 
 T = TypeVar("T")
 _Make = Callable[[Any], Any]
+# of one field: its name, where it is, and what makes it
+_Plan = tuple[tuple[str, tuple[str, ...], _Make], ...]
+_plans: dict[Any, _Plan] = {}
 # in place of a value of another type than the field's
 _OTHER: Final = object()
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -38,15 +40,14 @@ def nothing() -> Mapping[str, Any]:
 def record_of(form: type[T], obj: Any) -> T:
     """The record of that form. A field without `place` is found by its name in camelCase."""
     found: dict[str, Any] = {}
-    for name, path, make in _plan(form):
+    for name, path, make in _plans.get(form) or _plans.setdefault(form, _plan(form)):
         value = value_at(obj, *path)
         if value is not None and (made := make(value)) is not _OTHER:
             found[name] = made
     return form(**found)
 
 
-@cache
-def _plan(form: Any) -> tuple[tuple[str, tuple[str, ...], _Make], ...]:
+def _plan(form: Any) -> _Plan:
     return tuple(
         (each.name, each.metadata.get("path", (camel(each.name),)), each.metadata.get("by") or _maker(each.type))
         for each in fields(form)
@@ -73,10 +74,11 @@ def _maker(kind: Any) -> _Make:
         # most are the same in many objects
         return lambda value: intern(value) if type(value) is str else _OTHER
     if is_dataclass(kind):
-        return lambda value: record_of(kind, value) if isinstance(value, dict) else _OTHER
+        form: Any = kind
+        return lambda value: record_of(form, value) if isinstance(value, dict) else _OTHER
     if origin is Mapping and is_dataclass(arguments[1]):
-        conditions = _maker(tuple[arguments[1], ...])
-        return lambda value: {each.type: each for each in made} if (made := conditions(value)) is not _OTHER else made
+        of_type = _maker(arguments[1])
+        return lambda value: {each.type: each for each in _items(of_type, value)} if isinstance(value, list) else _OTHER
     if origin is Mapping:
         return texts_of if arguments[1] is str else _exactly(dict)
     return _exactly(kind)
@@ -105,7 +107,6 @@ class Meta:
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
     created: str = place("creationTimestamp")
     deleted: str = place("deletionTimestamp")
     owner: str = place(by=_owner)

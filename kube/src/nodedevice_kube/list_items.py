@@ -75,7 +75,10 @@ def identity(head: bytes) -> Identity | None:
     An API server writes metadata first, and in it these before what may be long.
     """
     found = _HEAD.search(head)
-    return Identity(*(text and text.decode("ascii") for text in found.groups())) if found else None
+    if found is None:
+        return None
+    name, namespace, uid, version = (None if text is None else text.decode("ascii") for text in found.groups())
+    return Identity(name or "", namespace, uid, version)
 
 
 class ListItems:

@@ -11,10 +11,11 @@ import prometheus_client
 import pytest
 import yaml
 from kubectl_nodedevice.api import Api
-from kubectl_nodedevice.errors import ApiError
+from kubectl_nodedevice.errors import LoginProblem
 from nodedevice_agent.errors import ApiRequestError
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.transport import Transport
+from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.credentials import Access, load
 from nodedevice_operator.errors import OperatorError
 from nodedevice_operator.kube import credentials
@@ -60,7 +61,7 @@ async def _works(ask: _Ask) -> bool:
     for _ in range(_ATTEMPTS):
         try:
             await ask()
-        except (OperatorError, ApiRequestError, ApiError):
+        except (OperatorError, ApiRequestError, ApiError, LoginProblem):
             continue
         return True
     return False

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice.api import Api, path_of
-from kubectl_nodedevice.errors import Unauthorized, UsageProblem
+from kubectl_nodedevice.api import Api
+from kubectl_nodedevice.errors import LoginProblem, UsageProblem
 from kubectl_nodedevice.session import seconds_of
 from nodedevice_kube import credentials
 
@@ -16,7 +16,7 @@ from tests.unit.cli.api_server import Answer, FakeApiServer, Fault, Request, sta
 from tests.unit.cli.api_server import kubeconfig as written
 from tests.unit.cli.conftest import Run
 
-_KIND: Final = path_of("nodedevices")
+_KIND: Final = "/apis/nodedevice.io/v1alpha1/nodedevices"
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_login_program_is_asked_once_and_again_after_a_refusal(server: FakeApi
 def test_a_login_program_that_is_refused_ends(server: FakeApiServer, tmp_path: Path) -> None:
     server.fault = lambda _: status(401)
     api = Api(credentials.load(str(written(tmp_path, server.address, exec=_login_program(tmp_path)))))
-    with pytest.raises(Unauthorized):
+    with pytest.raises(LoginProblem):
         api.get("nodes", "/api/v1/nodes")
     api.close()
     assert len(server.requests) == 2

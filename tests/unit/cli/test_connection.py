@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 from kubectl_nodedevice import transport
 from kubectl_nodedevice.api import Api
-from kubectl_nodedevice.errors import ApiError, Unreachable
 from nodedevice_kube import credentials
+from nodedevice_kube.api_errors import ApiError, Unreachable
 from nodedevice_kube.credentials import Access
 
 from tests.unit.cli.api_server import NODES, Answer, FakeApiServer, Request

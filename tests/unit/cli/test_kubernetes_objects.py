@@ -21,7 +21,6 @@ _META: Final[dict[str, Any]] = {
     "namespace": "ns",
     "uid": "u",
     "resourceVersion": "7",
-    "generation": 3,
     "creationTimestamp": "c",
     "deletionTimestamp": "d",
     "ownerReferences": [
@@ -30,9 +29,8 @@ _META: Final[dict[str, Any]] = {
         {"kind": "Third", "name": "t", "controller": True},
     ],
     "labels": {"l": "1"},
-    "annotations": {"a": "2"},
 }
-_READ: Final = Meta("n", "ns", "u", "7", 3, "c", "d", "ReplicaSet/rs", {"l": "1"}, {"a": "2"})
+_READ: Final = Meta("n", "ns", "u", "7", "c", "d", "ReplicaSet/rs", {"l": "1"})
 _CONDITIONS: Final[list[dict[str, Any]]] = [
     {
         "type": "Ready",
@@ -59,10 +57,10 @@ def test_a_node() -> None:
         {
             "metadata": _META,
             "spec": {"unschedulable": True, "taints": [taint]},
-            "status": {"capacity": {"x": "1"}, "allocatable": {"x": "2"}, "conditions": _CONDITIONS},
+            "status": {"allocatable": {"x": "2"}, "conditions": _CONDITIONS},
         },
     )
-    assert read == Node(_READ, True, (NodeTaint("k", "v", "NoExecute", "then"),), {"x": "1"}, {"x": "2"}, _READY)
+    assert read == Node(_READ, True, (NodeTaint("k", "v", "NoExecute", "then"),), {"x": "2"}, _READY)
     assert read.is_ready
     assert not record_of(Node, {}).is_ready
     assert not record_of(Node, {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}).is_ready
@@ -76,8 +74,7 @@ def test_a_pod() -> None:
             "spec": {
                 "nodeName": "node",
                 "schedulerName": "s",
-                "priority": 9,
-                "runtimeClassName": "rc",
+                "serviceAccountName": "sa",
                 "schedulingGates": [{"name": "g"}],
                 "containers": [{"name": "c"}],
                 "resourceClaims": [
@@ -106,9 +103,8 @@ def test_a_pod() -> None:
         _READ,
         "node",
         "Pending",
+        "sa",
         "s",
-        9,
-        "rc",
         ("g",),
         (Container("c"),),
         (PodClaim("own", "claim"), PodClaim("made", "made-x", "template"), PodClaim("later", "", "template")),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kubectl_nodedevice import transport
-from kubectl_nodedevice.transport import TooBig
+from kubectl_nodedevice.transport import TooLong
 
 # -- what is answered ---------------------------------------------------------------------------------------------------------
 
@@ -17,7 +17,7 @@ from kubectl_nodedevice.transport import TooBig
 def content(octets: bytes, encoding: str = "", give_up_at: float | None = None) -> bytes:
     """Of at most a MiB."""
     response: Any = io.BytesIO(octets)
-    return transport._content(response, encoding, give_up_at, 1 << 20)
+    return b"".join(transport._pieces(response, encoding, give_up_at, 1 << 20))
 
 
 def test_a_body_plain_or_packed() -> None:
@@ -35,7 +35,7 @@ def test_a_body_has_a_bound(encoding: str) -> None:
         return gzip.compress(b"x" * size) if encoding else b"x" * size
 
     assert len(content(of(1 << 20), encoding)) == 1 << 20
-    with pytest.raises(TooBig, match="an answer of more than 1 MiB"):
+    with pytest.raises(TooLong, match="an answer of more than 1 MiB"):
         content(of((1 << 20) + (1 << 18)), encoding)
 
 
@@ -43,7 +43,7 @@ def test_what_is_packed_ever_so_small_takes_no_memory() -> None:
     packed = gzip.compress(bytes(16 << 20))
     tracemalloc.start()
     try:
-        with pytest.raises(TooBig):
+        with pytest.raises(TooLong):
             content(packed, "gzip")
         _, most = tracemalloc.get_traced_memory()
     finally:

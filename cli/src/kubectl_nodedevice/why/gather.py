@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from kubectl_nodedevice.api import DRA, core_path, group_path, lease_path, path_of
+from nodedevice_kube.api_errors import NotFound
+from nodedevice_kube.paths import LEASES, NODES, PODS
+
+from kubectl_nodedevice.api import CORE, DRA, GROUP, path_of
 from kubectl_nodedevice.cluster import Json, Lease, Node, NodeDevice, Object, Pod, PodDevice
-from kubectl_nodedevice.errors import NotFound
 from kubectl_nodedevice.quantities import requests
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.records import record_of
@@ -24,7 +26,7 @@ def of_pod(session: Session, namespace: str, name: str) -> Facts:
     gathering = Gathering(Reader(session.api, session.screen))
     around: dict[str, Any]
     try:
-        raw = session.api.get(f"pods {name}", core_path("pods", name, namespace))
+        raw = session.api.get(f"pods {name}", PODS.path(name, namespace))
     except NotFound:
         found = controllers.of_absent(gathering, namespace, name)
         raw = controllers.as_made(found["family"], namespace, name)
@@ -50,7 +52,7 @@ def _around(gathering: Gathering, namespace: str, name: str, raw: Json) -> dict[
         "node_devices": _node_devices(gathering, pod.node)
         if pod.node
         else _of_resources(gathering, sorted(requests(pod))),
-        "leases": tuple(gathering.all_of(kinds_of.LEASES, lease_path(gathering.release.leases), Lease)),
+        "leases": tuple(gathering.all_of(kinds_of.LEASES, LEASES.path(namespace=gathering.release.leases), Lease)),
         "classes": _dra(gathering, kinds_of.CLASSES, "deviceclasses", kinds.DeviceClass) if has_claims else (),
         "slices": _dra(gathering, kinds_of.SLICES, "resourceslices", kinds.Slice) if has_claims else (),
         "claims": _claims(gathering, namespace) if has_claims else (),
@@ -70,7 +72,7 @@ def of_node(session: Session, name: str) -> Facts:
         node_devices=_node_devices(gathering, name),
         leases=tuple(
             record_of(Lease, each)
-            for each in [gathering.one_of(kinds_of.LEASES, lease_path(gathering.release.leases, name), name)]
+            for each in [gathering.one_of(kinds_of.LEASES, LEASES.path(name, gathering.release.leases), name)]
             if each
         ),
         capacity_owners=owners,
@@ -80,10 +82,10 @@ def of_node(session: Session, name: str) -> Facts:
 def _nodes(gathering: Gathering, name: str) -> tuple[tuple[Node, ...], Mapping[tuple[str, str], str]]:
     """All Nodes, or the one of that name; and who wrote which number of an extended resource."""
     if name:
-        one = gathering.one_of(kinds_of.NODES, core_path("nodes", name), name)
+        one = gathering.one_of(kinds_of.NODES, NODES.path(name), name)
         found = [record_of(Node, one)] if one else []
     else:
-        found = gathering.all_of(kinds_of.NODES, core_path("nodes"), Node)
+        found = gathering.all_of(kinds_of.NODES, NODES.path(), Node)
     writers = {(node.meta.name, key): manager for node in found for key, manager in node.writers.items()}
     return tuple(found), writers
 
@@ -104,7 +106,7 @@ def _of_resources(gathering: Gathering, resources: list[str]) -> tuple[NodeDevic
 
 def _namespace(gathering: Gathering, name: str) -> dict[str, str]:
     """When its deletion was asked for, and what keeps it."""
-    found = gathering.one_of(kinds_of.NAMESPACES, core_path("namespaces", name), name)
+    found = gathering.one_of(kinds_of.NAMESPACES, path_of(CORE, "namespaces", name), name)
     namespace = record_of(Object, found)
     conditions = namespace.conditions.values() if namespace.meta.deleted else ()
     words = "; ".join(each.message for each in conditions if each.status == "True" and each.message)
@@ -112,23 +114,23 @@ def _namespace(gathering: Gathering, name: str) -> dict[str, str]:
 
 
 def _pod_device(gathering: Gathering, namespace: str, name: str) -> Any:
-    found = gathering.one_of(kinds_of.POD_DEVICES, path_of("poddevices", name, namespace), name)
+    found = gathering.one_of(kinds_of.POD_DEVICES, path_of(GROUP, "poddevices", name, namespace), name)
     return record_of(PodDevice, found) if found else None
 
 
 def _dra(gathering: Gathering, kind: str, plural: str, form: type[T]) -> tuple[T, ...]:
-    return tuple(gathering.all_of(kind, group_path(DRA, plural), form))
+    return tuple(gathering.all_of(kind, path_of(DRA, plural), form))
 
 
 def _claims(gathering: Gathering, namespace: str) -> tuple[Any, ...]:
     """Of all namespaces, as they hold devices; where these may not be read, the pod's own, and the others are unknown."""
-    found = gathering.all_of(kinds_of.CLAIMS, group_path(DRA, "resourceclaims"), kinds.ResourceClaim)
+    found = gathering.all_of(kinds_of.CLAIMS, path_of(DRA, "resourceclaims"), kinds.ResourceClaim)
     if found or all(each.kind != kinds_of.CLAIMS for each in gathering.unread):
         return tuple(found)
-    own = group_path(DRA, "resourceclaims", namespace=namespace)
+    own = path_of(DRA, "resourceclaims", namespace=namespace)
     return tuple(gathering.all_of(kinds_of.OWN_CLAIMS, own, kinds.ResourceClaim))
 
 
 def _templates(gathering: Gathering, namespace: str) -> frozenset[str]:
-    path = group_path(DRA, "resourceclaimtemplates", namespace=namespace)
+    path = path_of(DRA, "resourceclaimtemplates", namespace=namespace)
     return frozenset(each.meta.name for each in gathering.all_of(kinds_of.TEMPLATES, path, Object))

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
+from nodedevice_kube.api_errors import Forbidden, NotFound
+
 from kubectl_nodedevice import release
-from kubectl_nodedevice.api import core_path
+from kubectl_nodedevice.api import CORE, path_of
 from kubectl_nodedevice.cluster import Release
-from kubectl_nodedevice.errors import Forbidden, NotFound
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why import facts as kinds_of
@@ -60,7 +61,7 @@ class Gathering:
         plural = kind.partition(".")[0]
         self.reader.screen.progress(f"reading {plural}")
         return self.guarded(
-            kind, lambda: [record_of(form, each) for each in self.reader.api.objects(plural, path, query)], []
+            kind, lambda: list(self.reader.api.objects(plural, path, query, partial(record_of, form))), []
         )
 
     def one_of(self, kind: str, path: str, name: str) -> Any:
@@ -74,6 +75,6 @@ class Gathering:
 
     def events(self, namespace: str, selector: str) -> tuple[kinds.Event, ...]:
         """The oldest first. Raises ApiError."""
-        path = core_path("events", namespace=namespace)
+        path = path_of(CORE, "events", namespace=namespace)
         found = self.all_of(kinds_of.EVENTS, path, kinds.Event, {"fieldSelector": selector})
         return tuple(sorted(found, key=lambda each: each.at))

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
-from kubectl_nodedevice.errors import Forbidden, NotFound
+from kubectl_nodedevice.api import as_it_is
 from kubectl_nodedevice.why import gather
 from kubectl_nodedevice.why.facts import Unread
+from nodedevice_kube.api_errors import Forbidden, NotFound
 
 from tests.unit.cli.why.clusters import GPU, NOW
 
@@ -41,19 +42,21 @@ class Api:
     def get(self, what: str, path: str) -> Any:
         self.asked.append((what, path))
         if path.endswith(self._forbidden or ("//",)):
-            raise Forbidden("no")
+            raise Forbidden("GET", path, "no")
         if path not in self._objects:
-            raise NotFound("none")
+            raise NotFound("GET", path, "none")
         return self._objects[path]
 
-    def objects(self, what: str, path: str, query: Mapping[str, str] | None = None) -> Iterator[Any]:
+    def objects(
+        self, what: str, path: str, query: Mapping[str, str] | None = None, make: Any = as_it_is
+    ) -> Iterator[Any]:
         self.asked.append((what, path, *(f"{key} {value}" for key, value in (query or {}).items())))
         if path.endswith(self._forbidden or ("//",)):
-            raise Forbidden("no")
+            raise Forbidden("GET", path, "no")
         if path.startswith("/apis/kueue") and path not in self._objects:
             # a version, or a group, that is not served
-            raise NotFound("none")
-        yield from self._objects.get(path, ())
+            raise NotFound("GET", path, "none")
+        yield from map(make, self._objects.get(path, ()))
 
     @property
     def session(self) -> Any:

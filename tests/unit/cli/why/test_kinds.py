@@ -5,11 +5,11 @@ from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice.cluster import Meta, NodeTaint
-from kubectl_nodedevice.errors import ApiError
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why.access import Reader
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, Request, ResourceClaim, Slice, SliceDevice
 from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, Access
+from nodedevice_kube.api_errors import ApiError
 
 _META: Final = {"name": "n", "namespace": "ns", "creationTimestamp": "made"}
 
@@ -111,7 +111,7 @@ class Api:
         assert (body["apiVersion"], body["kind"]) == ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
         self.asked.append(body["spec"]["resourceAttributes"])
         if (verb := self.asked[-1]["verb"]) not in self.answers:
-            raise ApiError("no")
+            raise ApiError("POST", what, "no")
         return {"status": {"allowed": self.answers[verb]}}
 
 

@@ -7,7 +7,6 @@ never wrapped, cut or masked. Colours and wrapping are for terminals alone; what
 import itertools
 import json
 import os
-import shutil
 import sys
 import time
 import zlib
@@ -174,6 +173,8 @@ class Screen:
         self._progress_since, self._is_progress_shown = 0.0, False
 
     def _columns(self) -> int:
+        import shutil
+
         return max(20, shutil.get_terminal_size().columns)
 
     def _console(self) -> Any:

@@ -56,17 +56,6 @@ def test_a_connection_that_the_server_has_closed_is_opened_again(api: Api, serve
         api.get("nodes", "/api/v1/nodes")
 
 
-def test_a_server_that_has_no_room_is_asked_again(
-    api: Api, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr("kubectl_nodedevice.api.time.sleep", pauses.append)
-    busy = Answer(429, b"{}", {"Retry-After": "3"})
-    server.fault = _first(busy, busy)
-    api.get("nodes", "/api/v1/nodes")
-    assert pauses == [3.0, 3.0]
-
-
 def test_as_somebody_else(run: Run, server: FakeApiServer) -> None:
     run("--as", "eve", "--as-group", "a", "--as-group", "b", "--as-uid", "7")
     seen = server.requests[0].headers

@@ -99,36 +99,6 @@ def test_what_another_release_writes_is_read_as_far_as_it_is_known() -> None:
     assert [(each.id, each.health, each.numa_nodes) for each in read.devices] == [("d", "Limping", ()), ("", "", (1,))]
 
 
-def test_a_pod_has_its_init_containers_first() -> None:
-    pod = record_of(
-        Pod,
-        {
-            "spec": {
-                "initContainers": [{"name": "side", "restartPolicy": "Always"}, {"name": "once"}],
-                "containers": [{"name": "main", "resources": {"limits": {"a/b": 1}, "claims": [{"name": "c"}]}}],
-                "resourceClaims": [{"name": "c", "resourceClaimTemplateName": "t"}],
-            },
-            "status": {
-                "resourceClaimStatuses": [{"name": "c", "resourceClaimName": "made"}],
-                "containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}],
-            },
-        },
-    )
-    assert [(each.name, each.is_init, each.is_sidecar) for each in pod.containers] == [
-        ("side", True, True),
-        ("once", True, False),
-        ("main", False, False),
-    ]
-    main = pod.containers[-1]
-    assert (main.requests, main.claims, main.state, main.reason) == (
-        {"a/b": "1"},
-        ("c",),
-        "waiting",
-        "ImagePullBackOff",
-    )
-    assert pod.claims == (cluster.PodClaim("c", "made", "t"),)
-
-
 @pytest.mark.parametrize(
     ("toleration", "expected"),
     [

@@ -59,34 +59,3 @@ def test_a_body_that_comes_ever_so_slowly(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(OSError, match=r"^$") as error:
         content(b"ab", give_up_at=11.0)
     assert isinstance(error.value, TimeoutError)
-
-
-class Http:
-    """A connection as far as a request is written to it."""
-
-    def __init__(self) -> None:
-        self.sent: list[Any] = []
-
-    def putrequest(self, method: str, target: str, *, skip_accept_encoding: bool) -> None:
-        self.sent.append((method, target, skip_accept_encoding))
-
-    def putheader(self, name: str, value: str) -> None:
-        self.sent.append((name, value))
-
-    def endheaders(self, body: bytes | None) -> None:
-        self.sent.append(body)
-
-
-def test_a_request() -> None:
-    http: Any = Http()
-    transport._send(http, "PATCH", "/x", [("A", "b"), ("A", "c")], b"body")
-    transport._send(http, "GET", "/y", [], None)
-    assert http.sent == [
-        ("PATCH", "/x", True),
-        ("A", "b"),
-        ("A", "c"),
-        ("Content-Length", "4"),
-        b"body",
-        ("GET", "/y", True),
-        None,
-    ]

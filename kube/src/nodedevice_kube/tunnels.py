@@ -6,6 +6,7 @@ Source: RFC 9110, section 9.3.6.
 
 import socket
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from nodedevice_kube.proxies import Proxy
@@ -22,8 +23,10 @@ def opened(proxy: Proxy, host: str, port: int, seconds: float | None, user_agent
     connection = socket.create_connection((proxy.host, proxy.port), seconds)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(_request(proxy, host, port, user_agent))
-        _check(_head(connection, give_up_at))
+        headers = {"User-Agent": user_agent}
+        if proxy.authorization:
+            headers["Proxy-Authorization"] = proxy.authorization
+        lead(connection, host, port, headers, give_up_at)
         connection.settimeout(seconds)
     except BaseException:
         connection.close()
@@ -31,12 +34,15 @@ def opened(proxy: Proxy, host: str, port: int, seconds: float | None, user_agent
     return connection
 
 
-def _request(proxy: Proxy, host: str, port: int, user_agent: str) -> bytes:
+def lead(connection: socket.socket, host: str, port: int, headers: Mapping[str, str], give_up_at: float | None) -> None:
+    """Have the proxy at the other end connect to that host. give_up_at: monotonic seconds. Raises as `opened`."""
     authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}", f"User-Agent: {user_agent}"]
-    if proxy.authorization:
-        lines.append(f"Proxy-Authorization: {proxy.authorization}")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+    lines = [
+        f"CONNECT {authority} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in {"Host": authority, **headers}.items()),
+    ]
+    connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1"))
+    _check(_head(connection, give_up_at))
 
 
 def _head(connection: socket.socket, give_up_at: float | None) -> bytes:

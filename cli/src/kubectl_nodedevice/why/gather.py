@@ -1,12 +1,12 @@
 """Reads what an answer needs, each kind once. What may not be read is noted, and the rest is read all the same."""
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from nodedevice_kube.api_errors import NotFound
 from nodedevice_kube.paths import LEASES, NODES, PODS
 
-from kubectl_nodedevice.api import CORE, DRA, GROUP, path_of
+from kubectl_nodedevice.api import CORE, DRA, GROUP, POD_DEVICES, path_of
 from kubectl_nodedevice.cluster import Json, Lease, Node, NodeDevice, Object, Pod, PodDevice
 from kubectl_nodedevice.quantities import requests
 from kubectl_nodedevice.reading import Reader
@@ -40,15 +40,14 @@ def of_pod(session: Session, namespace: str, name: str) -> Facts:
 def _around(gathering: Gathering, namespace: str, name: str, raw: Json) -> dict[str, Any]:
     """All that matters to that pod, which may not exist yet."""
     pod = record_of(Pod, raw)
-    nodes, owners = _nodes(gathering, pod.node)
     has_claims = bool(pod.claims) or bool(requests(pod))
     return {
         "namespace": namespace,
         "name": name,
         "pod": pod,
+        "nodes": _nodes(gathering, pod.node),
         "pod_device": _pod_device(gathering, namespace, name) if pod.meta.uid else None,
         "extended_claim": pod.extended_claim,
-        "nodes": nodes,
         "node_devices": _node_devices(gathering, pod.node)
         if pod.node
         else _of_resources(gathering, sorted(requests(pod))),
@@ -58,36 +57,24 @@ def _around(gathering: Gathering, namespace: str, name: str, raw: Json) -> dict[
         "claims": _claims(gathering, namespace) if has_claims else (),
         "templates": _templates(gathering, namespace) if pod.claims else frozenset(),
         "events": gathering.events(namespace, f"involvedObject.uid={pod.meta.uid}") if pod.meta.uid else (),
-        "capacity_owners": owners,
     }
 
 
 def of_node(session: Session, name: str) -> Facts:
     """All that an answer about the node, or a device of it, needs. Raises ApiError where nothing answers."""
     gathering = Gathering(Reader(session.api, session.screen))
-    nodes, owners = _nodes(gathering, name)
-    return gathering.facts(
-        name=name,
-        nodes=nodes,
-        node_devices=_node_devices(gathering, name),
-        leases=tuple(
-            record_of(Lease, each)
-            for each in [gathering.one_of(kinds_of.LEASES, LEASES.path(name, gathering.release.leases), name)]
-            if each
-        ),
-        capacity_owners=owners,
-    )
+    nodes, node_devices = _nodes(gathering, name), _node_devices(gathering, name)
+    path = LEASES.path(name, gathering.release.leases)
+    lease = gathering.one_of(kinds_of.LEASES, path, name, partial(record_of, Lease))
+    return gathering.facts(name=name, nodes=nodes, node_devices=node_devices, leases=(lease,) if lease else ())
 
 
-def _nodes(gathering: Gathering, name: str) -> tuple[tuple[Node, ...], Mapping[tuple[str, str], str]]:
-    """All Nodes, or the one of that name; and who wrote which number of an extended resource."""
-    if name:
-        one = gathering.one_of(kinds_of.NODES, NODES.path(name), name)
-        found = [record_of(Node, one)] if one else []
-    else:
-        found = gathering.all_of(kinds_of.NODES, NODES.path(), Node)
-    writers = {(node.meta.name, key): manager for node in found for key, manager in node.writers.items()}
-    return tuple(found), writers
+def _nodes(gathering: Gathering, name: str) -> tuple[Node, ...]:
+    """All Nodes, or the one of that name."""
+    if not name:
+        return tuple(gathering.all_of(kinds_of.NODES, NODES.path(), Node))
+    one = gathering.one_of(kinds_of.NODES, NODES.path(name), name, partial(record_of, Node))
+    return (one,) if one else ()
 
 
 def _node_devices(gathering: Gathering, node: str) -> tuple[NodeDevice, ...]:
@@ -106,16 +93,16 @@ def _of_resources(gathering: Gathering, resources: list[str]) -> tuple[NodeDevic
 
 def _namespace(gathering: Gathering, name: str) -> dict[str, str]:
     """When its deletion was asked for, and what keeps it."""
-    found = gathering.one_of(kinds_of.NAMESPACES, path_of(CORE, "namespaces", name), name)
-    namespace = record_of(Object, found)
+    path, read = path_of(CORE, "namespaces", name), partial(record_of, Object)
+    namespace = gathering.one_of(kinds_of.NAMESPACES, path, name, read) or Object()
     conditions = namespace.conditions.values() if namespace.meta.deleted else ()
     words = "; ".join(each.message for each in conditions if each.status == "True" and each.message)
     return {"namespace_deleted": namespace.meta.deleted, "namespace_words": words}
 
 
-def _pod_device(gathering: Gathering, namespace: str, name: str) -> Any:
-    found = gathering.one_of(kinds_of.POD_DEVICES, path_of(GROUP, "poddevices", name, namespace), name)
-    return record_of(PodDevice, found) if found else None
+def _pod_device(gathering: Gathering, namespace: str, name: str) -> PodDevice | None:
+    path = path_of(GROUP, POD_DEVICES, name, namespace)
+    return gathering.one_of(kinds_of.POD_DEVICES, path, name, partial(record_of, PodDevice))
 
 
 def _dra(gathering: Gathering, kind: str, plural: str, form: type[T]) -> tuple[T, ...]:

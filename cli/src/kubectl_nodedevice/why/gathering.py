@@ -9,7 +9,7 @@ from nodedevice_kube.api_errors import Forbidden, NotFound
 
 from kubectl_nodedevice import release
 from kubectl_nodedevice.api import CORE, path_of
-from kubectl_nodedevice.cluster import Release
+from kubectl_nodedevice.cluster import Json, Release
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why import facts as kinds_of
@@ -64,9 +64,9 @@ class Gathering:
             kind, lambda: list(self.reader.api.objects(plural, path, query, partial(record_of, form))), []
         )
 
-    def one_of(self, kind: str, path: str, name: str) -> Any:
-        """The object; None where it is missing, or may not be read. Raises ApiError."""
-        return self.guarded(kind, lambda: self.reader.api.get(f"{kind.partition('.')[0]} {name}", path), None)
+    def one_of(self, kind: str, path: str, name: str, make: Callable[[Json], T]) -> T | None:
+        """What is made of the object; None where it is missing, or may not be read. Raises ApiError."""
+        return self.guarded(kind, lambda: make(self.reader.api.get(f"{kind.partition('.')[0]} {name}", path)), None)
 
     def facts(self, **found: Any) -> Facts:
         """By the clock of the API server, now that it has answered."""

@@ -52,7 +52,7 @@ def _shown(facts: Facts, number: str) -> Facts:
 
 def _conflict(facts: Facts) -> Facts:
     facts = _shown(with_condition("Conflict", "True", "ForeignOwner")(facts), "0")
-    return replace(facts, capacity_owners={("node-a", GPU): "kubelet", ("node-b", GPU): "kubelet"})
+    return each_node(facts, lambda node: replace(node, writers={GPU: "kubelet"}))
 
 
 def _unadvertised(reason: str) -> Callable[[Facts], Facts]:

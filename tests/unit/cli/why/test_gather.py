@@ -108,7 +108,7 @@ def test_of_a_pod_without_a_node() -> None:
     assert ([each.name for each in found.classes], [each.driver for each in found.slices]) == (["class"], ["d"])
     assert ([each.meta.name for each in found.claims], found.templates) == (["x"], frozenset({"t"}))
     assert [each.at for each in found.events] == ["1", "2"]
-    assert found.capacity_owners == {("node-a", GPU): "alice"}
+    assert found.nodes[0].writers == {GPU: "alice"}
     assert (found.unread, found.family, found.pods, found.is_absent) == ((), (), (), False)
     assert api.asked == [
         ("pods p", f"{_CORE}/namespaces/team/pods/p"),
@@ -315,7 +315,7 @@ def test_of_a_node() -> None:
     found = gather.of_node(api.session, "node-a")
     assert found.name == "node-a"
     assert [each.meta.name for each in found.nodes] == [each.meta.name for each in found.leases] == ["node-a"]
-    assert found.capacity_owners == {("node-a", GPU): "alice"}
+    assert found.nodes[0].writers == {GPU: "alice"}
     assert api.asked == [
         ("nodes node-a", f"{_CORE}/nodes/node-a"),
         ("nodedevices", f"{_OURS}/nodedevices", "fieldSelector spec.nodeName=node-a"),

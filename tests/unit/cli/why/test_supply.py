@@ -12,7 +12,7 @@ from kubectl_nodedevice.why.kinds import DeviceClass
 from kubectl_nodedevice.why.links import supply
 from kubectl_nodedevice.why.links.devices import Wanted
 
-from tests.unit.cli.why.clusters import FPGA, GPU, NIC, OLD, RECENT, base, each_device, gpus, of_node_a
+from tests.unit.cli.why.clusters import FPGA, GPU, NIC, OLD, RECENT, base, each_device, each_node, gpus, of_node_a
 
 _NAME: Final = "node-a.example.com.gpu"
 _UNREAD_LEASES: Final = (Unread(LEASES, "no"),)
@@ -232,7 +232,9 @@ def test_a_node_that_shows_too_few(conditions: Mapping[str, tuple[str, str]], ex
 
 def test_who_wrote_the_number_that_conflicts() -> None:
     facts = with_conditions(showing(base()), Conflict=("True", "Kept"))
-    facts = replace(facts, capacity_owners={("node-a", GPU): "alice", ("node-b", GPU): "bob"})
+    facts = each_node(
+        facts, lambda node: replace(node, writers={GPU: "alice" if node.meta.name == "node-a" else "bob"})
+    )
     assert of(facts) == [ours("CapacityConflict", "Kept, alice, it shows 0", node_device=_NAME)]
 
 
@@ -304,7 +306,9 @@ def test_a_number_beside_a_kubelet() -> None:
 def test_a_number_beside_a_driver() -> None:
     facts = showing(base(), nic="3")
     assert of(facts, Wanted(NIC, 1, 1)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3")]
-    owned = replace(facts, capacity_owners={("node-a", NIC): "alice", ("node-b", NIC): "bob"})
+    owned = each_node(
+        facts, lambda node: replace(node, writers={NIC: "alice" if node.meta.name == "node-a" else "bob"})
+    )
     assert of(owned, Wanted(NIC, 1, 1)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3, written by alice")]
     assert of(showing(base(), nic="0"), Wanted(NIC, 4, 4)) == []
 

@@ -114,8 +114,7 @@ def _all(
 
 def _one(gathering: Gathering, kind: str, namespace: str, name: str) -> Controller | None:
     path = path_of(_PLACES[kind], _plural(kind), name, namespace)
-    found = gathering.one_of(_plural(kind), path, name)
-    return controller_of(kind, found) if found else None
+    return gathering.one_of(_plural(kind), path, name, partial(controller_of, kind))
 
 
 def _plural(kind: str) -> str:

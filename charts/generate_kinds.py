@@ -42,8 +42,8 @@ def main() -> None:
 
 def text() -> str:
     """The module."""
-    node_device = [nodedevice.NodeDeviceSpec, nodedevice.NodeDeviceStatus]
-    pod_device = [poddevice.PodDeviceSpec, poddevice.PodDeviceStatus]
+    node_device: list[type[msgspec.Struct]] = [nodedevice.NodeDeviceSpec, nodedevice.NodeDeviceStatus]
+    pod_device: list[type[msgspec.Struct]] = [poddevice.PodDeviceSpec, poddevice.PodDeviceStatus]
     parts = list(dict.fromkeys(part for root in (*node_device, *pod_device) for part in _parts(root)))
     kinds = [_kind("NodeDevice", node_device), _kind("PodDevice", pod_device)]
     return "\n\n".join([_HEAD, *map(_part, parts), *kinds])

@@ -5,7 +5,7 @@ records of `device_records`.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kubectl_nodedevice import device_records
@@ -29,7 +29,7 @@ from kubectl_nodedevice.device_records import Waiting as Waiting
 from kubectl_nodedevice.fields import Json as Json
 from kubectl_nodedevice.fields import list_of, map_of, number_of, text_of, texts_of
 from kubectl_nodedevice.records import Meta as Meta
-from kubectl_nodedevice.records import place
+from kubectl_nodedevice.records import place, record_of
 
 # status.agent.servedBy: who gives the devices out
 BY_NODEDEVICE: Final = "nodedevice"
@@ -56,11 +56,9 @@ class Object:
     conditions: Mapping[str, Condition] = place("status.conditions", dict)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTaint(Taint):
-    """As Kubernetes writes it, of a Node or in a ResourceSlice."""
-
-    since: str = place("timeAdded")
+def taints_of(found: Any) -> tuple[Taint, ...]:
+    """As Kubernetes writes them, of a Node or in a ResourceSlice."""
+    return tuple(replace(record_of(Taint, each), since=text_of(each, "timeAdded")) for each in list_of(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ class Node:
 
     meta: Meta = place("metadata", Meta)
     unschedulable: bool = place("spec.unschedulable", False)
-    taints: tuple[NodeTaint, ...] = place("spec.taints", ())
+    taints: tuple[Taint, ...] = place("spec.taints", (), by=taints_of)
     allocatable: Mapping[str, str] = place("status.allocatable", dict)
     conditions: Mapping[str, Condition] = place("status.conditions", dict)
     writers: Mapping[str, str] = place("metadata.managedFields", dict, by=_writers)

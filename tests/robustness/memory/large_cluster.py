@@ -7,7 +7,6 @@ Objects are made while they are sent, so that pages cost it nothing. Whatever el
 
 import itertools
 import json
-import sys
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -185,4 +184,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubectl_nodedevice import commands, program
-from kubectl_nodedevice.errors import CliError, Failure
+from kubectl_nodedevice.errors import CliError
 from nodedevice_kube.api_errors import ApiError
 
 from tests.unit.cli.api_server import FakeApiServer, kubeconfig, serving
@@ -90,10 +91,10 @@ def run(
 
 
 @pytest.fixture
-def refused(run: Run) -> Callable[..., Failure]:
+def refused(run: Run) -> Callable[..., Any]:
     """What one command line fails with: of errors a program shows the sentence alone."""
 
-    def refuse(*arguments: str) -> Failure:
+    def refuse(*arguments: str) -> Any:
         with (
             program.root.make_context(program.NAME, list(arguments)) as context,
             pytest.raises((CliError, ApiError)) as error,

@@ -38,8 +38,8 @@ def _first(*answers: Answer | None) -> Fault:
 
 def test_a_list_is_read_page_by_page(api: Api, server: FakeApiServer) -> None:
     server.objects[_KIND] = _objects(1234)
-    names = [each["metadata"]["name"] for each in api.objects("nodedevices", _KIND)]
-    assert names == [f"n{each}" for each in range(1234)]
+    found: list[Any] = list(api.objects("nodedevices", _KIND))
+    assert [each["metadata"]["name"] for each in found] == [f"n{each}" for each in range(1234)]
     assert [each.query.get("continue") for each in server.requests] == [None, "500", "1000"]
 
 

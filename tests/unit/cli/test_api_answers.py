@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice import api as api_module
-from kubectl_nodedevice.api import Api, Rows
+from kubectl_nodedevice.api import Api, Rows, as_it_is
 from kubectl_nodedevice.errors import Failure, LoginProblem
 from kubectl_nodedevice.pages import LARGE_BYTES, MOST_LARGE_BYTES, MOST_OBJECT_BYTES
 from kubectl_nodedevice.transport import TooLong
@@ -183,7 +183,8 @@ def test_one_that_cannot_be_read_is_named_and_left_out(text: str, number: int, w
     bad = [named(f"bad-{at}", text) for at in range(number)]
     body = f'{{"items":[{",".join([named("a"), *bad, named("b")])}]}}'
     api, _ = asked((200, {}, body.encode()), warn=warned.append)
-    assert [each["metadata"]["name"] for each in api.objects("pods", "/p")] == ["a", "b"]
+    found: list[Any] = list(api.objects("pods", "/p"))
+    assert [each["metadata"]["name"] for each in found] == ["a", "b"]
     assert warned[0] == f"pods: not read: ns/bad-0: {why}"
     assert warned[10:] == (["pods: not read: 2 more"] if number > 10 else [])
 
@@ -191,7 +192,7 @@ def test_one_that_cannot_be_read_is_named_and_left_out(text: str, number: int, w
 def test_what_is_nested_too_deep_is_cut(asked: Asked) -> None:
     deep = b'{"items":[{"metadata":{"name":"a","x":%b}}]}' % (b"[" * 100_000 + b"]" * 100_000)
     api, _ = asked((200, {}, deep))
-    [found] = api.objects("pods", "/p")
+    [found] = api.objects("pods", "/p", make=as_it_is)
     assert found["metadata"]["name"] == "a"
 
 
@@ -205,7 +206,7 @@ def test_of_many_large_objects_only_the_first_are_whole(asked: Asked) -> None:
         for at in range(100)
     ]
     api, _ = asked(listed(*large, {"metadata": {"name": "small"}}), warn=warned.append)
-    found = list(api.objects("pods", "/p"))
+    found: list[Any] = list(api.objects("pods", "/p"))
     whole = [each for each in found[:-1] if "annotations" in each["metadata"]]
     assert len(whole) == MOST_LARGE_BYTES // len(json.dumps(large[0]))
     assert found[-2] == {"metadata": {"name": "n99"}, "status": {"total": 3, "devicesOmitted": 3}}

@@ -9,9 +9,9 @@ from kubectl_nodedevice.cluster import (
     Lease,
     Meta,
     Node,
-    NodeTaint,
     Pod,
     PodClaim,
+    Taint,
     Toleration,
 )
 from kubectl_nodedevice.records import record_of
@@ -60,7 +60,7 @@ def test_a_node() -> None:
             "status": {"allocatable": {"x": "2"}, "conditions": _CONDITIONS},
         },
     )
-    assert read == Node(_READ, True, (NodeTaint("k", "v", "NoExecute", "then"),), {"x": "2"}, _READY)
+    assert read == Node(_READ, True, (Taint("k", "v", "NoExecute", "then"),), {"x": "2"}, _READY)
     assert read.is_ready
     assert not record_of(Node, {}).is_ready
     assert not record_of(Node, {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}).is_ready

@@ -42,7 +42,11 @@ def proxy(respond: Callable[[socket.socket], object]) -> Iterator[tuple[Proxy, l
 
 
 def sends(*pieces: bytes) -> Callable[[socket.socket], object]:
-    return lambda peer: [peer.sendall(piece) for piece in pieces]
+    def send(peer: socket.socket) -> None:
+        for piece in pieces:
+            peer.sendall(piece)
+
+    return send
 
 
 def opened(made: Proxy, seconds: float | None = _SECONDS) -> socket.socket:

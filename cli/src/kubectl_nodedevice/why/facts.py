@@ -32,9 +32,10 @@ class Facts:
     """pod: None where there is none of that name. extended_claim: what the scheduler made for the pod's extended resources.
 
     family: of a pod that does not exist, the controllers that would make it, the outermost first; `pod` is then what they would
-    make, `pods` are those that they have, and `pod_names` all of the namespace. has_queue: Kueue is there; workload: what it has of
-    the pod, or of its Job. predecessors: pods that end only when this one is Ready, as namespace/name; rollout: the controller of both.
-    namespace_deleted: when; namespace_words: what keeps it. A kind that could not be read is empty here, and in `unread`.
+    make, `pods` are those that they have, and `pod_names` all of the namespace. has_queue: Kueue is there; workload: what it
+    has of the pod, or of its Job. predecessors: pods that end only when this one is Ready, as namespace/name; rollout: the
+    controller of both. namespace_deleted: when; namespace_words: what keeps it. A kind that could not be read is empty here,
+    and in `unread`.
     """
 
     now: datetime

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kubectl_nodedevice.cluster import NO_CONDITION, Condition, Json, Meta, NodeTaint
+from kubectl_nodedevice.cluster import NO_CONDITION, Condition, Json, Meta, Taint, taints_of
 from kubectl_nodedevice.fields import is_set, list_of, map_of, number_of, text_of
 from kubectl_nodedevice.records import place
 
@@ -128,7 +128,7 @@ class SliceDevice:
     """is_shared: how much of it is free is not for us to count, as it is divided by the scheduler."""
 
     name: str = ""
-    taints: tuple[NodeTaint, ...] = ()
+    taints: tuple[Taint, ...] = place("taints", (), by=taints_of)
     is_shared: bool = place(
         default=False, by=lambda obj: is_set(obj, "allowMultipleAllocations") or bool(list_of(obj, "consumesCounters"))
     )

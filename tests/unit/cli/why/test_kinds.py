@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice.cluster import Meta, NodeTaint
+from kubectl_nodedevice.cluster import Meta, Taint
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why.access import Reader
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, Request, ResourceClaim, Slice, SliceDevice
@@ -91,7 +91,7 @@ def test_a_slice() -> None:
     }
     found = record_of(Slice, {"metadata": _META, "spec": spec})
     shared = SliceDevice("b", is_shared=True), SliceDevice("c", is_shared=True)
-    devices = (SliceDevice("a", (NodeTaint("k", "v", "e", "t"),)), *shared)
+    devices = (SliceDevice("a", (Taint("k", "v", "e", "t"),)), *shared)
     assert found == Slice("d", "p", 7, "node", devices, 3)
     assert found.whole_pool == ("d", "p")
 

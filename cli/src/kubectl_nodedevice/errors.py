@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.errors import ConnectionProblem
 from nodedevice_kube.masking import masked
 
@@ -30,10 +29,6 @@ class CliError(Exception):
         self.problem, self.remedy = masked(problem), masked(remedy)
         super().__init__(self.problem)
         self.code = code or self.code
-
-
-# what has both a sentence and its remedy
-Failure = CliError | ApiError
 
 
 class UsageProblem(CliError):

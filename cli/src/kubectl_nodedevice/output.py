@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
+from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.masking import masked
 
-from kubectl_nodedevice.errors import Failure
+from kubectl_nodedevice.errors import CliError
 from kubectl_nodedevice.shell import NONE, Typed
 from kubectl_nodedevice.styles import BOLD, FAINT
 from kubectl_nodedevice.text import folded, plain, width
@@ -30,6 +31,10 @@ _LEAST: Final = 24
 _PROGRAMS: Final = ("kubectl nodedevice", "kubectl")
 # nothing is shown of what is done sooner
 _PATIENCE_SECONDS: Final = 1.0
+
+
+# what has a sentence and its remedy
+Failure = CliError | ApiError
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from typing import Any, Final
 import pytest
 from kubectl_nodedevice import api as api_module
 from kubectl_nodedevice.api import Api, Rows, as_it_is
-from kubectl_nodedevice.errors import Failure, LoginProblem
+from kubectl_nodedevice.errors import LoginProblem
+from kubectl_nodedevice.output import Failure
 from kubectl_nodedevice.pages import LARGE_BYTES, MOST_LARGE_BYTES, MOST_OBJECT_BYTES
 from kubectl_nodedevice.transport import TooLong
 from nodedevice_kube.api_errors import (

@@ -39,7 +39,7 @@ def server() -> Iterator[str]:
         ((), 1, "example.com/gpu"),
         (("devices",), 0, "000003-0007-4fe0-9301-9867b12a3899"),
         (("devices", "-o", "json"), 0, '"000003-0007-4fe0-9301-9867b12a3899"'),
-        (("why", "pod", "pod-00001"), 1, "asks for 2 example.com/gpu"),
+        (("why", "pod", "pod-00001"), 1, "asks for 1 example.com/gpu"),
         (("why", "pod", "pod-missing"), 1, "pod-missing"),
         (("check", "--wait-seconds", "0"), 1, "nodedevices.nodedevice.io"),
     ],
@@ -47,7 +47,7 @@ def server() -> Iterator[str]:
 )
 def test_memory(server: str, tmp_path: Path, command: tuple[str, ...], status: int, expected: str) -> None:
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig(tmp_path, server)), "HOME": str(tmp_path)}
-    program = [sys.executable, "-m", "kubectl_nodedevice", "--namespace", "team", "--request-timeout", "5m", *command]
+    program = [sys.executable, "-m", "kubectl_nodedevice", "--request-timeout", "5m", *command]
     out = tmp_path / "out"
     started = [sys.executable, "-I", "-S", "-c", _MEASURED, str(out), *program]
     done = subprocess.run(started, env=environment, capture_output=True, text=True, check=True)

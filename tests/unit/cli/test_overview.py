@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice import needs
-from kubectl_nodedevice.cluster import Lease, Meta, NodeDevice, Pod
+from kubectl_nodedevice.cluster import Pod
 from kubectl_nodedevice.records import record_of
 
 from tests.unit.cli.api_server import FakeApiServer, status
@@ -169,20 +169,6 @@ def test_older_crds_have_no_number_of_waiting_pods(run: Run, server: FakeApiServ
 
 
 @pytest.mark.parametrize(
-    ("renewed", "holder", "is_silent"),
-    [
-        ("2026-11-28T10:11:55.000000Z", "x", False),
-        ("2026-11-28T10:05:00.000000Z", "x", True),
-        ("2026-11-28T10:11:55.000000Z", "", True),
-        ("none", "x", False),
-    ],
-)
-def test_an_operator(renewed: str, holder: str, is_silent: bool) -> None:
-    lease = Lease(Meta("nodedevice-operator"), holder, renewed, 15)
-    assert bool(list(needs.of_operator(lease, _NOW))) is is_silent
-
-
-@pytest.mark.parametrize(
     ("resource", "number", "asks"),
     [
         (GPU, "1", True),
@@ -199,30 +185,6 @@ def test_what_a_pod_asks_for(resource: str, number: str, asks: bool) -> None:
     written = pod("p", node="", phase="Pending", resource=resource)
     written["spec"]["containers"][0]["resources"] = {"requests": {resource: number}}
     assert bool(list(needs.of_pending([record_of(Pod, written)], _NOW))) is asks
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({}, "default/late waits for example.com/gpu on n: NotEnoughDevices"),
-        (
-            {"final": True, "message": "it is too late"},
-            "default/late gets none of example.com/gpu on n: it is too late",
-        ),
-        (
-            {"notInjected": True, "since": "2026-11-28T10:00:00Z"},
-            "default/late runs without example.com/gpu on n 12 min: ",
-        ),
-    ],
-)
-def test_a_pod_that_waits(more: dict[str, Any], words: str) -> None:
-    found = record_of(NodeDevice, node_device("n", waiting=[_waiting(**more)]))
-    [need] = needs.of_waiting(found, _NOW)
-    assert need.text.startswith(words)
-
-
-def test_what_is_to_be_typed_is_quoted() -> None:
-    assert needs.command("why", "device", "n", "a b; rm") == "kubectl nodedevice why device n 'a b; rm'"
 
 
 def test_a_narrow_terminal_loses_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,12 +79,12 @@ def _of_pod(reader: Reader, namespace: str, pod: str) -> list[PodDevice]:
 
 def _by_node_devices(reader: Reader, namespace: str, pod: str, why: Forbidden) -> list[PodDevice]:
     """The same as agents have it, for who may see NodeDevices alone. Raises `why` for who may see neither."""
+    every = reader.each_node_device()
     try:
-        every = reader.node_devices()
+        # who has ended has no PodDevice either
+        found = [_as_pod_device(of, held) for of in every for held in of.allocations if not held.releasing]
     except Forbidden:
         raise why from None
-    # who has ended has no PodDevice either
-    found = [_as_pod_device(of, held) for of in every for held in of.allocations if not held.releasing]
     wanted = [each for each in found if namespace in ("", each.meta.namespace) and pod in ("", each.meta.name)]
     return sorted(wanted, key=lambda each: (each.meta.namespace, each.meta.name))
 

@@ -97,13 +97,20 @@ class Connection:
             self._access = access
         try:
             self._http = connection = self._http or self._opened(access)
-            packing = () if self._credentials.settings.is_uncompressed else (("Accept-Encoding", "gzip"),)
-            _send(connection, method, self._target(target), [*packing, *access.headers, *headers], body)
+            _send(connection, method, self._target(target), [*self._always(access), *access.headers, *headers], body)
             return connection.getresponse()
         except BaseException:
             # what has been sent is not known
             self.close()
             raise
+
+    def _always(self, access: Access) -> Iterator[tuple[str, str]]:
+        """Headers of each request."""
+        proxy = self._credentials.proxy
+        if not self._credentials.settings.is_uncompressed:
+            yield "Accept-Encoding", "gzip"
+        if access.tls is None and proxy and proxy.authorization:
+            yield "Proxy-Authorization", proxy.authorization
 
     def _target(self, target: str) -> str:
         """A proxy is asked for the whole URL, unless TLS goes through it."""
@@ -116,8 +123,7 @@ class Connection:
         settings, proxy = self._credentials.settings, self._credentials.proxy
         if access.tls is None:
             host, port = (proxy.host, proxy.port) if proxy else (settings.host, settings.port)
-            authorization = {"Proxy-Authorization": proxy.authorization} if proxy and proxy.authorization else {}
-            return _PlainConnection(host, port, self._timeout, authorization)
+            return http.client.HTTPConnection(host, port, timeout=self._timeout)
         return _TlsConnection(settings.host, settings.port, self._timeout, access.tls, proxy)
 
 
@@ -136,19 +142,6 @@ class _TlsConnection(http.client.HTTPSConnection):
         else:
             plain = tunnels.opened(self._proxy, self.host, self.port, self._seconds, USER_AGENT)
             self.sock = self._tls.wrap_socket(plain, server_hostname=self.host)
-
-
-class _PlainConnection(http.client.HTTPConnection):
-    """HTTP to a server or a proxy. always: headers of each request."""
-
-    def __init__(self, host: str, port: int, timeout: float | None, always: Mapping[str, str]) -> None:
-        super().__init__(host, port, timeout=timeout)
-        self._always = always
-
-    def endheaders(self, message_body: object = None, *, encode_chunked: bool = False) -> None:
-        for name, value in self._always.items():
-            self.putheader(name, value)
-        super().endheaders(message_body, encode_chunked=encode_chunked)  # type: ignore[arg-type]  # bytes or None
 
 
 def _send(

@@ -77,17 +77,6 @@ def test_one_cause_on_every_node_is_one_line(run: Run, server: FakeApiServer) ->
     assert sum("/nodedevices/" in each.path for each in server.requests) <= 60
 
 
-def test_drivers_of_dra_are_one_line_each(run: Run, server: FakeApiServer) -> None:
-    for name in ("a", "b"):
-        made = node_device(name, f"gpu.vendor.com/{name}", agent={"servedBy": "dra"})
-        server.objects[f"{_OURS}/nodedevices"].append(made)
-    lines = json.loads(run("-o", "json").out)["resources"]
-    assert [(each["resource"], each["servedBy"], each["nodes"], each["devices"]) for each in lines] == [
-        (GPU, "nodedevice", 2, 5),
-        ("gpu.vendor.com", "dra", 2, 4),
-    ]
-
-
 def test_whoever_sees_only_pods_sees_those(run: Run, server: FakeApiServer) -> None:
     words = 'User "eve" cannot list resource "nodedevices" in API group "nodedevice.io" at the cluster scope'
     server.fault = lambda request: status(403, words) if "/nodedevices" in request.path else None
@@ -99,25 +88,6 @@ def test_whoever_sees_only_pods_sees_those(run: Run, server: FakeApiServer) -> N
         f"Nothing that you may see needs you.\nNot shown: nodedevices: you may not list nodedevices; {remedy}\n"
         in ran.out
     )
-
-
-def test_pods_of_other_namespaces_are_named_where_they_may_not_be_seen(run: Run, server: FakeApiServer) -> None:
-    server.fault = lambda request: status(403, "no") if request.path == "/api/v1/pods" else None
-    ran = run()
-    assert "default/late has waited" in ran.out
-    assert "Not shown: pods of other namespaces" in ran.out
-
-
-def test_intended_states_need_nobody(run: Run, server: FakeApiServer) -> None:
-    intended = [("NoDevices", 0), ("AllCordoned", 0), ("NotConfigured", 1), ("EndpointGone", 0)]
-    server.objects[f"{_OURS}/nodedevices"] = [
-        node_device(
-            f"n{number}", conditions=[condition("AgentReady"), condition("Ready", "False", reason)], allocated=held
-        )
-        for number, (reason, held) in enumerate(intended)
-    ]
-    del server.objects["/api/v1/pods"][1]
-    assert run().out.splitlines()[-1] == "Nothing needs you."
 
 
 def test_each_kind_of_need(run: Run, server: FakeApiServer) -> None:

@@ -1,7 +1,6 @@
-"""Requests to the Kubernetes API, one after the other, and lists that are read object by object.
+"""Requests to the Kubernetes API, one after the other, and lists, which are read object by object (`pages`).
 
-Every failure is a sentence with its remedy (`sentences`). Of a list no more than one object is in memory beside what is made of
-each: tenants write megabytes into theirs.
+Every failure is a sentence with its remedy (`sentences`).
 """
 
 import http.client
@@ -10,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from nodedevice_kube.api_errors import ApiError, Gone
@@ -22,7 +22,7 @@ from kubectl_nodedevice import sentences
 from kubectl_nodedevice.errors import CliError
 from kubectl_nodedevice.fields import Json, list_of, map_of, text_of
 from kubectl_nodedevice.pages import Bounds, Page
-from kubectl_nodedevice.transport import MOST_BYTES, USER_AGENT, Connection, Headers, TooLong
+from kubectl_nodedevice.transport import MOST_BYTES, USER_AGENT, Connection, Response, TooLong
 
 T = TypeVar("T")
 GROUP: Final = "nodedevice.io/v1alpha1"
@@ -35,7 +35,7 @@ CONFIGS: Final = "nodedeviceconfigs"
 # Kubernetes 1.10 and newer; an older one answers with the objects, which have no rows
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PAGE: Final = 500
-# of a page with several objects: what it is to have; one that has twice as much is requested again with fewer of them
+# that a page with several objects is to have; one with more than twice as many is requested again with fewer objects
 _PAGE_BYTES: Final = 4 << 20
 # the server says how long to wait; it is asked no more often than this
 _MOST_RETRIES: Final = 5
@@ -133,7 +133,7 @@ class Api:
     def _pages(
         self, what: str, path: str, query: Mapping[str, str], accept: str, array: str, make: Callable[[Json], T]
     ) -> Iterator[tuple[list[T], Any]]:
-        """What is made of the objects of each page, and the page without them."""
+        """What is made of the objects of each page, and the page without its objects."""
         bounds, token, limit = Bounds(), "", PAGE
         while True:
             page = Page(make, bounds, array)
@@ -143,7 +143,7 @@ class Api:
                 self._request("GET", what, asked, accept=accept, most_bytes=most_bytes, take=page.take)
                 rest = page.envelope()
             except TooLong:
-                # of some of these objects; as many as have come so far are small enough
+                # by the size of those that have come
                 limit = min(page.limit(_PAGE_BYTES), limit // 2)
                 continue
             except Undecodable as exc:
@@ -189,9 +189,10 @@ class Api:
         if content_type:
             headers.append(("Content-Type", content_type))
         data = None if body is None else json.dumps(body).encode()
+        send = partial(self._connection.request, method, asked, headers, data, most_bytes, take)
         retries, has_logged_in_again = Retries(_SHORTEST_PAUSE, _SHORTEST_PAUSE), False
         while True:
-            status, answered, content = self._answer(method, what, asked, headers, data, most_bytes, take)
+            status, answered, content = self._answer(method, what, send, most_bytes)
             self.server_time = _http_date(answered.get("date")) or self.server_time
             if status == 401 and not has_logged_in_again and self._connection.log_in_again():
                 has_logged_in_again = True
@@ -216,19 +217,10 @@ class Api:
             return _Expired(method, what, token)
         return sentences.of_response(method, what, status, map_of(body), retry_after, self.credentials)
 
-    def _answer(
-        self,
-        method: str,
-        what: str,
-        asked: str,
-        headers: Headers,
-        data: bytes | None,
-        most_bytes: int,
-        take: Callable[[bytes], object] | None,
-    ) -> tuple[int, Mapping[str, str], bytes]:
+    def _answer(self, method: str, what: str, send: Callable[[], Response], most_bytes: int) -> Response:
         self.requests += 1
         try:
-            return self._connection.request(method, asked, headers, data, most_bytes, take)
+            return send()
         except TooLong as exc:
             if most_bytes < MOST_BYTES:
                 raise

@@ -20,6 +20,8 @@ from kubectl_nodedevice.errors import as_login_problem
 
 # names and values; a name may be there several times
 Headers = Sequence[tuple[str, str]]
+# status, headers with names in lower case, and body
+Response = tuple[int, Mapping[str, str], bytes]
 USER_AGENT: Final = "kubectl-nodedevice"
 _PIECE: Final = 1 << 16
 # of one answer, unpacked; a page of the biggest NodeDevices has a tenth of it
@@ -47,8 +49,8 @@ class Connection:
         body: bytes | None,
         most_bytes: int = MOST_BYTES,
         take: Callable[[bytes], object] | None = None,
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers with names in lower case, and body. Raises OSError, http.client.HTTPException and LoginProblem.
+    ) -> Response:
+        """Raises OSError, http.client.HTTPException and LoginProblem.
 
         most_bytes: of the body, unpacked; TooLong is raised for more. take: gets the body of a 200 piece by piece in its place.
         """

@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, TextIO
 
 from nodedevice_kube.api_errors import ApiError
@@ -27,6 +28,8 @@ API_VERSION: Final = "kubectl.nodedevice.io/v1alpha1"
 _MOST_WRAPPED: Final = 300
 # characters of a word that a column keeps whole, such as a resource's name; a longer one is broken where the terminal has no room
 _LEAST: Final = 24
+# that are not made again
+_CELLS: Final = 1024
 # of which a line is, the longer one first
 _PROGRAMS: Final = ("kubectl nodedevice", "kubectl")
 # nothing is shown of what is done sooner
@@ -112,11 +115,13 @@ class Screen:
         if self.is_terminal and len(table.rows) <= _MOST_WRAPPED:
             self._rich_table(table.columns, [[_cell(each) for each in row] for row in table.rows])
             return
+        # most cells are those of many rows; what is shown is not kept, as there may be very many
+        text_of = lru_cache(_CELLS)(lambda given: _cell(given).text)
         widths = [width(name) for name in table.columns]
         for row in table.rows:
-            widths = [max(size, width(_cell(each).text)) for size, each in zip(widths, row, strict=True)]
+            widths = [max(size, width(text_of(each))) for size, each in zip(widths, row, strict=True)]
         for row in (table.columns, *table.rows):
-            texts = [_cell(each).text for each in row]
+            texts = [text_of(each) for each in row]
             # the last column may be of any width
             cells = [text + " " * (size - width(text)) for text, size in zip(texts, widths, strict=True)]
             print("  ".join(cells).rstrip(), file=self.out)

@@ -10,7 +10,7 @@ from sys import intern
 from types import UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin
 
-from kubectl_nodedevice.fields import Json, is_set, list_of, text_of, texts_of, value_at
+from kubectl_nodedevice.fields import Json, is_set, list_of, text_of, texts_of
 
 T = TypeVar("T")
 _Make = Callable[[Any], Any]
@@ -41,7 +41,9 @@ def record_of(form: type[T], obj: Any) -> T:
     """The record of that form. A field without `place` is found by its name in camelCase."""
     found: dict[str, Any] = {}
     for name, path, make in _plans.get(form) or _plans.setdefault(form, _plan(form)):
-        value = value_at(obj, *path)
+        value = obj
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
         if value is not None and (made := make(value)) is not _OTHER:
             found[name] = made
     return form(**found)

@@ -26,9 +26,10 @@ from kubectl_nodedevice.fields import text_of
 _INSTALL: Final = "install nodedevice here, or name the cluster that has it by --context (docs/install.md)"
 # what each of them is called to people; a kind of ours that is missing has a remedy of its own
 _KINDS: Final = {"nodedevices": "NodeDevices", "poddevices": "PodDevices", "nodedeviceconfigs": "NodeDeviceConfigs"}
-# as the authorizers of Kubernetes write it
-_CANNOT: Final = re.compile(
-    r'cannot (?P<verb>\w+) resource "(?P<kind>[^"]+)"(?: in API group "[^"]*")?(?: in the namespace "(?P<namespace>[^"]+)")?'
+# as the authorizers of Kubernetes write it; compiled when it is used, which is rare
+_CANNOT: Final = (
+    r'cannot (?P<verb>\w+) resource "(?P<kind>[^"]+)"(?: in API group "[^"]*")?'
+    r'(?: in the namespace "(?P<namespace>[^"]+)")?'
 )
 _CORDON_ROLE: Final = "nodedevice-cordon"
 _FLEET_VIEW: Final = "nodedevice-fleet-view"
@@ -77,7 +78,7 @@ def _words(found: ApiError, body: Mapping[str, Any], credentials: Credentials) -
 
 def _forbidden(message: str, what: str) -> tuple[str, str]:
     """Of the authorizer its verb and kind, of whoever else refuses the words: an admission policy, or a quota."""
-    found = _CANNOT.search(message)
+    found = re.search(_CANNOT, message)
     if not found:
         return f"{what} was refused: {message or 'Forbidden'}", "an administrator can allow it"
     verb, kind, namespace = found["verb"], found["kind"], found["namespace"]

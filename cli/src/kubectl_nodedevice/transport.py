@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from nodedevice_kube import tunnels
 from nodedevice_kube.credentials import Access, Credentials
 from nodedevice_kube.proxies import Proxy
 
@@ -142,6 +141,8 @@ class _TlsConnection(http.client.HTTPSConnection):
         if self._proxy is None:
             super().connect()
         else:
+            from nodedevice_kube import tunnels
+
             plain = tunnels.opened(self._proxy, self.host, self.port, self._seconds, USER_AGENT)
             self.sock = self._tls.wrap_socket(plain, server_hostname=self.host)
 

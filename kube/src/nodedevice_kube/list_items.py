@@ -31,9 +31,9 @@ _ALIKE: Final = bytes.maketrans(b"{}", b"[]")
 _ALL_ELSE: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
 # pairs within pairs that go before each bracket that is left is looked at
 _COLLAPSES: Final = 8
-# Values of these fields have no characters that JSON escapes.
+# Values of these fields have no characters that JSON escapes. Compiled when it is used, which is rare.
 _VALUE: Final = rb'"([a-zA-Z0-9.:_-]*)"'
-_HEAD: Final = re.compile(
+_HEAD: Final = (
     rb'^[^\[]{0,200}"metadata":\{"name":' + _VALUE + rb'(?:,"generateName":"[^"]*")?'
     rb'(?:,"namespace":'
     + _VALUE
@@ -74,7 +74,7 @@ def identity(head: bytes) -> Identity | None:
 
     An API server writes metadata first, and in it these before what may be long.
     """
-    found = _HEAD.search(head)
+    found = re.search(_HEAD, head)
     if found is None:
         return None
     name, namespace, uid, version = (None if text is None else text.decode("ascii") for text in found.groups())

@@ -19,7 +19,7 @@ PROTO_ROOT := proto/src
 PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
 # what `make generate` writes into
 GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards templates/_defaults.tpl values.schema.json rules.json README.md) \
-  operator/src/nodedevice_operator/definitions $(addprefix cli/src/kubectl_nodedevice/,schemas.json) \
+  operator/src/nodedevice_operator/definitions $(addprefix cli/src/kubectl_nodedevice/,schemas.json device_records.py) \
   node-agent/src/nodedevice_agent/lib/rules.json docs/api.md docs/install.md docs/observe.md docs/reasons.md docs/settings.md hack/demo/manifests
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
@@ -158,6 +158,7 @@ generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the 
 	$(BIN)/python -m charts.generate_schema
 	$(BIN)/python -m charts.generate_rules
 	$(BIN)/python -m charts.generate_defaults
+	$(BIN)/python -m charts.generate_kinds
 	$(BIN)/python -m charts.generate_values_table
 	$(BIN)/python -m docs.generate_api
 	$(BIN)/python -m docs.generate_offered_twice

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from kubectl_nodedevice.cluster import Json, Lease, NodeDevice, Pod
+from kubectl_nodedevice.cluster import Json, Lease, NodeDevice, Object, Pod
 from kubectl_nodedevice.fields import number_of
 from kubectl_nodedevice.needs import Summary
-from kubectl_nodedevice.objects import conditions_of, meta_of
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.text import age, counted, moment
 from kubectl_nodedevice.why.kinds import Event
 
@@ -54,9 +54,10 @@ class Refusal:
 def refused_deployments(found: Iterable[Json]) -> Iterator[Refusal]:
     """Of these Deployments; their controller copies the condition from their ReplicaSets."""
     for each in found:
-        failure = conditions_of(each).get("ReplicaFailure")
+        deployment = record_of(Object, each)
+        failure = deployment.conditions.get("ReplicaFailure")
         if failure is not None and failure.status == "True":
-            yield Refusal("Deployment", meta_of(each).name, failure.message, failure.since)
+            yield Refusal("Deployment", deployment.meta.name, failure.message, failure.since)
 
 
 def lacks_pods(daemon_set: Json) -> bool:
@@ -68,8 +69,9 @@ def lacks_pods(daemon_set: Json) -> bool:
 def refused_daemon_sets(lacking: Iterable[Json], events: Iterable[Event]) -> list[Refusal]:
     """Of DaemonSets that lack pods, those of whose pods an Event says that one was refused; the last Event counts."""
     last = {each.about_uid: each for each in sorted(events, key=lambda each: each.at) if each.reason == "FailedCreate"}
-    found = ((meta_of(each), last.get(meta_of(each).uid)) for each in lacking)
-    return [Refusal("DaemonSet", meta.name, event.message, event.at) for meta, event in found if event is not None]
+    metas = [record_of(Object, each).meta for each in lacking]
+    found = ((meta.name, last.get(meta.uid)) for meta in metas)
+    return [Refusal("DaemonSet", name, event.message, event.at) for name, event in found if event is not None]
 
 
 def of_refusals(refusals: Iterable[Refusal], namespace: str, now: datetime) -> list[Result]:

@@ -1,13 +1,35 @@
-"""The objects of a cluster as far as people are shown them, as small records. `objects` makes them of what the API server has.
+"""The objects of a cluster as far as people are shown them, as records of what the API server has. Pure.
 
-Knows no API server and no terminal. Times are text, as they are in the API; "" and None stand for what an object does not have.
+Times are text, as they are in the API; "" and None stand for what an object does not have. NodeDevices and PodDevices have the
+records of `device_records`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-Json = Mapping[str, Any]
+from kubectl_nodedevice import device_records
+from kubectl_nodedevice.device_records import Agent as Agent
+from kubectl_nodedevice.device_records import Allocation as Allocation
+from kubectl_nodedevice.device_records import Claim as Claim
+from kubectl_nodedevice.device_records import ClaimedDevice as ClaimedDevice
+from kubectl_nodedevice.device_records import Condition as Condition
+from kubectl_nodedevice.device_records import Cordon as Cordon
+from kubectl_nodedevice.device_records import Device as Device
+from kubectl_nodedevice.device_records import Endpoint as Endpoint
+from kubectl_nodedevice.device_records import HeldDevice as HeldDevice
+from kubectl_nodedevice.device_records import HeldParts as HeldParts
+from kubectl_nodedevice.device_records import HeldResource as HeldResource
+from kubectl_nodedevice.device_records import HoldingContainer as HoldingContainer
+from kubectl_nodedevice.device_records import PartCounts as PartCounts
+from kubectl_nodedevice.device_records import PartRules as PartRules
+from kubectl_nodedevice.device_records import PodDevice as PodDevice
+from kubectl_nodedevice.device_records import Taint as Taint
+from kubectl_nodedevice.device_records import Waiting as Waiting
+from kubectl_nodedevice.fields import Json as Json
+from kubectl_nodedevice.fields import list_of, map_of, number_of, text_of, texts_of
+from kubectl_nodedevice.records import Meta as Meta
+from kubectl_nodedevice.records import place, record_of
 
 # status.agent.servedBy: who gives the devices out
 BY_NODEDEVICE: Final = "nodedevice"
@@ -15,6 +37,7 @@ BY_KUBELET: Final = "kubelet"
 BY_DRA: Final = "dra"
 # spec.cordonedDevices: one of these IDs means every device of the resource on the node
 ALL_DEVICES: Final = frozenset({"*", "all"})
+NO_CONDITION: Final = Condition()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,199 +49,24 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Meta:
-    """deleted: when its deletion was asked for; "" where it was not. owner: kind/name of its controller."""
+class Object:
+    """What objects of most kinds have. conditions: by type."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    created: str = ""
-    deleted: str = ""
-    owner: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    meta: Meta = place("metadata", Meta)
+    conditions: Mapping[str, Condition] = place("status.conditions", dict)
+
+
+def taints_of(found: Any) -> tuple[Taint, ...]:
+    """As Kubernetes writes them, of a Node or in a ResourceSlice."""
+    return tuple(replace(record_of(Taint, each), since=text_of(each, "timeAdded")) for each in list_of(found))
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    type: str
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    since: str = ""
-    observed_generation: int = 0
+class NodeDevice(device_records.NodeDevice):
+    """One resource on one node."""
 
-
-NO_CONDITION: Final = Condition("")
-
-
-@dataclass(frozen=True, slots=True)
-class Cordon:
-    """Of spec.cordonedDevices, or of status.rememberedCordons."""
-
-    id: str
-    reason: str = ""
-    by: str = ""
-    at: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PartCounts:
-    total: int = 0
-    healthy: int = 0
-    allocated: int = 0
-    available: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Taint:
-    """Of a Node, or of a device that a DRA driver offers."""
-
-    key: str
-    value: str = ""
-    effect: str = ""
-    since: str = ""
-
-    @property
-    def repels(self) -> bool:
-        """Whether what does not tolerate it is kept off, rather than preferably."""
-        return self.effect in ("NoSchedule", "NoExecute")
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """parts: None for a device that has none."""
-
-    id: str
-    health: str = ""
-    presence: str = ""
-    reason: str = ""
-    message: str = ""
-    since: str = ""
-    cordoned_since: str = ""
-    cordoned_by: str = ""
-    parts: PartCounts | None = None
-    numa_nodes: tuple[int, ...] = ()
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether its plugin reports it so; of a device with parts, whether one of them is."""
-        return self.health == "Healthy"
-
-
-@dataclass(frozen=True, slots=True)
-class HeldParts:
-    parent: str
-    parts: int = 0
-    numbers: str = ""
-    sep: str = "-"
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedDevice:
-    id: str
-    share_id: str = ""
-    consumed_capacity: Mapping[str, str] = field(default_factory=dict)
-    admin_access: bool = False
-    extended_resource: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    name: str
-    uid: str = ""
-    devices: tuple[ClaimedDevice, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """What one container holds of one NodeDevice. omitted: further device IDs that the object has no room for."""
-
-    namespace: str
-    pod: str
-    pod_uid: str
-    container: str
-    since: str = ""
-    parts: tuple[HeldParts, ...] = ()
-    device_ids: tuple[str, ...] = ()
-    omitted: int = 0
-    releasing: bool = False
-    not_injected: bool = False
-    claim: Claim | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A container that is bound to the node and has not got its devices. final: it gets none."""
-
-    namespace: str
-    pod: str
-    pod_uid: str
-    container: str
-    reason: str
-    message: str = ""
-    since: str = ""
-    not_injected: bool = False
-    final: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    state: str = ""
-    since: str = ""
-    pre_start_required: bool = False
-    get_preferred_allocation_available: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Agent:
-    version: str = ""
-    runtime: str = ""
-    served_by: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PartRules:
-    placement: str = ""
-    choice: str = ""
-    containers: str = ""
-    advertise: str = ""
-    sm_percent: int | None = None
-    largest_available: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDevice:
-    """One resource on one node. total: None where no agent has written a status. conditions: by type."""
-
-    meta: Meta
-    node: str
-    resource: str
-    cordons: tuple[Cordon, ...] = ()
-    total: int | None = None
-    healthy: int = 0
-    cordoned: int = 0
-    allocated: int = 0
-    releasing: int = 0
-    reserved: int = 0
-    available: int = 0
-    endpoint: Endpoint = Endpoint()
-    agent: Agent = Agent()
-    driver: str = ""
-    pool: str = ""
-    parts: PartRules | None = None
-    devices: tuple[Device, ...] = ()
-    devices_omitted: int = 0
-    allocations: tuple[Allocation, ...] = ()
-    allocations_omitted: int = 0
-    waiting: tuple[Waiting, ...] = ()
-    waiting_pods: int = 0
-    remembered_cordons: tuple[Cordon, ...] = ()
-    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    endpoint: Endpoint = place("status.endpoint", Endpoint)
+    agent: Agent = place("status.agent", Agent)
 
     @property
     def name(self) -> str:
@@ -235,60 +83,29 @@ class NodeDevice:
         return self.served_by in ("", BY_NODEDEVICE)
 
     def condition(self, kind: str) -> Condition:
-        """The condition of that type; one with an empty status where nobody has written it."""
+        """The condition of that type; one with an empty status where there is none."""
         return self.conditions.get(kind, NO_CONDITION)
 
 
-@dataclass(frozen=True, slots=True)
-class HeldDevice:
-    id: str
-    health: str = ""
-    numa_nodes: tuple[int, ...] = ()
-    parts: int = 0
-    of: int = 0
-    claim: str = ""
-    share_id: str = ""
-    extended_resource: str = ""
-    taints: tuple[Taint, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class HeldResource:
-    name: str
-    driver: str = ""
-    pool: str = ""
-    devices: tuple[HeldDevice, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class HoldingContainer:
-    name: str
-    resources: tuple[HeldResource, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PodDevice:
-    """The devices of one pod, whose name and namespace it has."""
-
-    meta: Meta
-    node: str
-    pod_uid: str
-    resources: str = ""
-    devices: str = ""
-    health: str = ""
-    containers: tuple[HoldingContainer, ...] = ()
+def _writers(managed_fields: Any) -> Mapping[str, str]:
+    return {
+        key.removeprefix("f:"): text_of(entry, "manager")
+        for entry in list_of(managed_fields)
+        for key in map_of(entry, "fieldsV1", "f:status", "f:allocatable")
+        if "/" in key
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """capacity, allocatable: quantities by resource name, as they are written."""
+    """allocatable: quantities by resource name, as they are written. writers: who wrote them, by resource name."""
 
-    meta: Meta
-    unschedulable: bool = False
-    taints: tuple[Taint, ...] = ()
-    capacity: Mapping[str, str] = field(default_factory=dict)
-    allocatable: Mapping[str, str] = field(default_factory=dict)
-    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    meta: Meta = place("metadata", Meta)
+    unschedulable: bool = place("spec.unschedulable", False)
+    taints: tuple[Taint, ...] = place("spec.taints", (), by=taints_of)
+    allocatable: Mapping[str, str] = place("status.allocatable", dict)
+    conditions: Mapping[str, Condition] = place("status.conditions", dict)
+    writers: Mapping[str, str] = place("metadata.managedFields", dict, by=_writers)
 
     @property
     def is_ready(self) -> bool:
@@ -322,7 +139,7 @@ class Container:
     last_words: of its last end, where it has left any.
     """
 
-    name: str
+    name: str = ""
     image: str = ""
     requests: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[str, ...] = ()
@@ -338,35 +155,91 @@ class Container:
 class PodClaim:
     """A claim of a pod. name: within the pod. claim: name of the ResourceClaim; "" while it is being made of the template."""
 
-    name: str
+    name: str = ""
     claim: str = ""
     template: str = ""
+
+
+def _containers(pod: Json) -> tuple[Container, ...]:
+    """Init containers first, as they start."""
+    found: list[Container] = []
+    for key, statuses in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
+        states = {text_of(each, "name"): each for each in list_of(pod, "status", statuses)}
+        for each in list_of(pod, "spec", key):
+            found.append(_container(each, key == "initContainers", states.get(text_of(each, "name"), {})))
+    return tuple(found)
+
+
+def _container(obj: Json, is_init: bool, status: Json) -> Container:
+    states = map_of(status, "state")
+    state = next(iter(states), "")
+    return Container(
+        text_of(obj, "name"),
+        text_of(obj, "image"),
+        {**texts_of(obj, "resources", "limits"), **texts_of(obj, "resources", "requests")},
+        _names(list_of(obj, "resources", "claims")),
+        is_init,
+        is_init and text_of(obj, "restartPolicy") == "Always",
+        state,
+        text_of(states, state, "reason"),
+        text_of(states, state, "message"),
+        text_of(states, "terminated", "message") or text_of(status, "lastState", "terminated", "message"),
+    )
+
+
+def _names(found: Any) -> tuple[str, ...]:
+    return tuple(text_of(each, "name") for each in found) if isinstance(found, list) else ()
+
+
+def _pod_claims(pod: Json) -> Iterator[PodClaim]:
+    statuses = list_of(pod, "status", "resourceClaimStatuses")
+    made = {text_of(each, "name"): text_of(each, "resourceClaimName") for each in statuses}
+    for each in list_of(pod, "spec", "resourceClaims"):
+        name = text_of(each, "name")
+        claim = text_of(each, "resourceClaimName") or made.get(name, "")
+        yield PodClaim(name, claim, text_of(each, "resourceClaimTemplateName"))
+
+
+def _is_constrained(spec: Json) -> bool:
+    """Whether the scheduler compares it with other pods, or with volumes."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    by_pods = any(list_of(spec, "affinity", kind, required) for kind in ("podAffinity", "podAntiAffinity"))
+    spread = list_of(spec, "topologySpreadConstraints")
+    ports = [port for each in list_of(spec, "containers") for port in list_of(each, "ports")]
+    volumes = list_of(spec, "volumes")
+    return (
+        by_pods
+        or any(text_of(each, "whenUnsatisfiable") != "ScheduleAnyway" for each in spread)
+        or any(number_of(each, "hostPort") for each in ports)
+        or any(map_of(each, "persistentVolumeClaim") or map_of(each, "ephemeral") for each in volumes)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
     """affinity: spec.affinity as it is. node: "" while it is not bound. conditions: by type.
 
-    is_constrained: by other pods, ports or volumes besides, which only the scheduler weighs.
+    is_constrained: by other pods, ports or volumes besides, which only the scheduler weighs. extended_claim: what the scheduler
+    made for its extended resources.
     """
 
-    meta: Meta
-    node: str = ""
-    phase: str = ""
-    scheduler: str = ""
-    priority: int = 0
-    runtime_class: str = ""
-    gates: tuple[str, ...] = ()
-    containers: tuple[Container, ...] = ()
-    claims: tuple[PodClaim, ...] = ()
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    affinity: Json = field(default_factory=dict)
-    tolerations: tuple[Toleration, ...] = ()
-    conditions: Mapping[str, Condition] = field(default_factory=dict)
-    reason: str = ""
-    message: str = ""
-    nominated_node: str = ""
-    is_constrained: bool = False
+    meta: Meta = place("metadata", Meta)
+    node: str = place("spec.nodeName")
+    phase: str = place("status.phase")
+    account: str = place("spec.serviceAccountName")
+    scheduler: str = place("spec.schedulerName")
+    gates: tuple[str, ...] = place("spec.schedulingGates", (), by=_names)
+    containers: tuple[Container, ...] = place(default=(), by=_containers)
+    claims: tuple[PodClaim, ...] = place(default=(), by=lambda pod: tuple(_pod_claims(pod)))
+    node_selector: Mapping[str, str] = place("spec.nodeSelector", dict)
+    affinity: Json = place("spec.affinity", dict)
+    tolerations: tuple[Toleration, ...] = place("spec.tolerations", ())
+    conditions: Mapping[str, Condition] = place("status.conditions", dict)
+    reason: str = place("status.reason")
+    message: str = place("status.message")
+    nominated_node: str = place("status.nominatedNodeName")
+    is_constrained: bool = place("spec", False, by=_is_constrained)
+    extended_claim: str = place("status.extendedResourceClaimStatus.resourceClaimName")
 
     @property
     def is_over(self) -> bool:
@@ -375,24 +248,10 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
-    """A NodeDeviceConfig. selected, accepted, refused: numbers of nodes."""
-
-    meta: Meta
-    priority: int = 0
-    node_selector: Json = field(default_factory=dict)
-    plugins: Json = field(default_factory=dict)
-    selected: int = 0
-    accepted: int = 0
-    refused: int = 0
-    conditions: Mapping[str, Condition] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Lease:
     """By which an agent, or the operator that leads, shows that it is alive. duration_seconds: for how long a renewal counts."""
 
-    meta: Meta
-    holder: str = ""
-    renewed: str = ""
-    duration_seconds: int = 0
+    meta: Meta = place("metadata", Meta)
+    holder: str = place("spec.holderIdentity")
+    renewed: str = place("spec.renewTime")
+    duration_seconds: int = place("spec.leaseDurationSeconds", 0)

@@ -151,7 +151,7 @@ def _use(
     elif holders:
         releasing = all(each.allocation.releasing for each in holders)
         yield (RELEASING, "releasing", since) if releasing else (HELD_BY_POD, "held", since)
-    elif is_first and not cordons_of(found, device.id) and not any(each.repels for each in device.taints):
+    elif is_first and not cordons_of(found, device.id) and not any(each.is_exclusive for each in device.taints):
         yield FREE, "free", device.since
 
 

@@ -1,13 +1,9 @@
 """What can go wrong for a person at a terminal: a sentence, and what to do about it.
 
 CliError ─┬─ UsageProblem       the command line is wrong
-          ├─ LoginProblem       no usable kubeconfig, certificate or token
-          └─ ApiError ─┬─ Unreachable    no answer: no connection, or none in time
-                       ├─ Unauthorized   401
-                       ├─ Forbidden      403
-                       ├─ NotFound       404: neither the object nor the kind
-                       ├─ Conflict       409: the object has changed since it was read
-                       └─ Unexpected     any other status, or an answer that is none of the API's
+          └─ LoginProblem       no usable kubeconfig, certificate or token, or one that the API server rejects
+
+Requests end with an ApiError of the client core, whose sentences are in `sentences`.
 """
 
 import contextlib
@@ -50,37 +46,3 @@ def as_login_problem() -> Iterator[None]:
         yield
     except ConnectionProblem as exc:
         raise LoginProblem(exc.problem, exc.remedy, exc.code) from exc
-
-
-class ApiError(CliError):
-    """status: of HTTP; 0 where there was no answer."""
-
-    code = "ApiError"
-
-    def __init__(self, problem: str, remedy: str = "", status: int = 0) -> None:
-        super().__init__(problem, remedy)
-        self.status = status
-
-
-class Unreachable(ApiError):
-    code = "Unreachable"
-
-
-class Unauthorized(ApiError):
-    code = "Unauthorized"
-
-
-class Forbidden(ApiError):
-    code = "Forbidden"
-
-
-class NotFound(ApiError):
-    code = "NotFound"
-
-
-class Conflict(ApiError):
-    code = "Conflict"
-
-
-class Unexpected(ApiError):
-    code = "Unexpected"

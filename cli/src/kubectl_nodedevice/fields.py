@@ -1,11 +1,9 @@
 """Fields of objects in JSON. Never fails: what is absent, or of another form than asked for, has a default. Pure."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
-from kubectl_nodedevice.cluster import Json
-
-T = TypeVar("T")
+Json = Mapping[str, Any]
 
 
 def text_of(obj: Any, *path: str) -> str:
@@ -41,21 +39,6 @@ def list_of(obj: Any, *path: str) -> list[Any]:
     """The list there; an empty one where there is none."""
     found = value_at(obj, *path)
     return found if isinstance(found, list) else []
-
-
-def each_of(make: Callable[[Json], T], obj: Any, *path: str) -> tuple[T, ...]:
-    """A record of each object in the list there."""
-    return tuple(make(each) for each in list_of(obj, *path) if isinstance(each, dict))
-
-
-def words_of(obj: Any, *path: str) -> tuple[str, ...]:
-    """The texts of the list there."""
-    return tuple(each for each in list_of(obj, *path) if isinstance(each, str))
-
-
-def numbers_of(obj: Any, *path: str) -> tuple[int, ...]:
-    """The whole numbers of the list there."""
-    return tuple(each for each in list_of(obj, *path) if isinstance(each, int))
 
 
 def value_at(obj: Any, *path: str) -> Any:

@@ -4,15 +4,18 @@ Everything is plain text without secrets (`shown`), but for what is to be copied
 never wrapped, cut or masked. Colours and wrapping are for terminals alone; what reads a pipe gets plain columns of any width.
 """
 
+import itertools
 import json
 import os
-import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, TextIO
 
+from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.masking import masked
 
 from kubectl_nodedevice.errors import CliError
@@ -25,10 +28,16 @@ API_VERSION: Final = "kubectl.nodedevice.io/v1alpha1"
 _MOST_WRAPPED: Final = 300
 # characters of a word that a column keeps whole, such as a resource's name; a longer one is broken where the terminal has no room
 _LEAST: Final = 24
+# that are not made again
+_CELLS: Final = 1024
 # of which a line is, the longer one first
 _PROGRAMS: Final = ("kubectl nodedevice", "kubectl")
 # nothing is shown of what is done sooner
 _PATIENCE_SECONDS: Final = 1.0
+
+
+# what has a sentence and its remedy
+Failure = CliError | ApiError
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +46,14 @@ class Cell:
     style: str = ""
 
 
+# texts, or cells with a style; one for each column
+Row = Sequence[str | Cell]
+
+
 @dataclass
 class Table:
-    """rows: texts, or cells with a style; one for each column."""
-
     columns: Sequence[str]
-    rows: list[Sequence[str | Cell]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
 
     def add(self, *cells: str | Cell) -> None:
         self.rows.append(cells)
@@ -101,32 +112,45 @@ class Screen:
         """Columns under their names; nothing where there are no rows."""
         if not table.rows:
             return
-        rows = [[_cell(each) for each in row] for row in table.rows]
-        if self.is_terminal and len(rows) <= _MOST_WRAPPED:
-            self._rich_table(table.columns, rows)
+        if self.is_terminal and len(table.rows) <= _MOST_WRAPPED:
+            self._rich_table(table.columns, [[_cell(each) for each in row] for row in table.rows])
             return
-        every = [[Cell(name) for name in table.columns], *rows]
-        widths = _widths(every)
-        for row in every:
+        # most cells are those of many rows; what is shown is not kept, as there may be very many
+        text_of = lru_cache(_CELLS)(lambda given: _cell(given).text)
+        widths = [width(name) for name in table.columns]
+        for row in table.rows:
+            widths = [max(size, width(text_of(each))) for size, each in zip(widths, row, strict=True)]
+        for row in (table.columns, *table.rows):
+            texts = [text_of(each) for each in row]
             # the last column may be of any width
-            cells = [cell.text + " " * (size - width(cell.text)) for cell, size in zip(row, widths, strict=True)]
+            cells = [text + " " * (size - width(text)) for text, size in zip(texts, widths, strict=True)]
             print("  ".join(cells).rstrip(), file=self.out)
 
     def data(self, kind: str, content: Mapping[str, Any]) -> None:
-        """An object for programs, as JSON or YAML."""
+        """An object for programs, as JSON or YAML. Items of an iterator are written when all have come."""
         whole = self._for_machines({"apiVersion": API_VERSION, "kind": kind, **content})
         if self.form == "yaml":
             import yaml
 
             yaml.safe_dump(whole, self.out, sort_keys=False, width=120)
             return
+        packed = _Packed()
         # in printable ASCII alone
-        print(json.dumps(whole, indent=2), file=self.out)
+        json.dump(whole, packed, indent=2)
+        for text in packed.texts():
+            self.out.write(text)
+        print(file=self.out)
 
     def _for_machines(self, value: Any, key: str = "") -> Any:
         """Words without secrets. Names are as they are."""
         if isinstance(value, Mapping):
             return {name: self._for_machines(each, name) for name, each in value.items()}
+        if isinstance(value, Iterator):
+            return (
+                _Lazy(self._for_machines(each) for each in value)
+                if self.form == "json"
+                else self._for_machines([*value])
+            )
         if isinstance(value, list | tuple):
             return [self._for_machines(each) for each in value]
         if not isinstance(value, str) or " " not in value:
@@ -138,7 +162,7 @@ class Screen:
         self.end_progress()
         print(shown(text), end=end, file=self.err, flush=True)
 
-    def fail(self, error: CliError) -> None:
+    def fail(self, error: Failure) -> None:
         """The sentence, and the remedy."""
         self.end_progress()
         remedy = f"; {error.remedy}" if error.remedy else ""
@@ -159,6 +183,8 @@ class Screen:
         self._progress_since, self._is_progress_shown = 0.0, False
 
     def _columns(self) -> int:
+        import shutil
+
         return max(20, shutil.get_terminal_size().columns)
 
     def _console(self) -> Any:
@@ -206,6 +232,36 @@ class Screen:
                 for part in ((f"  {name} ", FAINT), (cell.text, cell.style))
             ]
             console.print(Text.assemble((first.text, BOLD), *words))
+
+
+class _Lazy(list[Any]):
+    """Items that come while they are written, as JSON is of lists alone."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        first = next(items, self)
+        super().__init__([] if first is self else [first])
+        self._rest = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.chain(super().__iter__(), self._rest)
+
+
+class _Packed:
+    """Text that is kept until it is whole, so that an error leaves nothing half written: a tenth of its size."""
+
+    def __init__(self) -> None:
+        self._packing = zlib.compressobj(1)
+        self._packed: list[bytes] = []
+
+    def write(self, text: str) -> None:
+        if packed := self._packing.compress(text.encode()):
+            self._packed.append(packed)
+
+    def texts(self) -> Iterator[str]:
+        """All that was written, in ASCII, in pieces."""
+        unpacking = zlib.decompressobj()
+        for each in (*self._packed, self._packing.flush()):
+            yield unpacking.decompress(each).decode()
 
 
 def shown(text: str) -> str:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Final
 
 import click
+from nodedevice_kube.api_errors import ApiError
 
 from kubectl_nodedevice import __version__
 from kubectl_nodedevice.errors import FAILED, FINE, INTERRUPTED, CliError, UsageProblem
@@ -123,7 +124,7 @@ def _run(arguments: list[str]) -> int:
         # not by main(), which has its own end for a closed pipe
         with root.make_context(NAME, arguments) as context:
             result = root.invoke(context)
-    except CliError as exc:
+    except (CliError, ApiError) as exc:
         screen.fail(exc)
         return FAILED
     except ImportError as exc:

@@ -3,13 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
-from kubectl_nodedevice.api import CONFIGS, NODE_DEVICES, POD_DEVICES, Api, Rows, core_path, lease_path, path_of
+from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound
+from nodedevice_kube.paths import LEASES, PODS, selector
+
+from kubectl_nodedevice.api import CONFIGS, GROUP, NODE_DEVICES, POD_DEVICES, Api, Rows, path_of
 from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod, PodDevice
-from kubectl_nodedevice.errors import ApiError, Forbidden, NotFound
-from kubectl_nodedevice.objects import lease_of, node_device_of, pod_device_of, pod_of
 from kubectl_nodedevice.output import Screen
+from kubectl_nodedevice.records import record_of
 
 T = TypeVar("T")
 # where the chart puts the operator, and the agents' Leases
@@ -51,34 +54,36 @@ class Reader:
     def note(self, what: str, why: ApiError) -> None:
         """That it could not be read."""
         remedy = f"; {why.remedy}" if why.remedy else ""
-        self.unseen.append(Unseen(what, f"{why.problem}{remedy}", why.code))
+        self.unseen.append(Unseen(what, f"{why.problem}{remedy}", type(why).__name__))
 
     def rows(self, kind: str) -> list[Rows]:
         """All objects of a kind of ours as the server prints them. Raises ApiError."""
-        return list(self._counted(kind, self.api.rows(kind, path_of(kind))))
+        return list(self._counted(kind, self.api.rows(kind, path_of(GROUP, kind))))
 
     def node_devices(self, node: str = "", resource: str = "") -> list[NodeDevice]:
         """Those of that node and resource, by node and resource. Raises ApiError."""
+        return sorted(self.each_node_device(node, resource), key=lambda each: (each.node, each.resource))
+
+    def each_node_device(self, node: str = "", resource: str = "") -> Iterator[NodeDevice]:
+        """The same as they are read, by name: of a large cluster all together need a hundred MiB. Raises ApiError."""
         selected = {"spec.nodeName": node, "spec.resourceName": resource}
-        found = [node_device_of(each) for each in self._selected(NODE_DEVICES, path_of(NODE_DEVICES), selected)]
-        wanted = [each for each in found if node in ("", each.node) and resource in ("", each.resource)]
-        return sorted(wanted, key=lambda each: (each.node, each.resource))
+        for each in self._selected(NodeDevice, NODE_DEVICES, path_of(GROUP, NODE_DEVICES), selected):
+            if node in ("", each.node) and resource in ("", each.resource):
+                yield each
 
     def node_device(self, name: str) -> NodeDevice:
         """Raises ApiError."""
-        return node_device_of(self.api.get(f"{NODE_DEVICES} {name}", path_of(NODE_DEVICES, name)))
+        return record_of(NodeDevice, self.api.get(f"{NODE_DEVICES} {name}", path_of(GROUP, NODE_DEVICES, name)))
 
     def pod_devices(self, namespace: str, node: str = "") -> list[PodDevice]:
         """Of a namespace; "" for all. Raises ApiError."""
-        path = path_of(POD_DEVICES, namespace=namespace)
-        found = [pod_device_of(each) for each in self._selected(POD_DEVICES, path, {"spec.nodeName": node})]
+        path = path_of(GROUP, POD_DEVICES, namespace=namespace)
+        found = self._selected(PodDevice, POD_DEVICES, path, {"spec.nodeName": node})
         return sorted(found, key=lambda each: (each.meta.namespace, each.meta.name))
 
     def pending_pods(self, namespace: str = "") -> list[Pod]:
         """Pods that have not started. Raises ApiError."""
-        path = core_path("pods", namespace=namespace)
-        found = self._counted("pods", self.api.objects("pods", path, {"fieldSelector": "status.phase=Pending"}))
-        return [pod_of(each) for each in found]
+        return list(self._selected(Pod, "pods", PODS.path(namespace=namespace), {"status.phase": "Pending"}))
 
     def configs(self) -> list[Rows]:
         """Raises ApiError."""
@@ -87,14 +92,14 @@ class Reader:
     def lease(self, namespace: str, name: str) -> Lease | None:
         """None where there is none of that name. Raises ApiError."""
         try:
-            return lease_of(self.api.get(f"leases {namespace}/{name}", lease_path(namespace, name)))
+            return record_of(Lease, self.api.get(f"leases {namespace}/{name}", LEASES.path(name, namespace)))
         except NotFound:
             return None
 
-    def _selected(self, kind: str, path: str, fields: Mapping[str, str]) -> Iterator[Any]:
-        selector = ",".join(f"{name}={value}" for name, value in fields.items() if value)
-        query = {"fieldSelector": selector} if selector else {}
-        return self._counted(kind, self.api.objects(kind, path, query))
+    def _selected(self, form: type[T], kind: str, path: str, fields: Mapping[str, str]) -> Iterator[T]:
+        wanted = selector({name: value for name, value in fields.items() if value})
+        query = {"fieldSelector": wanted} if wanted else {}
+        return self._counted(kind, self.api.objects(kind, path, query, partial(record_of, form)))
 
     def _counted(self, kind: str, found: Iterator[T]) -> Iterator[T]:
         try:

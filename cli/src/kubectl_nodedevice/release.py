@@ -7,26 +7,29 @@ ours, count where there is no such binding; the chart's own names where nothing 
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from kubectl_nodedevice.api import APPS, Api, group_path
+from nodedevice_kube.api_errors import Forbidden, NotFound
+
+from kubectl_nodedevice.api import APPS, Api, path_of
 from kubectl_nodedevice.cluster import Json, Release
-from kubectl_nodedevice.errors import Forbidden, NotFound
 from kubectl_nodedevice.fields import list_of, map_of, text_of
 from kubectl_nodedevice.reading import AGENTS_NAMESPACE, SYSTEM_NAMESPACE
 
 T = TypeVar("T")
 ACCOUNT: Final = "nodedevice-agent"
 AGENTS: Final = "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component=agent"
-_BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1"
+_BINDINGS: Final = "rbac.authorization.k8s.io/v1"
 _LEASES: Final = "nodedevice.io/leases-namespace"
 _VARIABLE: Final = "NODEDEVICE_LEASES_NAMESPACE"
 
 
 def find(api: Api) -> Release:
     """The release of this cluster; with the chart's own names where the reader may not see it. Raises ApiError."""
-    binding = _answered(lambda: api.get("clusterrolebindings", group_path(_BINDINGS, "clusterrolebindings", ACCOUNT)))
+    binding = _answered(lambda: api.get("clusterrolebindings", path_of(_BINDINGS, "clusterrolebindings", ACCOUNT)))
     found = of_binding(binding) if binding else None
     if found is None:
-        sets = _answered(lambda: list(api.objects("daemonsets", f"{APPS}/daemonsets", {"labelSelector": AGENTS})))
+        sets: list[Json] | None = _answered(
+            lambda: list(api.objects("daemonsets", path_of(APPS, "daemonsets"), {"labelSelector": AGENTS}))
+        )
         found = of_daemon_sets(sets or [])
     return found or Release()
 

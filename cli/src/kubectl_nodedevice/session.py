@@ -74,7 +74,7 @@ class Session:
         seconds = seconds_of(self.flags.request_timeout)
         with as_login_problem():
             credentials = Credentials(self.login, load=self._settings)
-        return Api(credentials, seconds)
+        return Api(credentials, seconds, self.screen.note)
 
     def close(self) -> None:
         """End the connection, where there is one."""

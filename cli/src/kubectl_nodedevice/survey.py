@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nodedevice_kube.api_errors import Forbidden, NotFound
+
 from kubectl_nodedevice import release
 from kubectl_nodedevice.api import NODE_DEVICES, Rows
 from kubectl_nodedevice.cluster import BY_DRA, BY_KUBELET, BY_NODEDEVICE, NodeDevice, Pod, PodDevice
-from kubectl_nodedevice.errors import Forbidden, NotFound
 from kubectl_nodedevice.needs import (
     Need,
     Summary,

@@ -3,25 +3,31 @@
 Errors are those of the system, which `api` turns into sentences, and LoginProblem.
 """
 
+import http
 import http.client
+import ssl
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
 from nodedevice_kube.credentials import Access, Credentials
+from nodedevice_kube.proxies import Proxy
 
 from kubectl_nodedevice.errors import as_login_problem
 
 # names and values; a name may be there several times
 Headers = Sequence[tuple[str, str]]
+# status, headers with names in lower case, and body
+Response = tuple[int, Mapping[str, str], bytes]
+USER_AGENT: Final = "kubectl-nodedevice"
 _PIECE: Final = 1 << 16
 # of one answer, unpacked; a page of the biggest NodeDevices has a tenth of it
 MOST_BYTES: Final = 256 << 20
 
 
-class TooBig(OSError):
+class TooLong(OSError):
     """The answer is bigger than any of the API's."""
 
 
@@ -35,20 +41,39 @@ class Connection:
         self._http: http.client.HTTPConnection | None = None
 
     def request(
-        self, method: str, target: str, headers: Headers, body: bytes | None, most_bytes: int = MOST_BYTES
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers with names in lower case, and body. Raises OSError, http.client.HTTPException and LoginProblem.
+        self,
+        method: str,
+        target: str,
+        headers: Headers,
+        body: bytes | None,
+        most_bytes: int = MOST_BYTES,
+        take: Callable[[bytes], object] | None = None,
+    ) -> Response:
+        """Raises OSError, http.client.HTTPException and LoginProblem.
 
-        most_bytes: of the body, unpacked; TooBig is raised for more.
+        most_bytes: of the body, unpacked; TooLong is raised for more. take: gets the body of a 200 piece by piece in its place.
         """
+        give_up_at = None if self._timeout is None else time.monotonic() + self._timeout
         was_open = self._http is not None and self._http.sock is not None
         try:
-            return self._once(method, target, headers, body, most_bytes)
+            response = self._begun(method, target, headers, body)
         except (ConnectionError, http.client.RemoteDisconnected):
             # a server closes a connection on which nothing was asked for a while; only then is it certain that it did nothing
             if not was_open:
                 raise
-            return self._once(method, target, headers, body, most_bytes)
+            response = self._begun(method, target, headers, body)
+        names = {name.lower(): value for name, value in response.getheaders()}
+        kept: list[bytes] = []
+        try:
+            for piece in _pieces(response, names.get("content-encoding"), give_up_at, most_bytes):
+                (take if take and response.status == http.HTTPStatus.OK else kept.append)(piece)
+            if response.length:
+                raise http.client.HTTPException("its answer was cut off")
+        except BaseException:
+            # what still comes is not known
+            self.close()
+            raise
+        return response.status, names, b"".join(kept)
 
     def log_in_again(self) -> bool:
         """Renew the credentials that the server refused; whether there are others now. Raises LoginProblem."""
@@ -64,10 +89,8 @@ class Connection:
             self._http.close()
             self._http = None
 
-    def _once(
-        self, method: str, target: str, headers: Headers, body: bytes | None, most_bytes: int
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        give_up_at = None if self._timeout is None else time.monotonic() + self._timeout
+    def _begun(self, method: str, target: str, headers: Headers, body: bytes | None) -> http.client.HTTPResponse:
+        """A response whose body is still to be read."""
         with as_login_problem():
             access = self._credentials.refresh()
         if self._access is not access:
@@ -75,18 +98,20 @@ class Connection:
             self._access = access
         try:
             self._http = connection = self._http or self._opened(access)
-            packing = () if self._credentials.settings.is_uncompressed else (("Accept-Encoding", "gzip"),)
-            _send(connection, method, self._target(target), [*packing, *access.headers, *headers], body)
-            response = connection.getresponse()
-            names = {name.lower(): value for name, value in response.getheaders()}
-            content = _content(response, names.get("content-encoding"), give_up_at, most_bytes)
-            if response.length:
-                raise http.client.HTTPException("its answer was cut off")
+            _send(connection, method, self._target(target), [*self._always(access), *access.headers, *headers], body)
+            return connection.getresponse()
         except BaseException:
-            # what has been sent, and what still comes, is not known
+            # what has been sent is not known
             self.close()
             raise
-        return response.status, names, content
+
+    def _always(self, access: Access) -> Iterator[tuple[str, str]]:
+        """Headers of each request."""
+        proxy = self._credentials.proxy
+        if not self._credentials.settings.is_uncompressed:
+            yield "Accept-Encoding", "gzip"
+        if access.tls is None and proxy and proxy.authorization:
+            yield "Proxy-Authorization", proxy.authorization
 
     def _target(self, target: str) -> str:
         """A proxy is asked for the whole URL, unless TLS goes through it."""
@@ -97,27 +122,29 @@ class Connection:
 
     def _opened(self, access: Access) -> http.client.HTTPConnection:
         settings, proxy = self._credentials.settings, self._credentials.proxy
-        host, port = (proxy.host, proxy.port) if proxy else (settings.host, settings.port)
-        authorization = {"Proxy-Authorization": proxy.authorization} if proxy and proxy.authorization else {}
         if access.tls is None:
-            return _PlainConnection(host, port, self._timeout, authorization)
-        connection = http.client.HTTPSConnection(host, port, timeout=self._timeout, context=access.tls)
-        if proxy:
-            connection.set_tunnel(settings.host, settings.port, headers=authorization)
-        return connection
+            host, port = (proxy.host, proxy.port) if proxy else (settings.host, settings.port)
+            return http.client.HTTPConnection(host, port, timeout=self._timeout)
+        return _TlsConnection(settings.host, settings.port, self._timeout, access.tls, proxy)
 
 
-class _PlainConnection(http.client.HTTPConnection):
-    """HTTP to a server or a proxy. always: headers of each request."""
+class _TlsConnection(http.client.HTTPSConnection):
+    """HTTPS to a server, through a proxy if there is one."""
 
-    def __init__(self, host: str, port: int, timeout: float | None, always: Mapping[str, str]) -> None:
-        super().__init__(host, port, timeout=timeout)
-        self._always = always
+    def __init__(
+        self, host: str, port: int, timeout: float | None, context: ssl.SSLContext, proxy: Proxy | None
+    ) -> None:
+        super().__init__(host, port, timeout=timeout, context=context)
+        self._seconds, self._tls, self._proxy = timeout, context, proxy
 
-    def endheaders(self, message_body: object = None, *, encode_chunked: bool = False) -> None:
-        for name, value in self._always.items():
-            self.putheader(name, value)
-        super().endheaders(message_body, encode_chunked=encode_chunked)  # type: ignore[arg-type]  # bytes or None
+    def connect(self) -> None:
+        if self._proxy is None:
+            super().connect()
+        else:
+            from nodedevice_kube import tunnels
+
+            plain = tunnels.opened(self._proxy, self.host, self.port, self._seconds, USER_AGENT)
+            self.sock = self._tls.wrap_socket(plain, server_hostname=self.host)
 
 
 def _send(
@@ -131,24 +158,27 @@ def _send(
     connection.endheaders(body)
 
 
-def _content(
+def _pieces(
     response: http.client.HTTPResponse, encoding: str | None, give_up_at: float | None, most_bytes: int
-) -> bytes:
+) -> Iterator[bytes]:
     """The whole body. A server that sends a little now and then has no longer than one that sends nothing."""
     unpacking = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
-    pieces: list[bytes] = []
     size = 0
-    while piece := response.read(_PIECE):
-        if unpacking:
-            try:
-                # one byte more than may be: what is cut off here is not noticed
-                piece = unpacking.decompress(piece, most_bytes + 1)
-            except zlib.error as exc:
-                raise http.client.HTTPException("it is not gzip") from exc
-        pieces.append(piece)
-        size += len(piece)
-        if size > most_bytes:
-            raise TooBig(f"an answer of more than {most_bytes >> 20} MiB")
+    while packed := response.read(_PIECE):
+        for piece in _unpacked(unpacking, packed) if unpacking else (packed,):
+            size += len(piece)
+            if size > most_bytes:
+                raise TooLong(f"an answer of more than {most_bytes >> 20} MiB")
+            yield piece
         if give_up_at is not None and time.monotonic() > give_up_at:
             raise TimeoutError
-    return b"".join(pieces)
+
+
+def _unpacked(unpacking: "zlib._Decompress", packed: bytes) -> Iterator[bytes]:
+    """In pieces, as a few bytes may be megabytes."""
+    while packed:
+        try:
+            yield unpacking.decompress(packed, _PIECE)
+        except zlib.error as exc:
+            raise http.client.HTTPException("it is not gzip") from exc
+        packed = unpacking.unconsumed_tail

@@ -2,7 +2,9 @@
 
 from typing import Final
 
-from kubectl_nodedevice.errors import ApiError, LoginProblem
+from nodedevice_kube.api_errors import ApiError
+
+from kubectl_nodedevice.errors import LoginProblem
 from kubectl_nodedevice.fields import text_of
 from kubectl_nodedevice.session import Session
 from kubectl_nodedevice.text import plain
@@ -21,8 +23,8 @@ def own_name(session: Session, given: str = "") -> str:
             body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
             name = text_of(session.api.post("your own name", _REVIEW, body), "status", "userInfo", "username")
         except ApiError as exc:
-            # an API server older than 1.28, or one that keeps it secret: but a login that is none ends it here
-            if exc.status in (0, 401):
+            # an API server older than 1.28, or one that keeps it secret
+            if exc.status == 0:
                 raise
             name = session.flags.as_user or session.login.user
     name = plain(name).strip()[:_LONGEST_NAME]

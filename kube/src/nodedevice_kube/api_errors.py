@@ -58,7 +58,7 @@ class ApiError(Exception):
 
     verb, what: for messages and metrics, such as GET and nodes, or listing and pods. status: of HTTP; 0 without a response.
     retry_after_seconds: how long the API server asks to wait; 0.0 where it does not. causes: of Conflict, the fields that others
-    own.
+    own. remedy: what a person can do about it; "" where the program has no words for that.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class ApiError(Exception):
         *,
         retry_after_seconds: float = 0.0,
         causes: tuple[FieldConflict, ...] = (),
+        remedy: str = "",
     ) -> None:
         self.problem = masked(problem)
         super().__init__(f"{verb} {what}: {self.problem}")
@@ -78,6 +79,7 @@ class ApiError(Exception):
         self.status = status
         self.retry_after_seconds = retry_after_seconds
         self.causes = causes
+        self.remedy = remedy
 
     @property
     def concerns_all_requests(self) -> bool:

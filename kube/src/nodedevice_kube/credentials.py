@@ -13,14 +13,17 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from nodedevice_kube import exec_plugin, kubeconfig, proxies, tls
+from nodedevice_kube import kubeconfig, proxies, tls
 from nodedevice_kube.decoding import Undecodable, read_text
 from nodedevice_kube.errors import ConnectionProblem, CredentialProblem
 from nodedevice_kube.masking import remember
 from nodedevice_kube.proxies import Proxy
 from nodedevice_kube.settings import Impersonation, Settings
+
+if TYPE_CHECKING:
+    from nodedevice_kube.exec_plugin import Credential
 
 Headers = tuple[tuple[str, str], ...]
 # As often as client-go reads a token file again.
@@ -70,7 +73,7 @@ class Credentials:
         # The number of those that ended, and why the last one failed.
         self._attempts = 0
         self._failure: CredentialProblem | None = None
-        self._credential: exec_plugin.Credential | None = None
+        self._credential: Credential | None = None
         # What `_current` was made from.
         self._origins: object = None
         self._current: Access | None = None
@@ -143,6 +146,9 @@ class Credentials:
     def _read(self) -> "Access":
         settings, credential, current = self.settings, self._credential, self._current
         if settings.has_exec_plugin and (self._was_refused or credential is None or self._is_expired(credential)):
+            # for few: a kubectl plugin starts in a tenth of a second
+            from nodedevice_kube import exec_plugin
+
             credential = exec_plugin.run(settings, self._exec_seconds)
         headers = (*_authorization(settings, self._token(credential)), *_impersonation(settings.impersonation))
         versions = tuple(_version(file) for file in (settings.ca_file, settings.cert_file, settings.key_file) if file)
@@ -152,15 +158,15 @@ class Credentials:
             return current
         context = current.tls if current is not None and is_same else None
         if settings.scheme == "https" and context is None:
-            given = credential or exec_plugin.Credential()
-            context = tls.new_context(settings, given.certificate, given.key)
+            certificate, key = (credential.certificate, credential.key) if credential else ("", "")
+            context = tls.new_context(settings, certificate, key)
         self._credential, self._origins = credential, origins
         return Access(headers, context)
 
-    def _is_expired(self, credential: exec_plugin.Credential) -> bool:
+    def _is_expired(self, credential: "Credential") -> bool:
         return credential.expires_at is not None and self._now() >= credential.expires_at
 
-    def _token(self, credential: exec_plugin.Credential | None) -> str:
+    def _token(self, credential: "Credential | None") -> str:
         """Of a file, which counts before a token beside it as with kubectl. Raises CredentialProblem."""
         settings = self.settings
         token, where = (credential.token, "the log-in program") if credential else (settings.token, settings.origin)

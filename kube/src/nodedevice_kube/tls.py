@@ -4,7 +4,6 @@ import contextlib
 import os
 import socket
 import ssl
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -101,6 +100,8 @@ def _file(content: str, file: str) -> Iterator[str]:
         finally:
             os.close(descriptor)
     else:
+        import tempfile
+
         with tempfile.NamedTemporaryFile("w", prefix="nodedevice-") as written:
             written.write(content)
             written.flush()

@@ -93,6 +93,11 @@ class DeviceStatus(Record, frozen=True, kw_only=True):
     attributes: dict[str, str] = {}
     taints: list[DeviceTaint] = []
 
+    @property
+    def is_healthy(self) -> bool:
+        """Whether its plugin reports it so; whether one of its parts is, if it has parts."""
+        return self.health == "Healthy"
+
 
 class HeldParts(Record, frozen=True):
     """Parts of one physical device that a container holds.

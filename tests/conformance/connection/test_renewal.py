@@ -10,11 +10,11 @@ import prometheus_client
 import pytest
 import yaml
 from kubectl_nodedevice.api import Api
-from kubectl_nodedevice.errors import ApiError
+from kubectl_nodedevice.errors import LoginProblem
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_common.api_connections import Connections, Request
 from nodedevice_common.api_transport import Transport
-from nodedevice_kube import api_errors
+from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.credentials import load
 from nodedevice_operator.errors import OperatorError
 from nodedevice_operator.kube import credentials
@@ -60,7 +60,7 @@ async def _works(ask: _Ask) -> bool:
     for _ in range(_ATTEMPTS):
         try:
             await ask()
-        except (OperatorError, api_errors.ApiError, ApiError):
+        except (OperatorError, ApiError, LoginProblem):
             continue
         return True
     return False

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubectl_nodedevice import commands, program
 from kubectl_nodedevice.errors import CliError
+from nodedevice_kube.api_errors import ApiError
 
 from tests.unit.cli.api_server import FakeApiServer, kubeconfig, serving
 from tests.unit.cli.objects import small_cluster
@@ -89,11 +91,14 @@ def run(
 
 
 @pytest.fixture
-def refused(run: Run) -> Callable[..., CliError]:
+def refused(run: Run) -> Callable[..., Any]:
     """What one command line fails with: of errors a program shows the sentence alone."""
 
-    def refuse(*arguments: str) -> CliError:
-        with program.root.make_context(program.NAME, list(arguments)) as context, pytest.raises(CliError) as error:
+    def refuse(*arguments: str) -> Any:
+        with (
+            program.root.make_context(program.NAME, list(arguments)) as context,
+            pytest.raises((CliError, ApiError)) as error,
+        ):
             program.root.invoke(context)
         return error.value
 

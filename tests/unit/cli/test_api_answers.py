@@ -10,18 +10,26 @@ from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice import api as api_module
-from kubectl_nodedevice.api import JSON, Api, Rows, core_path, group_path, lease_path, path_of
-from kubectl_nodedevice.errors import (
+from kubectl_nodedevice.api import Api, Rows, as_it_is
+from kubectl_nodedevice.errors import LoginProblem
+from kubectl_nodedevice.output import Failure
+from kubectl_nodedevice.pages import LARGE_BYTES, MOST_LARGE_BYTES, MOST_OBJECT_BYTES
+from kubectl_nodedevice.transport import TooLong
+from nodedevice_kube.api_errors import (
     ApiError,
     Conflict,
     Forbidden,
+    Gone,
+    Invalid,
+    InvalidResponse,
+    NoAnswer,
     NotFound,
-    Unauthorized,
-    Unexpected,
+    TooBig,
+    Unavailable,
     Unreachable,
 )
-from kubectl_nodedevice.transport import TooBig
 from nodedevice_kube.credentials import Credentials
+from nodedevice_kube.paths import JSON
 from nodedevice_kube.settings import Settings
 
 Sent = tuple[str, str, dict[str, str], Any]
@@ -39,12 +47,24 @@ class Connection:
         self.proxy: Any = None
 
     def request(
-        self, method: str, target: str, headers: list[tuple[str, str]], data: bytes | None, most_bytes: int
+        self,
+        method: str,
+        target: str,
+        headers: list[tuple[str, str]],
+        data: bytes | None,
+        most_bytes: int,
+        take: Callable[[bytes], object] | None,
     ) -> Any:
         self.sent.append((method, target, dict(headers), None if data is None else json.loads(data)))
         found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(found, Endless):
+            assert take is not None
+            take(found.text)
+            raise TooLong("an answer of more than 8 MiB")
         if isinstance(found, Exception):
             raise found
+        if take and found[0] == 200:
+            take(found[2])
         return found
 
     def log_in_again(self) -> bool:
@@ -79,8 +99,8 @@ def status(code: int, **fields: Any) -> tuple[int, Mapping[str, str], bytes]:
     return code, {}, json.dumps({"kind": "Status", **fields}).encode()
 
 
-def refused(api: Api, what: str = "pods") -> ApiError:
-    with pytest.raises(ApiError) as found:
+def refused(api: Api, what: str = "pods") -> Any:
+    with pytest.raises((ApiError, LoginProblem)) as found:
         api.get(what, "/api/v1/pods")
     return found.value
 
@@ -90,15 +110,14 @@ def refused(api: Api, what: str = "pods") -> ApiError:
 
 def test_each_kind_of_request(asked: Asked) -> None:
     api, connection = asked(_OK)
-    api.get("pods", "/p", {"limit": "5", "fieldSelector": "a=b"}, "text/plain")
+    api.get("pods", "/p?x")
     api.post("reviews", "/r", {"spec": 1})
     api.patch("pods", "/p/a", [{"op": "add"}])
     api.patch("pods", "/p/a", {"spec": {}}, "application/merge-patch+json")
-    usual = {"User-Agent": "kubectl-nodedevice"}
     patched = "/p/a?fieldManager=kubectl-nodedevice"
-    plain = {"Accept": JSON, **usual}
+    plain = {"Accept": JSON, "User-Agent": "kubectl-nodedevice"}
     assert connection.sent == [
-        ("GET", "/p?limit=5&fieldSelector=a%3Db", {"Accept": "text/plain", **usual}, None),
+        ("GET", "/p?x", plain, None),
         ("POST", "/r", {**plain, "Content-Type": JSON}, {"spec": 1}),
         ("PATCH", patched, {**plain, "Content-Type": "application/json-patch+json"}, [{"op": "add"}]),
         ("PATCH", patched, {**plain, "Content-Type": "application/merge-patch+json"}, {"spec": {}}),
@@ -106,37 +125,100 @@ def test_each_kind_of_request(asked: Asked) -> None:
     assert api.requests == 4
 
 
-def test_where_objects_are() -> None:
-    assert path_of("nodedevices") == "/apis/nodedevice.io/v1alpha1/nodedevices"
-    assert path_of("poddevices", "p", "ns") == "/apis/nodedevice.io/v1alpha1/namespaces/ns/poddevices/p"
-    assert core_path("nodes", "a/b") == "/api/v1/nodes/a%2Fb"
-    assert core_path("pods", namespace="n/s") == "/api/v1/namespaces/n%2Fs/pods"
-    assert lease_path("ns") == "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
-    assert lease_path("ns", "l") == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/l"
-    assert group_path("/apis/apps/v1", "daemonsets", "d", "ns") == "/apis/apps/v1/namespaces/ns/daemonsets/d"
-
-
 def test_pages_are_asked_for_by_the_token_of_the_last_one(asked: Asked) -> None:
-    first = status(200, metadata={"continue": "t"}, items=[1])
-    api, connection = asked(first, status(410, metadata={"continue": "u"}), status(200, items=[2]))
-    assert [*api.objects("pods", "/p", {"a": "b"})] == [1, 2]
+    first = status(200, metadata={"continue": "t"}, items=[{"a": 1}])
+    api, connection = asked(first, status(410, metadata={"continue": "u"}), status(200, items=[{"a": 2}]))
+    assert [*api.objects("pods", "/p", {"a": "b"}, lambda each: each["a"])] == [1, 2]
     targets = [target for _, target, _, _ in connection.sent]
     assert targets == ["/p?a=b&limit=500", "/p?a=b&limit=500&continue=t", "/p?a=b&limit=500&continue=u"]
 
 
-def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(asked: Asked) -> None:
-    def page(token: str) -> tuple[int, Mapping[str, str], bytes]:
-        return 200, {}, json.dumps({"items": [{}], "metadata": {"continue": token}}).encode()
+MIB: Final = 1 << 20
 
-    api, connection = asked(TooBig(""), TooBig(""), page("t"), TooBig(""), page("u"), page(""))
-    assert len(list(api.objects("pods", "/p"))) == 3
+
+def listed(*objects: Any, token: str = "") -> tuple[int, Mapping[str, str], bytes]:
+    return status(200, metadata={"continue": token}, items=objects)
+
+
+def test_the_next_page_has_as_many_objects_as_fit_it(asked: Asked) -> None:
+    large = listed({"a": "x" * MIB}, {"a": "x" * MIB}, token="t")
+    small = listed({"a": "x" * 10_000}, {"a": "x" * 10_000}, token="u")
+    api, connection = asked(large, small, listed({}, token="v"), listed())
+    assert len(list(api.objects("pods", "/p"))) == 5
     limits = [each[1].removeprefix("/p?limit=") for each in connection.sent]
-    assert limits == ["500", "62", "7", "14&continue=t", "1&continue=t", "2&continue=u"]
+    # there may be more large ones: no page has more than twice as many as the one before
+    assert limits == ["500", "3&continue=t", "6&continue=u", "12&continue=v"]
+
+
+class Endless:
+    """A body of that much text after which the transport gives up."""
+
+    def __init__(self, *objects: Any) -> None:
+        self.text = json.dumps({"items": objects}).encode()[:-1]
+
+
+def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(asked: Asked) -> None:
+    """As many as were small enough before it was; of a page of one object there are no fewer."""
+    halves = Endless(*({"a": "x" * (MIB // 2)} for _ in range(16)))
+    api, connection = asked(halves, Endless(), listed({}, token="t"), listed({}))
+    assert len(list(api.objects("pods", "/p"))) == 2
+    limits = [each[1].removeprefix("/p?limit=") for each in connection.sent]
+    assert limits[:3] == ["500", "7", "1"]
+
+
+def named(name: str, text: str = "") -> str:
+    metadata = f'"metadata":{{"name":"{name}","namespace":"ns","uid":"u","annotations":{{"a":"{text}"}}}}'
+    return f'{{{metadata},"spec":{{}}}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "why"),
+    [
+        ("\\x", 1, "it is not JSON: Invalid \\escape in line 1"),
+        ("x" * MOST_OBJECT_BYTES, 12, "it is longer than 16 MiB"),
+    ],
+)
+def test_one_that_cannot_be_read_is_named_and_left_out(text: str, number: int, why: str, asked: Asked) -> None:
+    """Ten are named, and the others are counted."""
+    warned: list[str] = []
+    bad = [named(f"bad-{at}", text) for at in range(number)]
+    body = f'{{"items":[{",".join([named("a"), *bad, named("b")])}]}}'
+    api, _ = asked((200, {}, body.encode()), warn=warned.append)
+    found: list[Any] = list(api.objects("pods", "/p"))
+    assert [each["metadata"]["name"] for each in found] == ["a", "b"]
+    assert warned[0] == f"pods: not read: ns/bad-0: {why}"
+    assert warned[10:] == (["pods: not read: 2 more"] if number > 10 else [])
+
+
+def test_what_is_nested_too_deep_is_cut(asked: Asked) -> None:
+    deep = b'{"items":[{"metadata":{"name":"a","x":%b}}]}' % (b"[" * 100_000 + b"]" * 100_000)
+    api, _ = asked((200, {}, deep))
+    [found] = api.objects("pods", "/p", make=as_it_is)
+    assert found["metadata"]["name"] == "a"
+
+
+def test_of_many_large_objects_only_the_first_are_whole(asked: Asked) -> None:
+    """The others keep what is short: their names, and numbers."""
+    warned: list[str] = []
+    text = "x" * LARGE_BYTES
+    devices = [{"id": text}]
+    large = [
+        {"metadata": {"name": f"n{at}", "annotations": {"a": text}}, "status": {"total": 3, "devices": devices}}
+        for at in range(100)
+    ]
+    api, _ = asked(listed(*large, {"metadata": {"name": "small"}}), warn=warned.append)
+    found: list[Any] = list(api.objects("pods", "/p"))
+    whole = [each for each in found[:-1] if "annotations" in each["metadata"]]
+    assert len(whole) == MOST_LARGE_BYTES // len(json.dumps(large[0]))
+    assert found[-2] == {"metadata": {"name": "n99"}, "status": {"total": 3, "devicesOmitted": 3}}
+    assert warned == [
+        f"pods: {100 - len(whole)} large ones are shown without their lists; name one node, or one namespace, to see them whole"
+    ]
 
 
 def test_one_object_that_is_too_long_is_a_sentence(asked: Asked) -> None:
-    found = refused(asked(TooBig("an answer of more than 256 MiB"))[0])
-    assert isinstance(found, Unreachable)
+    found = refused(asked(TooLong("an answer of more than 256 MiB"))[0])
+    assert isinstance(found, TooBig)
     assert found.problem == "the API server https://api (kubeconfig) gives an answer of more than 256 MiB"
 
 
@@ -169,12 +251,12 @@ def test_rows_are_asked_for_without_objects_and_know_their_columns(asked: Asked)
 def test_fields_that_a_kind_of_ours_cannot_be_selected_by_are_left_to_the_caller(
     code: int, path: str, query: dict[str, str], is_asked_again: bool, asked: Asked
 ) -> None:
-    api, connection = asked(status(code), status(200, items=[1]))
+    api, connection = asked(status(code), status(200, items=[{}]))
     if is_asked_again:
-        assert [*api.objects("p", path, query)] == [1]
+        assert [*api.objects("p", path, query)] == [{}]
         assert connection.sent[1][1] == f"{path}?labelSelector=y&limit=500"
     else:
-        with pytest.raises(Unexpected):
+        with pytest.raises(Invalid):
             [*api.objects("p", path, query)]
 
 
@@ -188,7 +270,7 @@ _AGAIN: Final = "correct what it names, or try again"
     [
         (
             status(401),
-            Unauthorized,
+            LoginProblem,
             "the API server https://api does not accept the login of kubeconfig",
             "log in again: the token or certificate is invalid, or has expired",
         ),
@@ -198,39 +280,39 @@ _AGAIN: Final = "correct what it names, or try again"
         (status(409, message="m"), Conflict, "pods was changed meanwhile: m", "try again"),
         (
             status(429),
-            Unexpected,
+            Unavailable,
             "the API server https://api has no room for pods: too many requests",
             "try again in a minute",
         ),
         (
             status(500, message="m"),
-            Unexpected,
+            Unavailable,
             "the API server https://api failed at pods with 500: m",
             "try again; its log has why",
         ),
         (
             (599, {}, b"<html>"),
-            Unexpected,
+            Unavailable,
             "the API server https://api failed at pods with 599: no reason",
             "try again; its log has why",
         ),
-        (status(410, message="gone"), Unexpected, "the API server https://api refused pods with 410: gone", _AGAIN),
-        (status(422), Unexpected, "the API server https://api refused pods with 422: no reason", _AGAIN),
-        (status(400, message="x" * 3000), Unexpected, f"the API server https://api refused pods with 400: {'x' * 2000}", _AGAIN),
+        (status(410, message="gone"), Gone, "the API server https://api refused pods with 410: gone", _AGAIN),
+        (status(422), Invalid, "the API server https://api refused pods with 422: no reason", _AGAIN),
+        (status(400, message="x" * 3000), Invalid, f"the API server https://api refused pods with 400: {'x' * 2000}", _AGAIN),
         *(
             (
                 (code, {}, b""),
-                Unexpected,
+                Invalid,
                 f"the API server https://api sends one elsewhere for pods ({code})",
                 "a log-in page, or a proxy, may be in its place: correct server in the kubeconfig",
             )
             for code in (300, 399)
         ),
-        ((199, {}, b""), Unexpected, "the API server https://api refused pods with 199: no reason", _AGAIN),
+        ((199, {}, b""), Invalid, "the API server https://api refused pods with 199: no reason", _AGAIN),
         *(
             (
                 (200, {}, content),
-                Unexpected,
+                InvalidResponse,
                 f"what https://api (kubeconfig) answers to pods is none of the API's: {why}",
                 "is it an API server? A proxy or a log-in page may answer in its place",
             )
@@ -240,7 +322,7 @@ _AGAIN: Final = "correct what it names, or try again"
 )  # fmt: skip
 def test_each_refusal_is_a_sentence_with_its_remedy(
     answer: tuple[int, Mapping[str, str], bytes],
-    kind: type[ApiError],
+    kind: type[Failure],
     problem: str,
     remedy: str,
     asked: Asked,
@@ -249,7 +331,7 @@ def test_each_refusal_is_a_sentence_with_its_remedy(
     api, _ = asked(answer)
     found = refused(api)
     assert (type(found), found.problem, found.remedy) == (kind, problem, remedy)
-    assert found.status == (answer[0] if answer[0] != 200 else 0)
+    assert getattr(found, "status", 401) == (answer[0] if answer[0] != 200 else 0)
 
 
 def test_what_is_no_json_is_no_answer(asked: Asked) -> None:
@@ -301,24 +383,37 @@ def test_a_login_that_is_refused_is_renewed_once(asked: Asked) -> None:
     api, connection = asked(status(401), _OK, logins=9)
     assert api.get("pods", "/p") == {}
     connection.answers = [status(401)]
-    assert isinstance(refused(api), Unauthorized)
+    assert isinstance(refused(api), LoginProblem)
     assert len(connection.sent) == 4
 
 
 @pytest.mark.parametrize(
     ("given", "timeout", "pause"),
     [
-        *(("3", 30.0, 3.0), ("", 30.0, 1.0), ("x", 30.0, 1.0), ("99999", 25.0, 25.0), ("999999", 30.0, 1.0)),
+        *(("3", 30.0, 3.0), ("", 30.0, 1.0), ("x", 30.0, 1.0), ("99999", 25.0, 25.0)),
         *(("60", None, 30.0), ("60", 90.0, 30.0)),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize("code", [429, 503])
 def test_a_server_without_room_is_asked_a_few_times(
-    given: str, timeout: float | None, pause: float, asked: Asked, pauses: list[float]
+    code: int, given: str, timeout: float | None, pause: float, asked: Asked, pauses: list[float]
 ) -> None:
-    api, connection = asked((429, {"retry-after": given}, b"{}"), timeout_seconds=timeout)
-    assert refused(api).status == 429
-    assert pauses == [pause] * 5
-    assert len(connection.sent) == api.requests == 6
+    """A 503 only where it says when to come back."""
+    api, connection = asked((code, {"retry-after": given}, b"{}"), timeout_seconds=timeout)
+    assert refused(api).status == code
+    tries = 1 if code == 503 and not given.isdecimal() else 6
+    assert pauses == [pause] * (tries - 1)
+    assert len(connection.sent) == api.requests == tries
+
+
+@pytest.mark.parametrize(("code", "tries"), [(429, 6), (503, 1)])
+def test_a_write_is_sent_again_only_where_nothing_was_done(
+    code: int, tries: int, asked: Asked, pauses: list[float]
+) -> None:
+    api, connection = asked((code, {"retry-after": "1"}, b"{}"))
+    with pytest.raises(Unavailable):
+        api.patch("pods", "/p", [])
+    assert (len(connection.sent), len(pauses)) == (tries, tries - 1)
 
 
 @pytest.mark.parametrize(
@@ -377,7 +472,8 @@ def tls(**fields: str) -> ssl.SSLError:
 )
 def test_without_an_answer(error: Exception, problem: str, remedy: str, asked: Asked) -> None:
     found = refused(asked(error, timeout_seconds=90.5)[0])
-    assert (type(found), found.problem, found.remedy, found.status) == (Unreachable, problem, remedy, 0)
+    kind = NoAnswer if isinstance(error, TimeoutError) else Unreachable
+    assert (type(found), found.problem, found.remedy, found.status) == (kind, problem, remedy, 0)
 
 
 def test_a_request_without_a_limit_has_none(asked: Asked) -> None:
@@ -385,5 +481,5 @@ def test_a_request_without_a_limit_has_none(asked: Asked) -> None:
 
 
 def test_a_list_that_cannot_go_on_says_so() -> None:
-    found = api_module._Expired("t")
+    found = api_module._Expired("GET", "pods", "t")
     assert (found.problem, found.remedy) == ("the list has changed too much while it was read", "try again")

@@ -7,8 +7,6 @@ from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice import checks, kubeconfig
-from kubectl_nodedevice.cluster import Lease, Meta
-from kubectl_nodedevice.objects import pod_of
 from nodedevice_kube.settings import Settings
 
 from tests.unit.cli.api_server import (
@@ -146,29 +144,6 @@ def test_what_may_not_be_seen_is_no_success(run: Run, server: FakeApiServer, kin
     ended, found = _check(run)
     assert ended == 1
     assert "NotSeen" in {state for state, _ in found.values()}
-
-
-def _lease(renewed: str) -> Lease:
-    return Lease(Meta("node-a"), "x", renewed, 60)
-
-
-@pytest.mark.parametrize(
-    ("renewed", "first", "expected"),
-    [
-        ("2026-11-28T10:00:00Z", None, True),
-        ("2026-11-28T09:00:00Z", None, False),
-        ("2026-11-28T09:00:00Z", "2026-11-28T08:59:50Z", True),
-        ("none", None, False),
-    ],
-)
-def test_a_lease(renewed: str, first: str | None, expected: bool) -> None:
-    assert checks.is_renewed(_lease(renewed), _lease(first) if first else None, _NOW) is expected
-
-
-@pytest.mark.parametrize(("phase", "expected"), [("Pending", "Pending on no node"), ("Running", "")])
-def test_a_pod(phase: str, expected: str) -> None:
-    written: dict[str, Any] = pod("p", "", phase)
-    assert "".join(each.details for each in checks.of_pods([pod_of(written)])).startswith(expected)
 
 
 _POD_SECURITY: Final = 'pods "nodedevice-agent-" is forbidden: violates PodSecurity "baseline:latest": hostPath volumes'

@@ -10,12 +10,13 @@ from typing import Any, Final
 import pytest
 from kubectl_nodedevice import transport
 from kubectl_nodedevice.api import Api
-from kubectl_nodedevice.errors import ApiError, Unreachable
 from nodedevice_kube import credentials
+from nodedevice_kube.api_errors import ApiError, Unreachable
 from nodedevice_kube.credentials import Access
 
 from tests.unit.cli.api_server import NODES, Answer, FakeApiServer, Request
 from tests.unit.cli.api_server import kubeconfig as written
+from tests.unit.kube.test_tunnels import proxy, sends
 
 
 @pytest.fixture
@@ -150,3 +151,13 @@ def test_a_proxy_of_plain_http_gets_the_whole_address(server: FakeApiServer, tmp
     # http.client takes it from a whole address
     assert (request.path, request.headers["host"]) == (f"/x{NODES}", "api.invalid:8080")
     assert request.headers["proxy-authorization"] == "Basic dTpw"
+
+
+def test_a_proxy_that_sends_headers_without_an_end_is_given_up(tmp_path: Path) -> None:
+    lines = sends(b"HTTP/1.1 200 OK\r\n", *[b"A: b\r\n" * 1000] * 100)
+    with proxy(lines) as (made, _):
+        cluster = {"server": "https://api.invalid", "proxy-url": made.url}
+        api = Api(credentials.load(str(written(tmp_path, "", cluster, token="t"))), timeout_seconds=None)
+        with pytest.raises(Unreachable, match=r"by the proxy http://127.* sends more than 32 KiB of headers"):
+            api.get("nodes", NODES)
+        api.close()

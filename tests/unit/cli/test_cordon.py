@@ -1,27 +1,15 @@
 """Cordons: one patch of the version that was read, nobody's is lost, and what is shown of each."""
 
 import json
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from kubectl_nodedevice import cordons
-from kubectl_nodedevice.cluster import Cordon, NodeDevice
-from kubectl_nodedevice.errors import UsageProblem
-from kubectl_nodedevice.objects import node_device_of
 
 from tests.unit.cli.api_server import Answer, FakeApiServer, Request, status
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import allocation, condition, device, node_device
+from tests.unit.cli.objects import condition, device, node_device
 
 _KIND: Final = "/apis/nodedevice.io/v1alpha1/nodedevices"
-_MINE: Final = Cordon("", "fan", "alice", "2026-11-28T10:00:00Z")
-
-
-def _found(cordoned: list[dict[str, Any]] | None = None, **status: Any) -> NodeDevice:
-    written = node_device("node-a", devices=[device("gpu-0"), device("gpu-1")], **status)
-    written["spec"]["cordonedDevices"] = cordoned or []
-    return node_device_of(written)
 
 
 def _stored(server: FakeApiServer, node: str = "node-a") -> list[dict[str, str]]:
@@ -260,61 +248,3 @@ def test_json(run: Run, agents: FakeApiServer) -> None:
         run("cordon", "node-a", "--device", "gpu-0", "--device", "gpu-1", "--reason", "x", "-o", "json").out
     )["items"]
     assert [(each["id"], each["reason"]) for each in items] == [("gpu-0", "Cordoned"), ("gpu-1", "OthersCordon")]
-
-
-# the pure part
-
-
-def test_the_last_ones_are_removed_first() -> None:
-    """Whatever the order they are named in, the places of the others stay."""
-    found = _found([{"id": each, "by": "alice"} for each in ("gpu-0", "gpu-1", "gpu-2", "gpu-3")])
-    change = cordons.uncordon(found, ["gpu-1", "gpu-3", "gpu-0", "gpu-1"], "alice", takes_over=False)
-    assert [each["path"].rpartition("/")[2] for each in change.patch[1:]] == ["3", "1", "0"]
-    assert change.patch[0] == {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}
-
-
-def test_a_list_is_added_where_there_is_none() -> None:
-    change = cordons.cordon(_found(), ["gpu-0", "gpu-1"], _MINE, takes_over=False)
-    assert [(each["op"], each["path"]) for each in change.patch[1:]] == [("add", "/spec/cordonedDevices")]
-
-
-def test_what_is_cordoned_with_the_same_words_is_no_patch() -> None:
-    found = _found([{"id": "gpu-0", "by": "alice", "reason": "fan"}])
-    assert cordons.cordon(found, ["gpu-0"], _MINE, takes_over=False).patch == []
-
-
-@pytest.mark.parametrize(
-    ("cordoned", "remembered", "words"),
-    [
-        ([{"id": "*", "by": "bob", "reason": "move"}], [], "with all devices by bob: move"),
-        ([], [{"id": "gpu-0"}], "its agent remembers a cordon"),
-        ([], [], "not cordoned"),
-    ],
-)
-def test_what_is_not_cordoned(cordoned: list[dict[str, str]], remembered: list[dict[str, str]], words: str) -> None:
-    found = _found(cordoned, rememberedCordons=remembered)
-    [done] = cordons.uncordon(found, ["gpu-0"], "alice", takes_over=True).done
-    assert words in done.text
-
-
-def test_parts_of_a_device() -> None:
-    parts = {"total": 4, "healthy": 4, "allocated": 0, "available": 4}
-    found = node_device_of(node_device("node-a", devices=[device("gpu-0", parts=parts)]))
-    assert cordons.has(found, "gpu-0::3")
-    assert cordons.has(found, "gpu-0-3")
-    assert not cordons.has(found, "gpu-0::x")
-    assert not cordons.has(found, "gpu-1::3")
-
-
-@pytest.mark.parametrize("status", [{"devicesOmitted": 300}, {"endpoint": {"state": "Gone"}}])
-def test_an_id_that_cannot_be_known_now(status: dict[str, Any]) -> None:
-    """Where not every device is listed, it may exist."""
-    assert cordons.targets([_found(**status)], ["gpu-999"])[0][1] == ["gpu-999"]
-    with pytest.raises(UsageProblem):
-        cordons.targets([_found()], ["gpu-999"])
-
-
-def test_a_device_that_is_free_again_is_said_with_what_keeps_it() -> None:
-    found = _found(allocated=1, allocations=[allocation()])
-    done = cordons.Done("gpu-0", cordons.UNCORDONED, "")
-    assert cordons.effect(found, done, datetime(2026, 11, 28, tzinfo=UTC)) == "held by default/try now"

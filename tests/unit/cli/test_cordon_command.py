@@ -6,10 +6,10 @@ import signal
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import pytest
-from kubectl_nodedevice.errors import CliError, Conflict
+from nodedevice_kube.api_errors import Conflict
 
 from tests.unit.cli.api_server import OURS, Answer, FakeApiServer, Request, status
 from tests.unit.cli.conftest import Clock, Run, Terminal
@@ -124,7 +124,7 @@ def test_all_nodes_are_of_one_whole_resource(run: Run, server: FakeApiServer, wo
     ],
 )
 def test_what_does_not_exist_is_answered_with_what_does(
-    refused: Callable[..., CliError],
+    refused: Callable[..., Any],
     server: FakeApiServer,
     words: tuple[str, ...],
     code: str,
@@ -189,7 +189,7 @@ def test_who_waits_sees_for_what_and_no_more_of_it_after_that(
     assert person.getvalue() == shown * 4 + CLEAR
 
 
-def test_each_try_comes_a_little_later(refused: Callable[..., CliError], server: FakeApiServer, clock: Clock) -> None:
+def test_each_try_comes_a_little_later(refused: Callable[..., Any], server: FakeApiServer, clock: Clock) -> None:
     """As the other one tries again, too."""
     server.fault = lambda request: status(409, "modified") if request.method == "PATCH" else None
     found = refused(*_CORDON)

@@ -90,6 +90,11 @@ def test_an_id_that_means_nothing_or_too_much(
     assert (error.value.code, error.value.problem, error.value.remedy) == (code, problem, remedy)
 
 
+def test_parts_of_a_device() -> None:
+    found = node(Device("s", parts=_PARTS))
+    assert [cordons.has(found, each) for each in ("s::3", "s-3", "s::x", "t::3")] == [True, True, False, False]
+
+
 def test_many_devices_are_not_all_named() -> None:
     with pytest.raises(UsageProblem) as error:
         cordons.targets([node(*(f"d{number}" for number in range(18)))], ["x"])

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice import devices
+from kubectl_nodedevice.cluster import NodeDevice
 from kubectl_nodedevice.errors import CliError
-from kubectl_nodedevice.objects import node_device_of
+from kubectl_nodedevice.records import record_of
 
 from tests.unit.cli.api_server import FakeApiServer, status
 from tests.unit.cli.conftest import Run
@@ -28,7 +29,7 @@ _BY_ALICE: Final = {"id": "d", "by": "alice", "reason": "ecc"}
 def _state(device: dict[str, Any], *, cordons: list[dict[str, str]] | None = None, **status: Any) -> devices.State:
     written = node_device("n", devices=[device], **status)
     written["spec"]["cordonedDevices"] = cordons or []
-    found = node_device_of(written)
+    found = record_of(NodeDevice, written)
     return devices.state_of(found, found.devices[0], devices.holders_of(found).get("d", ()), _NOW)
 
 
@@ -333,6 +334,6 @@ def test_of_pods_that_hold_parts_the_parts_are_added() -> None:
     def part(number: int, pod: str = "p") -> dict[str, Any]:
         return {**allocation(pod, ()), "parts": [{"parent": "d", "parts": number}]}
 
-    found = node_device_of(node_device("n", allocations=[part(2), part(1, "q"), part(3)]))
+    found = record_of(NodeDevice, node_device("n", allocations=[part(2), part(1, "q"), part(3)]))
     assert devices.held_words(devices.holders_of(found)["d"]) == "default/p (5), default/q (1)"
     assert devices.held_words([]) == "-"

@@ -5,7 +5,6 @@ from typing import Any, Final
 import pytest
 from kubectl_nodedevice.cluster import (
     Condition,
-    Config,
     Container,
     Lease,
     Meta,
@@ -15,14 +14,13 @@ from kubectl_nodedevice.cluster import (
     Taint,
     Toleration,
 )
-from kubectl_nodedevice.objects import config_of, lease_of, meta_of, node_of, pod_of
+from kubectl_nodedevice.records import record_of
 
 _META: Final[dict[str, Any]] = {
     "name": "n",
     "namespace": "ns",
     "uid": "u",
     "resourceVersion": "7",
-    "generation": 3,
     "creationTimestamp": "c",
     "deletionTimestamp": "d",
     "ownerReferences": [
@@ -31,9 +29,8 @@ _META: Final[dict[str, Any]] = {
         {"kind": "Third", "name": "t", "controller": True},
     ],
     "labels": {"l": "1"},
-    "annotations": {"a": "2"},
 }
-_READ: Final = Meta("n", "ns", "u", "7", 3, "c", "d", "ReplicaSet/rs", {"l": "1"}, {"a": "2"})
+_READ: Final = Meta("n", "ns", "u", "7", "c", "d", "ReplicaSet/rs", {"l": "1"})
 _CONDITIONS: Final[list[dict[str, Any]]] = [
     {
         "type": "Ready",
@@ -48,35 +45,36 @@ _READY: Final = {"Ready": Condition("Ready", "True", "r", "m", "t", 5)}
 
 
 def test_metadata() -> None:
-    assert meta_of({"metadata": _META}) == _READ
-    assert meta_of({}) == Meta()
-    assert meta_of({"metadata": {"ownerReferences": [{"kind": "K", "name": "o", "controller": False}]}}).owner == ""
+    assert record_of(Meta, _META) == _READ
+    assert record_of(Meta, {}) == Meta()
+    assert record_of(Meta, {"ownerReferences": [{"kind": "K", "name": "o", "controller": False}]}).owner == ""
 
 
 def test_a_node() -> None:
     taint = {"key": "k", "value": "v", "effect": "NoExecute", "timeAdded": "then"}
-    read = node_of(
+    read = record_of(
+        Node,
         {
             "metadata": _META,
             "spec": {"unschedulable": True, "taints": [taint]},
-            "status": {"capacity": {"x": "1"}, "allocatable": {"x": "2"}, "conditions": _CONDITIONS},
-        }
+            "status": {"allocatable": {"x": "2"}, "conditions": _CONDITIONS},
+        },
     )
-    assert read == Node(_READ, True, (Taint("k", "v", "NoExecute", "then"),), {"x": "1"}, {"x": "2"}, _READY)
+    assert read == Node(_READ, True, (Taint("k", "v", "NoExecute", "then"),), {"x": "2"}, _READY)
     assert read.is_ready
-    assert not node_of({}).is_ready
-    assert not node_of({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}).is_ready
+    assert not record_of(Node, {}).is_ready
+    assert not record_of(Node, {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}).is_ready
 
 
 def test_a_pod() -> None:
-    read = pod_of(
+    read = record_of(
+        Pod,
         {
             "metadata": _META,
             "spec": {
                 "nodeName": "node",
                 "schedulerName": "s",
-                "priority": 9,
-                "runtimeClassName": "rc",
+                "serviceAccountName": "sa",
                 "schedulingGates": [{"name": "g"}],
                 "containers": [{"name": "c"}],
                 "resourceClaims": [
@@ -99,15 +97,14 @@ def test_a_pod() -> None:
                     {"name": "own", "resourceClaimName": "unused"},
                 ],
             },
-        }
+        },
     )
     assert read == Pod(
         _READ,
         "node",
         "Pending",
+        "sa",
         "s",
-        9,
-        "rc",
         ("g",),
         (Container("c"),),
         (PodClaim("own", "claim"), PodClaim("made", "made-x", "template"), PodClaim("later", "", "template")),
@@ -131,7 +128,8 @@ def test_containers() -> None:
     waiting["lastState"] = {"terminated": {"message": "earlier"}}
     ended = {"name": "first", "state": {"terminated": {"reason": "Error", "message": "last"}}}
     ended["lastState"] = {"terminated": {"message": "earlier"}}
-    read = pod_of(
+    read = record_of(
+        Pod,
         {
             "spec": {
                 "containers": [{"name": "main", "image": "i", "resources": resources}, {"name": "other"}],
@@ -145,7 +143,7 @@ def test_containers() -> None:
                 "containerStatuses": [waiting, {"name": "other", "state": {"running": {}}}],
                 "initContainerStatuses": [ended],
             },
-        }
+        },
     )
     assert read.containers == (
         Container("first", is_init=True, state="terminated", reason="Error", message="last", last_words="last"),
@@ -158,14 +156,9 @@ def test_containers() -> None:
 
 @pytest.mark.parametrize(("phase", "is_over"), [("Succeeded", True), ("Failed", True), ("Running", False), ("", False)])
 def test_a_pod_that_has_ended(phase: str, is_over: bool) -> None:
-    assert pod_of({"status": {"phase": phase}}).is_over is is_over
+    assert record_of(Pod, {"status": {"phase": phase}}).is_over is is_over
 
 
-def test_a_configuration_and_a_lease() -> None:
-    spec = {"priority": 4, "nodeSelector": {"a": {}}, "plugins": {"b": {}}}
-    status = {"nodes": {"selected": 3, "accepted": 2, "refused": 1}, "conditions": _CONDITIONS}
-    assert config_of({"metadata": _META, "spec": spec, "status": status}) == Config(
-        _READ, 4, {"a": {}}, {"b": {}}, 3, 2, 1, _READY
-    )
+def test_a_lease() -> None:
     spec = {"holderIdentity": "h", "renewTime": "t", "leaseDurationSeconds": 15}
-    assert lease_of({"metadata": _META, "spec": spec}) == Lease(_READ, "h", "t", 15)
+    assert record_of(Lease, {"metadata": _META, "spec": spec}) == Lease(_READ, "h", "t", 15)

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice import needs
-from kubectl_nodedevice.cluster import Lease, Meta
-from kubectl_nodedevice.objects import node_device_of, pod_of
+from kubectl_nodedevice.cluster import Pod
+from kubectl_nodedevice.records import record_of
 
 from tests.unit.cli.api_server import FakeApiServer, status
 from tests.unit.cli.conftest import Run, Terminal
@@ -77,17 +77,6 @@ def test_one_cause_on_every_node_is_one_line(run: Run, server: FakeApiServer) ->
     assert sum("/nodedevices/" in each.path for each in server.requests) <= 60
 
 
-def test_drivers_of_dra_are_one_line_each(run: Run, server: FakeApiServer) -> None:
-    for name in ("a", "b"):
-        made = node_device(name, f"gpu.vendor.com/{name}", agent={"servedBy": "dra"})
-        server.objects[f"{_OURS}/nodedevices"].append(made)
-    lines = json.loads(run("-o", "json").out)["resources"]
-    assert [(each["resource"], each["servedBy"], each["nodes"], each["devices"]) for each in lines] == [
-        (GPU, "nodedevice", 2, 5),
-        ("gpu.vendor.com", "dra", 2, 4),
-    ]
-
-
 def test_whoever_sees_only_pods_sees_those(run: Run, server: FakeApiServer) -> None:
     words = 'User "eve" cannot list resource "nodedevices" in API group "nodedevice.io" at the cluster scope'
     server.fault = lambda request: status(403, words) if "/nodedevices" in request.path else None
@@ -99,25 +88,6 @@ def test_whoever_sees_only_pods_sees_those(run: Run, server: FakeApiServer) -> N
         f"Nothing that you may see needs you.\nNot shown: nodedevices: you may not list nodedevices; {remedy}\n"
         in ran.out
     )
-
-
-def test_pods_of_other_namespaces_are_named_where_they_may_not_be_seen(run: Run, server: FakeApiServer) -> None:
-    server.fault = lambda request: status(403, "no") if request.path == "/api/v1/pods" else None
-    ran = run()
-    assert "default/late has waited" in ran.out
-    assert "Not shown: pods of other namespaces" in ran.out
-
-
-def test_intended_states_need_nobody(run: Run, server: FakeApiServer) -> None:
-    intended = [("NoDevices", 0), ("AllCordoned", 0), ("NotConfigured", 1), ("EndpointGone", 0)]
-    server.objects[f"{_OURS}/nodedevices"] = [
-        node_device(
-            f"n{number}", conditions=[condition("AgentReady"), condition("Ready", "False", reason)], allocated=held
-        )
-        for number, (reason, held) in enumerate(intended)
-    ]
-    del server.objects["/api/v1/pods"][1]
-    assert run().out.splitlines()[-1] == "Nothing needs you."
 
 
 def test_each_kind_of_need(run: Run, server: FakeApiServer) -> None:
@@ -169,20 +139,6 @@ def test_older_crds_have_no_number_of_waiting_pods(run: Run, server: FakeApiServ
 
 
 @pytest.mark.parametrize(
-    ("renewed", "holder", "is_silent"),
-    [
-        ("2026-11-28T10:11:55.000000Z", "x", False),
-        ("2026-11-28T10:05:00.000000Z", "x", True),
-        ("2026-11-28T10:11:55.000000Z", "", True),
-        ("none", "x", False),
-    ],
-)
-def test_an_operator(renewed: str, holder: str, is_silent: bool) -> None:
-    lease = Lease(Meta("nodedevice-operator"), holder, renewed, 15)
-    assert bool(list(needs.of_operator(lease, _NOW))) is is_silent
-
-
-@pytest.mark.parametrize(
     ("resource", "number", "asks"),
     [
         (GPU, "1", True),
@@ -198,31 +154,7 @@ def test_an_operator(renewed: str, holder: str, is_silent: bool) -> None:
 def test_what_a_pod_asks_for(resource: str, number: str, asks: bool) -> None:
     written = pod("p", node="", phase="Pending", resource=resource)
     written["spec"]["containers"][0]["resources"] = {"requests": {resource: number}}
-    assert bool(list(needs.of_pending([pod_of(written)], _NOW))) is asks
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({}, "default/late waits for example.com/gpu on n: NotEnoughDevices"),
-        (
-            {"final": True, "message": "it is too late"},
-            "default/late gets none of example.com/gpu on n: it is too late",
-        ),
-        (
-            {"notInjected": True, "since": "2026-11-28T10:00:00Z"},
-            "default/late runs without example.com/gpu on n 12 min: ",
-        ),
-    ],
-)
-def test_a_pod_that_waits(more: dict[str, Any], words: str) -> None:
-    found = node_device_of(node_device("n", waiting=[_waiting(**more)]))
-    [need] = needs.of_waiting(found, _NOW)
-    assert need.text.startswith(words)
-
-
-def test_what_is_to_be_typed_is_quoted() -> None:
-    assert needs.command("why", "device", "n", "a b; rm") == "kubectl nodedevice why device n 'a b; rm'"
+    assert bool(list(needs.of_pending([record_of(Pod, written)], _NOW))) is asks
 
 
 def test_a_narrow_terminal_loses_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

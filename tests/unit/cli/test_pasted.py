@@ -13,11 +13,11 @@ from typing import Any, Final
 import click
 import pytest
 from kubectl_nodedevice import needs
-from kubectl_nodedevice.cluster import Cordon
+from kubectl_nodedevice.cluster import Cordon, NodeDevice
 from kubectl_nodedevice.cordons import lifting
-from kubectl_nodedevice.objects import node_device_of
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.program import root
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.shell import Typed, typed
 from kubectl_nodedevice.why import answer
 from kubectl_nodedevice.why.explanation import Explanation, Finding, Obstacle
@@ -133,7 +133,7 @@ def test_the_line_that_helps(row: Row, paste: Paste) -> None:
 @pytest.mark.parametrize("device_id", [_ODD, "-x", "--help", "gpu-0", "*", "=x", "\x01"])
 @pytest.mark.parametrize("flags", [typed(), typed("--context", "my c", "--as", "eve")])
 def test_a_broken_device(device_id: str, flags: Any, paste: Paste) -> None:
-    found = node_device_of(node_device(_LONG, _ODD, [device(device_id, "Unhealthy", reason="Ecc")]))
+    found = record_of(NodeDevice, node_device(_LONG, _ODD, [device(device_id, "Unhealthy", reason="Ecc")]))
     [need] = needs.of_devices(found, _NOW)
     terminal = Terminal()
     Screen("", terminal, flags=flags).command(need.command)
@@ -145,7 +145,7 @@ def test_a_broken_device(device_id: str, flags: Any, paste: Paste) -> None:
 
 
 def test_what_lifts_cordons(paste: Paste) -> None:
-    found = node_device_of(node_device(_LONG, _ODD))
+    found = record_of(NodeDevice, node_device(_LONG, _ODD))
     ids = [_ODD, "-x", "all", "*", "\x01"]
     params = parsed(paste(lifting(found, [Cordon(each, by="me") for each in ids], "me"))[1:])
     assert (params["node"], params["resource"], list(params["device_ids"])) == (_LONG, _ODD, ids)

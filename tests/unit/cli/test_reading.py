@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from kubectl_nodedevice.api import Api
-from kubectl_nodedevice.errors import ApiError, Forbidden
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.reading import Reader, Unseen
 from nodedevice_kube import credentials
+from nodedevice_kube.api_errors import ApiError, Forbidden
 
 from tests.unit.cli.api_server import LEASES, OURS, PODS, FakeApiServer, status
 from tests.unit.cli.api_server import kubeconfig as written
@@ -105,11 +105,11 @@ def test_before_the_server_has_said_what_time_it_is_ours_counts(reader: Reader) 
 
 def test_what_may_not_be_seen_is_noted(reader: Reader) -> None:
     def refuse() -> None:
-        raise Forbidden("you may not", "ask")
+        raise Forbidden("GET", "nodes", "you may not", remedy="ask")
 
     assert reader.optional("pods", lambda: 7) == 7
     assert reader.optional("nodes", refuse) is None
-    reader.note("leases", ApiError("it failed"))
+    reader.note("leases", ApiError("GET", "leases", "it failed"))
     assert reader.unseen == [
         Unseen("nodes", "you may not; ask", "Forbidden"),
         Unseen("leases", "it failed", "ApiError"),
@@ -151,7 +151,7 @@ def test_what_is_refused_has_a_name(
     reader: Reader, server: FakeApiServer, read: Callable[[Reader], object], what: str
 ) -> None:
     server.fault = lambda _: status(403, "no")
-    with pytest.raises(Forbidden, match=f"^{what} was refused: no$"):
+    with pytest.raises(Forbidden, match=f": {what} was refused: no$"):
         read(reader)
 
 

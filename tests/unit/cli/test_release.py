@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kubectl_nodedevice import release
 from kubectl_nodedevice.cluster import Release
-from kubectl_nodedevice.errors import Forbidden, NotFound
+from nodedevice_kube.api_errors import Forbidden, NotFound
 
 DEFAULT = Release("nodedevice-system", "nodedevice-agents")
 
@@ -45,16 +45,16 @@ def _given(found: Any) -> Any:
     [
         (binding("gpus", "gpu-agents"), [daemon_set("tenant")], Release("gpus", "gpu-agents")),
         (binding("gpus"), [], Release("gpus", "nodedevice-agents")),
-        (NotFound("none"), [daemon_set("gpus", "gpu-agents")], Release("gpus", "gpu-agents")),
-        (Forbidden("no"), [daemon_set("gpus"), daemon_set("tenant", account="other")], Release("gpus")),
+        (NotFound("GET", "x", "none"), [daemon_set("gpus", "gpu-agents")], Release("gpus", "gpu-agents")),
+        (Forbidden("GET", "x", "no"), [daemon_set("gpus"), daemon_set("tenant", account="other")], Release("gpus")),
         # of two neither is believed, but where one is as the chart has it
-        (NotFound("none"), [daemon_set("gpus"), daemon_set("tenant")], DEFAULT),
+        (NotFound("GET", "x", "none"), [daemon_set("gpus"), daemon_set("tenant")], DEFAULT),
         (
-            NotFound("none"),
+            NotFound("GET", "x", "none"),
             [daemon_set("tenant"), daemon_set("nodedevice-system", "x")],
             Release("nodedevice-system", "x"),
         ),
-        (NotFound("none"), Forbidden("no"), DEFAULT),
+        (NotFound("GET", "x", "none"), Forbidden("GET", "x", "no"), DEFAULT),
         ({}, [], DEFAULT),
         ({"subjects": [{"name": "nodedevice-agent"}, 3]}, [{}, 3], DEFAULT),
     ],

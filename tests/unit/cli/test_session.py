@@ -144,7 +144,7 @@ def test_a_connection_is_ended_where_there_is_one(login: list[tuple[str, str]]) 
     unused, used = Session(), Session(Flags(request_timeout="2m", output="json"))
     unused.close()
     assert not login
-    assert (used.api.timeout_seconds, used.api.login, used.screen.form) == (120.0, LOGIN, "json")
+    assert (used.api.timeout_seconds, used.api.credentials.settings, used.screen.form) == (120.0, LOGIN, "json")
     closed: list[bool] = []
     used.api.close = lambda: closed.append(True)  # type: ignore[method-assign]
     used.close()

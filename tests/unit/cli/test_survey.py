@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice.api import Rows
-from kubectl_nodedevice.errors import Forbidden, NotFound
+from kubectl_nodedevice.api import Rows, as_it_is
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.survey import ResourceLine, Survey, survey
+from nodedevice_kube.api_errors import Forbidden, NotFound
 
 from tests.unit.cli.objects import GPU, pod
 
@@ -31,12 +31,12 @@ class Api:
         self._ask(path)
         name = path.rpartition("/")[2]
         if name in self._gone or path == _LEASE:
-            raise NotFound("none")
+            raise NotFound("GET", path, "none")
         return {"metadata": {"name": name}}
 
-    def objects(self, _: str, path: str, query: Any = None) -> Iterator[Any]:
+    def objects(self, _: str, path: str, query: Any = None, make: Any = as_it_is) -> Iterator[Any]:
         self._ask(path)
-        yield from self._found.get(path, ())
+        yield from map(make, self._found.get(path, ()))
 
     def rows(self, what: str, path: str) -> Iterator[Any]:
         return self.objects(what, path)
@@ -44,7 +44,7 @@ class Api:
     def _ask(self, path: str) -> None:
         self.asked.append(path)
         if path in self._forbidden:
-            raise Forbidden("no")
+            raise Forbidden("GET", path, "no")
 
     @property
     def reader(self) -> Reader:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kubectl_nodedevice import transport
-from kubectl_nodedevice.transport import TooBig
+from kubectl_nodedevice.transport import TooLong
 
 # -- what is answered ---------------------------------------------------------------------------------------------------------
 
@@ -17,7 +17,7 @@ from kubectl_nodedevice.transport import TooBig
 def content(octets: bytes, encoding: str = "", give_up_at: float | None = None) -> bytes:
     """Of at most a MiB."""
     response: Any = io.BytesIO(octets)
-    return transport._content(response, encoding, give_up_at, 1 << 20)
+    return b"".join(transport._pieces(response, encoding, give_up_at, 1 << 20))
 
 
 def test_a_body_plain_or_packed() -> None:
@@ -35,7 +35,7 @@ def test_a_body_has_a_bound(encoding: str) -> None:
         return gzip.compress(b"x" * size) if encoding else b"x" * size
 
     assert len(content(of(1 << 20), encoding)) == 1 << 20
-    with pytest.raises(TooBig, match="an answer of more than 1 MiB"):
+    with pytest.raises(TooLong, match="an answer of more than 1 MiB"):
         content(of((1 << 20) + (1 << 18)), encoding)
 
 
@@ -43,7 +43,7 @@ def test_what_is_packed_ever_so_small_takes_no_memory() -> None:
     packed = gzip.compress(bytes(16 << 20))
     tracemalloc.start()
     try:
-        with pytest.raises(TooBig):
+        with pytest.raises(TooLong):
             content(packed, "gzip")
         _, most = tracemalloc.get_traced_memory()
     finally:
@@ -59,34 +59,3 @@ def test_a_body_that_comes_ever_so_slowly(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(OSError, match=r"^$") as error:
         content(b"ab", give_up_at=11.0)
     assert isinstance(error.value, TimeoutError)
-
-
-class Http:
-    """A connection as far as a request is written to it."""
-
-    def __init__(self) -> None:
-        self.sent: list[Any] = []
-
-    def putrequest(self, method: str, target: str, *, skip_accept_encoding: bool) -> None:
-        self.sent.append((method, target, skip_accept_encoding))
-
-    def putheader(self, name: str, value: str) -> None:
-        self.sent.append((name, value))
-
-    def endheaders(self, body: bytes | None) -> None:
-        self.sent.append(body)
-
-
-def test_a_request() -> None:
-    http: Any = Http()
-    transport._send(http, "PATCH", "/x", [("A", "b"), ("A", "c")], b"body")
-    transport._send(http, "GET", "/y", [], None)
-    assert http.sent == [
-        ("PATCH", "/x", True),
-        ("A", "b"),
-        ("A", "c"),
-        ("Content-Length", "4"),
-        b"body",
-        ("GET", "/y", True),
-        None,
-    ]

@@ -143,11 +143,8 @@ def test_a_field_of_another_form_has_its_default(name: str) -> None:
     assert fields.value_at(_OBJECT, name, "deeper") is None
 
 
-def test_lists_and_maps_keep_what_is_of_their_kind() -> None:
+def test_maps_keep_what_is_of_their_kind() -> None:
     assert fields.texts_of(_OBJECT, "map") == {"a": "x", "b": "2", "c": "1.5"}
-    assert fields.each_of(lambda each: each["a"], _OBJECT, "list") == (1,)
-    assert fields.words_of(_OBJECT, "list") == ("x",)
-    assert fields.numbers_of(_OBJECT, "list")[0] == 3
     assert fields.text_of(_OBJECT, "map", "a") == "x"
 
 

@@ -6,21 +6,23 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
+from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound
+from nodedevice_kube.paths import LEASES, PODS
 
 from kubectl_nodedevice import __version__, checks
-from kubectl_nodedevice.api import APPS, CONFIGS, DRA, NODE_DEVICES, POD_DEVICES, core_path, group_path, lease_path
+from kubectl_nodedevice.api import APPS, CONFIGS, CORE, DRA, NODE_DEVICES, POD_DEVICES, path_of
 from kubectl_nodedevice.checks import Refusal, Result
-from kubectl_nodedevice.cluster import Lease, NodeDevice, Pod
-from kubectl_nodedevice.errors import FINE, NEEDS_YOU, ApiError, Forbidden, NotFound
-from kubectl_nodedevice.fields import list_of, number_of, text_of
+from kubectl_nodedevice.cluster import Lease, NodeDevice, Object, Pod
+from kubectl_nodedevice.errors import FINE, NEEDS_YOU
+from kubectl_nodedevice.fields import number_of, text_of
 from kubectl_nodedevice.needs import Summary
-from kubectl_nodedevice.objects import conditions_of, lease_of, pod_of
 from kubectl_nodedevice.output import Cell, Table
 from kubectl_nodedevice.reading import AGENTS_NAMESPACE, OPERATOR_LEASE, SYSTEM_NAMESPACE, Reader
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.styles import BAD, GOOD, WARN
 from kubectl_nodedevice.survey import summary_of
-from kubectl_nodedevice.why.kinds import event_of
+from kubectl_nodedevice.why.kinds import Event, Slice
 
 T = TypeVar("T")
 _KINDS: Final = tuple(f"{plural}.nodedevice.io" for plural in (CONFIGS, NODE_DEVICES, POD_DEVICES))
@@ -82,9 +84,7 @@ def _until_good(session: Session, found: "_Checks", wait_seconds: float) -> list
         try:
             results = found.all()
         except ApiError as exc:
-            if exc.status not in (0, 429) and exc.status < 500:
-                raise
-            if time.monotonic() >= give_up_at:
+            if not exc.is_temporary or time.monotonic() >= give_up_at:
                 raise
             waits_for = exc.problem
         else:
@@ -152,7 +152,7 @@ class _Checks:
                 "is missing: install it with helm upgrade, or as an administrator with nodedevice-operator crds apply"
             )
             return [Result("kind", name, False, details)]
-        conditions = {each.type: each.status for each in conditions_of(found).values()}
+        conditions = {each.type: each.status for each in record_of(Object, found).conditions.values()}
         release = text_of(found, "metadata", "annotations", _RELEASE)
         return [checks.of_kind(name, conditions, release, __version__)]
 
@@ -162,7 +162,9 @@ class _Checks:
         return [checks.of_operator(lease, self._first_leader, self._reader.now, is_refused)]
 
     def _agents(self, sets: Sequence[Any], is_refused: bool) -> list[Result]:
-        found = [lease_of(each) for each in self._api.objects("leases", lease_path(self._leases_namespace))]
+        found = self._api.objects(
+            "leases", LEASES.path(namespace=self._leases_namespace), make=partial(record_of, Lease)
+        )
         leases = {each.meta.name: each for each in found}
         self._first_agents = leases | self._first_agents
         desired = sum(number_of(each, "status", "desiredNumberScheduled") for each in sets) if sets else None
@@ -171,13 +173,13 @@ class _Checks:
     def _daemon_set(self, name: str) -> Any:
         """None where there is none, or it may not be seen: it decides nothing then."""
         try:
-            return self._api.get(f"daemonsets {name}", group_path(APPS, "daemonsets", name, self._namespace))
+            return self._api.get(f"daemonsets {name}", path_of(APPS, "daemonsets", name, self._namespace))
         except (NotFound, Forbidden):
             return None
 
     def _refused_deployments(self) -> list[Refusal]:
         """By a condition that Kubernetes removes when it is over."""
-        path = group_path(APPS, "deployments", namespace=self._namespace)
+        path = path_of(APPS, "deployments", namespace=self._namespace)
         try:
             return [*checks.refused_deployments(self._api.objects("deployments", path, {"labelSelector": _OURS}))]
         except (NotFound, Forbidden):
@@ -188,23 +190,23 @@ class _Checks:
         lacking = [each for each in sets if checks.lacks_pods(each)]
         if not lacking:
             return []
-        path, query = core_path("events", namespace=self._namespace), {"fieldSelector": "reason=FailedCreate"}
+        path, query = path_of(CORE, "events", namespace=self._namespace), {"fieldSelector": "reason=FailedCreate"}
         try:
-            events = [event_of(each) for each in self._api.objects("events", path, query)]
+            events = list(self._api.objects("events", path, query, partial(record_of, Event)))
         except (NotFound, Forbidden):
             return []
         return checks.refused_daemon_sets(lacking, events)
 
     def _pods(self) -> list[Result]:
         """They explain, and decide nothing."""
-        path = core_path("pods", namespace=self._namespace)
+        path = PODS.path(namespace=self._namespace)
         try:
             return checks.of_pods(self._starting(path))
         except Forbidden:
             return []
 
     def _starting(self, path: str) -> list[Pod]:
-        return [pod_of(each) for each in self._api.objects("pods", path, {"labelSelector": _OURS})]
+        return list(self._api.objects("pods", path, {"labelSelector": _OURS}, partial(record_of, Pod)))
 
     def _node_devices(self) -> list[Result]:
         rows = [summary_of(each) for each in self._reader.rows(NODE_DEVICES)]
@@ -215,12 +217,9 @@ class _Checks:
     def _shared_slices(self) -> list[Result]:
         """What no NodeDevice shows; it decides nothing."""
         try:
-            slices = self._api.objects(
-                "resourceslices", group_path(DRA, "resourceslices"), {"fieldSelector": "spec.nodeName="}
-            )
-            return checks.of_shared_slices(
-                (text_of(each, "spec", "driver"), len(list_of(each, "spec", "devices"))) for each in slices
-            )
+            path, query = path_of(DRA, "resourceslices"), {"fieldSelector": "spec.nodeName="}
+            slices = self._api.objects("resourceslices", path, query, partial(record_of, Slice))
+            return checks.of_shared_slices((each.driver, len(each.devices)) for each in slices)
         except (Forbidden, NotFound):
             return []
 

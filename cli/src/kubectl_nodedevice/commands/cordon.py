@@ -13,27 +13,20 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
+from nodedevice_kube.api_errors import ApiError, Conflict
+from nodedevice_kube.paths import base
 
 from kubectl_nodedevice import cordons
-from kubectl_nodedevice.api import DRA, NODE_DEVICES, path_of
+from kubectl_nodedevice.api import DRA, GROUP, NODE_DEVICES, path_of
 from kubectl_nodedevice.cluster import ALL_DEVICES, BY_DRA, BY_KUBELET, Cordon, NodeDevice
 from kubectl_nodedevice.cordons import Change, Done
 from kubectl_nodedevice.devices import cordon_words
-from kubectl_nodedevice.errors import (
-    FAILED,
-    FINE,
-    INTERRUPTED,
-    NEEDS_YOU,
-    ApiError,
-    CliError,
-    Conflict,
-    UsageProblem,
-)
+from kubectl_nodedevice.errors import FAILED, FINE, INTERRUPTED, NEEDS_YOU, CliError, UsageProblem
 from kubectl_nodedevice.fields import list_of, text_of
 from kubectl_nodedevice.missing import nothing_of
-from kubectl_nodedevice.objects import node_device_of
-from kubectl_nodedevice.output import Screen
+from kubectl_nodedevice.output import Failure, Screen
 from kubectl_nodedevice.reading import Reader
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.shell import Typed, typed
 from kubectl_nodedevice.text import counted, plain, some
@@ -60,7 +53,7 @@ class _Work:
     reader: Reader
     decide: Decide
     wait_seconds: float
-    stopped_by: CliError | KeyboardInterrupt | None = None
+    stopped_by: Failure | KeyboardInterrupt | None = None
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,7 +137,7 @@ def _run(session: Session, decide: Decide, verb: str, options: dict[str, Any]) -
             lines += _one(work, each, ids)
             if work.stopped_by:
                 break
-    if not lines and isinstance(work.stopped_by, CliError):
+    if not lines and isinstance(work.stopped_by, CliError | ApiError):
         raise work.stopped_by
     return _status(work, _report(work, lines))
 
@@ -155,7 +148,7 @@ def _until_stopped(work: _Work) -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
-    except (CliError, KeyboardInterrupt) as exc:
+    except (CliError, ApiError, KeyboardInterrupt) as exc:
         work.stopped_by = exc
     finally:
         signal.signal(signal.SIGINT, before)
@@ -163,7 +156,7 @@ def _until_stopped(work: _Work) -> Iterator[None]:
 
 def _status(work: _Work, of_report: int) -> int:
     """Of the whole command, with what has stopped it."""
-    if isinstance(work.stopped_by, CliError):
+    if isinstance(work.stopped_by, CliError | ApiError):
         work.session.screen.fail(work.stopped_by)
         return FAILED
     return INTERRUPTED if work.stopped_by else of_report
@@ -183,7 +176,7 @@ def _check_served(session: Session, found: NodeDevice, device_ids: Sequence[str]
 def _has_rules(session: Session) -> bool:
     """Whether the API server serves DeviceTaintRules for good, as it does since 1.37."""
     try:
-        kinds = list_of(session.api.get("the kinds of DRA", DRA), "resources")
+        kinds = list_of(session.api.get("the kinds of DRA", base(DRA)), "resources")
     except ApiError:
         return False
     return any(text_of(each, "name") == "devicetaintrules" for each in kinds)
@@ -226,14 +219,14 @@ def _apply(work: _Work, found: NodeDevice, device_ids: Sequence[str]) -> tuple[C
             return change, found
         try:
             what = f"{NODE_DEVICES} {found.name}"
-            answer = work.session.api.patch(what, path_of(NODE_DEVICES, found.name), change.patch)
-            return change, node_device_of(answer)
+            answer = work.session.api.patch(what, path_of(GROUP, NODE_DEVICES, found.name), change.patch)
+            return change, record_of(NodeDevice, answer)
         except Conflict:
             # its status changes while pods come and go; each time a little later, as the other one tries again, too
             time.sleep(0.05 * attempt)
             found = work.reader.node_device(found.name)
     problem = f"{NODE_DEVICES} {found.name} was changed {_MOST_TRIES} times while its cordons were"
-    raise Conflict(problem, "try again", 409)
+    raise Conflict("PATCH", found.name, problem, 409, remedy="try again")
 
 
 def _wait(work: _Work, found: NodeDevice, before: NodeDevice, change: Change) -> NodeDevice:
@@ -298,7 +291,7 @@ def _all_nodes(work: _Work, resource: str, verb: str, *, is_sure: bool) -> int:
             all_done.not_tried = len(found) - number - 1
             _change_one(work, each, all_done)
     screen.end_progress()
-    if isinstance(work.stopped_by, CliError) and not (all_done.done or all_done.failed):
+    if isinstance(work.stopped_by, CliError | ApiError) and not (all_done.done or all_done.failed):
         raise work.stopped_by
     return _status(work, _report_all(work, all_done))
 
@@ -323,7 +316,7 @@ def _change_one(work: _Work, found: NodeDevice, all_done: _AllDone) -> None:
         all_done.failed.append(f"{found.node}: interrupted: whether it is {all_done.verb}ed is not known")
         raise
     except ApiError as exc:
-        if exc.status == 401 or (exc.status == 0 and not all_done.done):
+        if exc.status == 0 and not all_done.done:
             raise
         unknown = f": whether it is {all_done.verb}ed is not known" if exc.status == 0 else ""
         all_done.failed.append(f"{found.node}: {exc.problem}{unknown}")

@@ -1,8 +1,11 @@
 """`kubectl nodedevice devices`: a line per device: what it does, its holder, since when."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from sys import intern
 from typing import Any
 
 import click
@@ -21,9 +24,9 @@ from kubectl_nodedevice.devices import (
 )
 from kubectl_nodedevice.errors import FINE
 from kubectl_nodedevice.missing import nothing_of
-from kubectl_nodedevice.output import Cell, Screen, Table
+from kubectl_nodedevice.output import Cell, Row, Screen, Table
 from kubectl_nodedevice.reading import Reader
-from kubectl_nodedevice.session import Command, Session, current
+from kubectl_nodedevice.session import Command, current
 from kubectl_nodedevice.styles import WARN
 from kubectl_nodedevice.text import age
 
@@ -49,14 +52,16 @@ def devices(context: click.Context, node: str, resource: str) -> int:
     """A line per device: free, held, cordoned or broken, its holder, since when."""
     session = current(context)
     reader = Reader(session.api, session.screen)
-    found = reader.node_devices(node, resource)
-    if not found and (node or resource):
+    rest = reader.each_node_device(node, resource)
+    first = next(rest, None)
+    if first is None and (node or resource):
         raise nothing_of(reader, node, resource)
-    lines = [line for each in found for line in lines_of(each, reader.now)]
+    found = itertools.chain([first] if first else [], rest)
     if session.screen.is_for_machines:
-        session.screen.data("DeviceList", {"items": [_data(each) for each in lines]})
+        items = (_data(line) for each in found for line in lines_of(each, reader.now))
+        session.screen.data("DeviceList", {"items": items})
     else:
-        _show(session, found, lines, reader.now)
+        _show(session.screen, found, reader)
     return FINE
 
 
@@ -73,27 +78,42 @@ def lines_of(found: NodeDevice, now: datetime) -> Iterator[Line]:
         yield Line(found, Device(f"({found.devices_omitted:,} more)"), state)
 
 
-def _show(session: Session, found: list[NodeDevice], lines: list[Line], now: datetime) -> None:
-    screen = session.screen
-    if not lines:
-        screen.line("No devices: no device plugin has registered with an agent yet." if not found else "No devices.")
+def _show(screen: Screen, found: Iterable[NodeDevice], reader: Reader) -> None:
+    """Rows are made while the objects are read, and sorted by node and resource."""
+    rows: list[tuple[str, str, list[Row]]] = []
+    silent: dict[str, str] = {}
+    for each in found:
+        rows.append((each.node, each.resource, [_row(screen, line, reader.now) for line in lines_of(each, reader.now)]))
+        agent = each.condition("AgentReady")
+        if agent.status not in ("True", ""):
+            silent.setdefault(each.node, agent.since)
+    rows.sort(key=lambda each: each[:2])
+    table = Table(_COLUMNS + (_WIDE if screen.is_wide else ()), [row for _, _, of in rows for row in of])
+    if not table.rows:
+        screen.line("No devices." if rows else "No devices: no device plugin has registered with an agent yet.")
         return
-    table = Table(_COLUMNS + (_WIDE if screen.is_wide else ()))
-    for line in lines:
-        since = next(
-            (h.allocation.since for h in line.holders if h.allocation.since and not h.is_admin), line.state.since
-        )
-        cells: list[str | Cell] = [
-            line.found.node,
-            line.found.resource,
-            line.device.id,
-            Cell(line.state.text, line.state.style),
-            held_words(line.holders),
-            age(since, now) or "-",
-        ]
-        table.add(*cells, *(_wide(line) if screen.is_wide else ()))
     screen.table(table)
-    _show_stale(screen, found, now)
+    _show_stale(screen, silent, reader.now)
+
+
+def _row(screen: Screen, line: Line, now: datetime) -> Row:
+    held = [each.allocation.since for each in line.holders if each.allocation.since and not each.is_admin]
+    since = held[0] if held else line.state.since
+    cells = (
+        line.found.node,
+        line.found.resource,
+        line.device.id,
+        _cell(line.state.text, line.state.style),
+        held_words(line.holders),
+        intern(age(since, now) or "-"),
+    )
+    return (*cells, *_wide(line)) if screen.is_wide else cells
+
+
+@cache
+def _cell(text: str, style: str) -> Cell:
+    """Most states are those of many devices."""
+    return Cell(text, style)
 
 
 def _wide(line: Line) -> tuple[str, str, str]:
@@ -102,13 +122,8 @@ def _wide(line: Line) -> tuple[str, str, str]:
     return model, ",".join(map(str, line.device.numa_nodes)) or "-", line.found.served_by or "-"
 
 
-def _show_stale(screen: Screen, found: list[NodeDevice], now: datetime) -> None:
-    """What is shown of a node whose agent is silent is as old as its last word."""
-    silent: dict[str, str] = {}
-    for each in found:
-        agent = each.condition("AgentReady")
-        if agent.status not in ("True", ""):
-            silent.setdefault(each.node, agent.since)
+def _show_stale(screen: Screen, silent: Mapping[str, str], now: datetime) -> None:
+    """What is shown of a node whose agent is silent is as old as its last word. silent: since when, by node."""
     for node, since in silent.items():
         ago = age(since, now)
         screen.line(f"As of {ago or 'some time'} ago: {node}, whose agent is silent since.", WARN)

@@ -1,15 +1,18 @@
 """`kubectl nodedevice discover NODE`: what the node could offer, with the lines of configuration to paste. Its agent knows."""
 
 import subprocess
+from functools import partial
 from typing import Final
 
 import click
+from nodedevice_kube.api_errors import Forbidden, NotFound
+from nodedevice_kube.paths import NODES, PODS
 
-from kubectl_nodedevice.api import core_path
-from kubectl_nodedevice.errors import FAILED, FINE, CliError, Forbidden, NotFound
+from kubectl_nodedevice.cluster import Pod
+from kubectl_nodedevice.errors import FAILED, FINE, CliError
 from kubectl_nodedevice.fields import list_of, text_of
-from kubectl_nodedevice.objects import pod_of
 from kubectl_nodedevice.reading import SYSTEM_NAMESPACE
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.shell import typed
 from kubectl_nodedevice.text import plain
@@ -32,7 +35,7 @@ def discover(context: click.Context, node: str) -> int:
     session = current(context)
     namespace, _, pod = _agent(session, node).partition("/")
     if not pod:
-        session.api.get(f"node {node}", core_path("nodes", node))
+        session.api.get(f"node {node}", NODES.path(node))
         raise CliError(f"no agent of {node} runs in a pod that you can see", _by_hand(), code="NoAgentPod")
     form = ["-o", "json"] if session.screen.form == "json" else []
     line = session.kubectl("exec", "-n", namespace, pod, "--", *_PROGRAM, *form)
@@ -64,13 +67,12 @@ def _agent(session: Session, node: str) -> str:
     query = {"labelSelector": _AGENTS, "fieldSelector": f"spec.nodeName={node}"}
     namespace = session.flags.namespace or _release_namespace(session)
     try:
-        for each in session.api.objects("pods", core_path("pods", namespace=namespace), query):
-            found = pod_of(each)
-            is_agent = text_of(each, "spec", "serviceAccountName") == _ACCOUNT and found.meta.owner.startswith(_OWNER)
+        for found in session.api.objects("pods", PODS.path(namespace=namespace), query, partial(record_of, Pod)):
+            is_agent = found.account == _ACCOUNT and found.meta.owner.startswith(_OWNER)
             if is_agent and found.phase == "Running" and not found.meta.deleted:
                 return f"{namespace}/{found.meta.name}"
     except Forbidden as exc:
-        raise CliError(exc.problem, _by_hand(), code=exc.code) from exc
+        raise CliError(exc.problem, _by_hand(), code="Forbidden") from exc
     return ""
 
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import click
+from nodedevice_kube.api_errors import Forbidden, NotFound
+from nodedevice_kube.paths import PODS
 
-from kubectl_nodedevice.api import POD_DEVICES, core_path, path_of
+from kubectl_nodedevice.api import GROUP, POD_DEVICES, path_of
 from kubectl_nodedevice.cluster import (
     Allocation,
     Claim,
@@ -19,10 +21,10 @@ from kubectl_nodedevice.cluster import (
     NodeDevice,
     PodDevice,
 )
-from kubectl_nodedevice.errors import FINE, Forbidden, NotFound, UsageProblem
-from kubectl_nodedevice.objects import pod_device_of
+from kubectl_nodedevice.errors import FINE, UsageProblem
 from kubectl_nodedevice.output import Cell, Table
 from kubectl_nodedevice.reading import Reader
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Command, Session, current
 from kubectl_nodedevice.styles import BAD, GOOD, PLAIN
 from kubectl_nodedevice.text import age
@@ -65,22 +67,24 @@ def _of_pod(reader: Reader, namespace: str, pod: str) -> list[PodDevice]:
     """None where the pod holds nothing. Raises ApiError where there is no such pod."""
     name = f"{namespace}/{pod}"
     try:
-        return [pod_device_of(reader.api.get(f"{POD_DEVICES} {name}", path_of(POD_DEVICES, pod, namespace)))]
+        return [
+            record_of(PodDevice, reader.api.get(f"{POD_DEVICES} {name}", path_of(GROUP, POD_DEVICES, pod, namespace)))
+        ]
     except NotFound:
         # whether there is no such pod, no such kind, or nothing that it holds
         reader.pod_devices(namespace)
-        reader.api.get(f"pod {name}", core_path("pods", pod, namespace))
+        reader.api.get(f"pod {name}", PODS.path(pod, namespace))
         return []
 
 
 def _by_node_devices(reader: Reader, namespace: str, pod: str, why: Forbidden) -> list[PodDevice]:
     """The same as agents have it, for who may see NodeDevices alone. Raises `why` for who may see neither."""
+    every = reader.each_node_device()
     try:
-        every = reader.node_devices()
+        # who has ended has no PodDevice either
+        found = [_as_pod_device(of, held) for of in every for held in of.allocations if not held.releasing]
     except Forbidden:
         raise why from None
-    # who has ended has no PodDevice either
-    found = [_as_pod_device(of, held) for of in every for held in of.allocations if not held.releasing]
     wanted = [each for each in found if namespace in ("", each.meta.namespace) and pod in ("", each.meta.name)]
     return sorted(wanted, key=lambda each: (each.meta.namespace, each.meta.name))
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from kubectl_nodedevice.errors import ApiError
+from nodedevice_kube.api_errors import ApiError
+
 from kubectl_nodedevice.fields import is_set
 from kubectl_nodedevice.session import Session
 from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, OF_THE_RELEASE, Access

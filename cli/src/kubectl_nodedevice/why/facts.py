@@ -31,11 +31,11 @@ PoolName = tuple[str, str]
 class Facts:
     """pod: None where there is none of that name. extended_claim: what the scheduler made for the pod's extended resources.
 
-    capacity_owners: field managers by node and resource. family: of a pod that does not exist, the controllers that would make it,
-    the outermost first; `pod` is then what they would make, `pods` are those that they have, and `pod_names` all of the namespace.
-    has_queue: Kueue is there; workload: what it has of the pod, or of its Job. predecessors: pods that end only when this one is
-    Ready, as namespace/name; rollout: the controller of both. namespace_deleted: when; namespace_words: what keeps it. A kind that
-    could not be read is empty here, and in `unread`.
+    family: of a pod that does not exist, the controllers that would make it, the outermost first; `pod` is then what they would
+    make, `pods` are those that they have, and `pod_names` all of the namespace. has_queue: Kueue is there; workload: what it
+    has of the pod, or of its Job. predecessors: pods that end only when this one is Ready, as namespace/name; rollout: the
+    controller of both. namespace_deleted: when; namespace_words: what keeps it. A kind that could not be read is empty here,
+    and in `unread`.
     """
 
     now: datetime
@@ -62,7 +62,6 @@ class Facts:
     namespace_deleted: str = ""
     namespace_words: str = ""
     release: Release = field(default_factory=Release)
-    capacity_owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
     unread: tuple[Unread, ...] = ()
 
     @property

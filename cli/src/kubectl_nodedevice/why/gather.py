@@ -1,15 +1,16 @@
 """Reads what an answer needs, each kind once. What may not be read is noted, and the rest is read all the same."""
 
-from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
-from kubectl_nodedevice import objects
-from kubectl_nodedevice.api import DRA, core_path, group_path, lease_path, path_of
-from kubectl_nodedevice.cluster import Json, NodeDevice
-from kubectl_nodedevice.errors import NotFound
-from kubectl_nodedevice.fields import list_of, map_of, text_of
+from nodedevice_kube.api_errors import NotFound
+from nodedevice_kube.paths import LEASES, NODES, PODS
+
+from kubectl_nodedevice.api import CORE, DRA, GROUP, POD_DEVICES, path_of
+from kubectl_nodedevice.cluster import Json, Lease, Node, NodeDevice, Object, Pod, PodDevice
 from kubectl_nodedevice.quantities import requests
 from kubectl_nodedevice.reading import Reader
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.session import Session
 from kubectl_nodedevice.why import facts as kinds_of
 from kubectl_nodedevice.why import kinds
@@ -25,7 +26,7 @@ def of_pod(session: Session, namespace: str, name: str) -> Facts:
     gathering = Gathering(Reader(session.api, session.screen))
     around: dict[str, Any]
     try:
-        raw = session.api.get(f"pods {name}", core_path("pods", name, namespace))
+        raw = session.api.get(f"pods {name}", PODS.path(name, namespace))
     except NotFound:
         found = controllers.of_absent(gathering, namespace, name)
         raw = controllers.as_made(found["family"], namespace, name)
@@ -38,65 +39,42 @@ def of_pod(session: Session, namespace: str, name: str) -> Facts:
 
 def _around(gathering: Gathering, namespace: str, name: str, raw: Json) -> dict[str, Any]:
     """All that matters to that pod, which may not exist yet."""
-    pod = objects.pod_of(raw)
-    nodes, owners = _nodes(gathering, text_of(raw, "spec", "nodeName"))
+    pod = record_of(Pod, raw)
     has_claims = bool(pod.claims) or bool(requests(pod))
     return {
         "namespace": namespace,
         "name": name,
         "pod": pod,
+        "nodes": _nodes(gathering, pod.node),
         "pod_device": _pod_device(gathering, namespace, name) if pod.meta.uid else None,
-        "extended_claim": text_of(raw, "status", "extendedResourceClaimStatus", "resourceClaimName"),
-        "nodes": nodes,
+        "extended_claim": pod.extended_claim,
         "node_devices": _node_devices(gathering, pod.node)
         if pod.node
         else _of_resources(gathering, sorted(requests(pod))),
-        "leases": tuple(gathering.all_of(kinds_of.LEASES, lease_path(gathering.release.leases), objects.lease_of)),
-        "classes": _dra(gathering, kinds_of.CLASSES, "deviceclasses", kinds.class_of) if has_claims else (),
-        "slices": _dra(gathering, kinds_of.SLICES, "resourceslices", kinds.slice_of) if has_claims else (),
+        "leases": tuple(gathering.all_of(kinds_of.LEASES, LEASES.path(namespace=gathering.release.leases), Lease)),
+        "classes": _dra(gathering, kinds_of.CLASSES, "deviceclasses", kinds.DeviceClass) if has_claims else (),
+        "slices": _dra(gathering, kinds_of.SLICES, "resourceslices", kinds.Slice) if has_claims else (),
         "claims": _claims(gathering, namespace) if has_claims else (),
         "templates": _templates(gathering, namespace) if pod.claims else frozenset(),
         "events": gathering.events(namespace, f"involvedObject.uid={pod.meta.uid}") if pod.meta.uid else (),
-        "capacity_owners": owners,
     }
 
 
 def of_node(session: Session, name: str) -> Facts:
     """All that an answer about the node, or a device of it, needs. Raises ApiError where nothing answers."""
     gathering = Gathering(Reader(session.api, session.screen))
-    nodes, owners = _nodes(gathering, name)
-    return gathering.facts(
-        name=name,
-        nodes=nodes,
-        node_devices=_node_devices(gathering, name),
-        leases=tuple(
-            objects.lease_of(each)
-            for each in [gathering.one_of(kinds_of.LEASES, lease_path(gathering.release.leases, name), name)]
-            if each
-        ),
-        capacity_owners=owners,
-    )
+    nodes, node_devices = _nodes(gathering, name), _node_devices(gathering, name)
+    path = LEASES.path(name, gathering.release.leases)
+    lease = gathering.one_of(kinds_of.LEASES, path, name, partial(record_of, Lease))
+    return gathering.facts(name=name, nodes=nodes, node_devices=node_devices, leases=(lease,) if lease else ())
 
 
-def _nodes(gathering: Gathering, name: str) -> tuple[tuple[Any, ...], Mapping[tuple[str, str], str]]:
-    """All Nodes, or the one of that name; and who wrote which number of an extended resource."""
-    if name:
-        one = gathering.one_of(kinds_of.NODES, core_path("nodes", name), name)
-        raw = [one] if one else []
-    else:
-        raw = gathering.all_of(kinds_of.NODES, core_path("nodes"), lambda each: each)
-    owners = {key: manager for each in raw for key, manager in _owners(each)}
-    return tuple(objects.node_of(each) for each in raw), owners
-
-
-def _owners(node: Json) -> list[tuple[tuple[str, str], str]]:
-    name = text_of(node, "metadata", "name")
-    return [
-        ((name, key.removeprefix("f:")), text_of(entry, "manager"))
-        for entry in list_of(node, "metadata", "managedFields")
-        for key in map_of(entry, "fieldsV1", "f:status", "f:allocatable")
-        if "/" in key
-    ]
+def _nodes(gathering: Gathering, name: str) -> tuple[Node, ...]:
+    """All Nodes, or the one of that name."""
+    if not name:
+        return tuple(gathering.all_of(kinds_of.NODES, NODES.path(), Node))
+    one = gathering.one_of(kinds_of.NODES, NODES.path(name), name, partial(record_of, Node))
+    return (one,) if one else ()
 
 
 def _node_devices(gathering: Gathering, node: str) -> tuple[NodeDevice, ...]:
@@ -115,31 +93,31 @@ def _of_resources(gathering: Gathering, resources: list[str]) -> tuple[NodeDevic
 
 def _namespace(gathering: Gathering, name: str) -> dict[str, str]:
     """When its deletion was asked for, and what keeps it."""
-    found = gathering.one_of(kinds_of.NAMESPACES, core_path("namespaces", name), name)
-    deleted = text_of(found, "metadata", "deletionTimestamp")
-    conditions = objects.conditions_of(found).values() if deleted else ()
+    path, read = path_of(CORE, "namespaces", name), partial(record_of, Object)
+    namespace = gathering.one_of(kinds_of.NAMESPACES, path, name, read) or Object()
+    conditions = namespace.conditions.values() if namespace.meta.deleted else ()
     words = "; ".join(each.message for each in conditions if each.status == "True" and each.message)
-    return {"namespace_deleted": deleted, "namespace_words": words}
+    return {"namespace_deleted": namespace.meta.deleted, "namespace_words": words}
 
 
-def _pod_device(gathering: Gathering, namespace: str, name: str) -> Any:
-    found = gathering.one_of(kinds_of.POD_DEVICES, path_of("poddevices", name, namespace), name)
-    return objects.pod_device_of(found) if found else None
+def _pod_device(gathering: Gathering, namespace: str, name: str) -> PodDevice | None:
+    path = path_of(GROUP, POD_DEVICES, name, namespace)
+    return gathering.one_of(kinds_of.POD_DEVICES, path, name, partial(record_of, PodDevice))
 
 
-def _dra(gathering: Gathering, kind: str, plural: str, make: Callable[[Json], T]) -> tuple[T, ...]:
-    return tuple(gathering.all_of(kind, group_path(DRA, plural), make))
+def _dra(gathering: Gathering, kind: str, plural: str, form: type[T]) -> tuple[T, ...]:
+    return tuple(gathering.all_of(kind, path_of(DRA, plural), form))
 
 
 def _claims(gathering: Gathering, namespace: str) -> tuple[Any, ...]:
     """Of all namespaces, as they hold devices; where these may not be read, the pod's own, and the others are unknown."""
-    found = gathering.all_of(kinds_of.CLAIMS, group_path(DRA, "resourceclaims"), kinds.claim_of)
+    found = gathering.all_of(kinds_of.CLAIMS, path_of(DRA, "resourceclaims"), kinds.ResourceClaim)
     if found or all(each.kind != kinds_of.CLAIMS for each in gathering.unread):
         return tuple(found)
-    own = group_path(DRA, "resourceclaims", namespace=namespace)
-    return tuple(gathering.all_of(kinds_of.OWN_CLAIMS, own, kinds.claim_of))
+    own = path_of(DRA, "resourceclaims", namespace=namespace)
+    return tuple(gathering.all_of(kinds_of.OWN_CLAIMS, own, kinds.ResourceClaim))
 
 
 def _templates(gathering: Gathering, namespace: str) -> frozenset[str]:
-    path = group_path(DRA, "resourceclaimtemplates", namespace=namespace)
-    return frozenset(gathering.all_of(kinds_of.TEMPLATES, path, lambda each: text_of(each, "metadata", "name")))
+    path = path_of(DRA, "resourceclaimtemplates", namespace=namespace)
+    return frozenset(each.meta.name for each in gathering.all_of(kinds_of.TEMPLATES, path, Object))

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
+from nodedevice_kube.api_errors import Forbidden, NotFound
+
 from kubectl_nodedevice import release
-from kubectl_nodedevice.api import core_path
+from kubectl_nodedevice.api import CORE, path_of
 from kubectl_nodedevice.cluster import Json, Release
-from kubectl_nodedevice.errors import Forbidden, NotFound
 from kubectl_nodedevice.reading import Reader
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why import facts as kinds_of
 from kubectl_nodedevice.why import kinds
 from kubectl_nodedevice.why.facts import Facts, Unread
@@ -54,17 +56,17 @@ class Gathering:
             pass
         return otherwise
 
-    def all_of(
-        self, kind: str, path: str, make: Callable[[Json], T], query: Mapping[str, str] | None = None
-    ) -> list[T]:
-        """Each object of a kind. Raises ApiError."""
+    def all_of(self, kind: str, path: str, form: type[T], query: Mapping[str, str] | None = None) -> list[T]:
+        """The record of each object of a kind. Raises ApiError."""
         plural = kind.partition(".")[0]
         self.reader.screen.progress(f"reading {plural}")
-        return self.guarded(kind, lambda: [make(each) for each in self.reader.api.objects(plural, path, query)], [])
+        return self.guarded(
+            kind, lambda: list(self.reader.api.objects(plural, path, query, partial(record_of, form))), []
+        )
 
-    def one_of(self, kind: str, path: str, name: str) -> Any:
-        """The object; None where it is missing, or may not be read. Raises ApiError."""
-        return self.guarded(kind, lambda: self.reader.api.get(f"{kind.partition('.')[0]} {name}", path), None)
+    def one_of(self, kind: str, path: str, name: str, make: Callable[[Json], T]) -> T | None:
+        """What is made of the object; None where it is missing, or may not be read. Raises ApiError."""
+        return self.guarded(kind, lambda: make(self.reader.api.get(f"{kind.partition('.')[0]} {name}", path)), None)
 
     def facts(self, **found: Any) -> Facts:
         """By the clock of the API server, now that it has answered."""
@@ -73,6 +75,6 @@ class Gathering:
 
     def events(self, namespace: str, selector: str) -> tuple[kinds.Event, ...]:
         """The oldest first. Raises ApiError."""
-        path = core_path("events", namespace=namespace)
-        found = self.all_of(kinds_of.EVENTS, path, kinds.event_of, {"fieldSelector": selector})
+        path = path_of(CORE, "events", namespace=namespace)
+        found = self.all_of(kinds_of.EVENTS, path, kinds.Event, {"fieldSelector": selector})
         return tuple(sorted(found, key=lambda each: each.at))

@@ -1,37 +1,60 @@
-"""Kinds that only `why` reads: claims, classes, slices, Events. As in `objects`, each `…_of` never fails. Pure."""
+"""Kinds that only `why` reads: claims, classes, slices, Events. Pure."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
-from kubectl_nodedevice.cluster import NO_CONDITION, Condition, Json, Meta, Taint
-from kubectl_nodedevice.fields import each_of, is_set, list_of, map_of, number_of, text_of, value_at
-from kubectl_nodedevice.objects import conditions_of, meta_of, taint_of
+from kubectl_nodedevice.cluster import NO_CONDITION, Condition, Json, Meta, Taint, taints_of
+from kubectl_nodedevice.fields import is_set, list_of, map_of, number_of, text_of
+from kubectl_nodedevice.records import place
 
 # an expression that is this comparison, or holds for nothing without it
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
+
+
+def _last_seen(event: Json) -> str:
+    return (
+        text_of(event, "series", "lastObservedTime")
+        or text_of(event, "lastTimestamp")
+        or text_of(event, "eventTime")
+        or text_of(event, "metadata", "creationTimestamp")
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """at: when it was last seen."""
 
-    about_kind: str = ""
-    about_name: str = ""
-    about_uid: str = ""
+    about_kind: str = place("involvedObject.kind")
+    about_name: str = place("involvedObject.name")
+    about_uid: str = place("involvedObject.uid")
     reason: str = ""
     message: str = ""
-    at: str = ""
+    at: str = place(by=_last_seen)
+
+
+def _driver(selectors: Any) -> str:
+    expressions = [text_of(each, "cel", "expression").strip() for each in list_of(selectors)]
+    drivers = {driver for each in expressions if (driver := _driver_in(each))}
+    return drivers.pop() if len(drivers) == 1 else ""
+
+
+def _driver_in(expression: str) -> str:
+    """The driver without which the expression is never true; "" where that cannot be seen without evaluating it."""
+    if any(each in expression for each in ("||", "?", "!")):
+        return ""
+    found = [match.group(1) for part in expression.split("&&") if (match := _DRIVER.fullmatch(part.strip()))]
+    return found[0] if len(found) == 1 else ""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
     """driver: the one whose devices it can be; "" where its selectors do not show that."""
 
-    name: str
-    extended_resource: str = ""
-    driver: str = ""
+    name: str = place("metadata.name")
+    extended_resource: str = place("spec.extendedResourceName")
+    driver: str = place("spec.selectors", by=_driver)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,120 +67,8 @@ class Request:
     is_tolerant: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceClaim:
-    """devices: (driver, pool, device) of its allocation. node_selector: of the allocation, as it is. reserved_for: UIDs."""
-
-    meta: Meta
-    requests: tuple[Request, ...] = ()
-    is_allocated: bool = False
-    devices: tuple[tuple[str, str, str], ...] = ()
-    node_selector: Json = field(default_factory=dict)
-    reserved_for: tuple[str, ...] = ()
-
-    @property
-    def holder(self) -> str:
-        """The pod that it was made for, or the claim itself."""
-        kind, _, name = self.meta.owner.partition("/")
-        return f"{self.meta.namespace}/{name}" if kind == "Pod" else f"claim {self.meta.namespace}/{self.meta.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class SliceDevice:
-    """is_shared: how much of it is free is not for us to count, as it is divided by the scheduler."""
-
-    name: str
-    taints: tuple[Taint, ...] = ()
-    is_shared: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """node: "" where it is not of one node alone. generation: of its pool, of which the newest counts. count: of its slices."""
-
-    driver: str
-    pool: str
-    generation: int = 0
-    node: str = ""
-    devices: tuple[SliceDevice, ...] = ()
-    count: int = 1
-
-    @property
-    def whole_pool(self) -> tuple[str, str]:
-        """By driver and name, as two drivers may have one of the same name."""
-        return self.driver, self.pool
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """Kueue's object of a pod, of a group of pods or of a Job. owners: UIDs. checks: of admission, that are not Ready, in words."""
-
-    meta: Meta
-    owners: tuple[str, ...] = ()
-    is_active: bool = True
-    queue: str = ""
-    checks: tuple[str, ...] = ()
-    conditions: Mapping[str, Condition] = field(default_factory=dict)
-
-    @property
-    def words(self) -> str:
-        """Why it is not admitted, as Kueue says it."""
-        quota = self.conditions.get("QuotaReserved", NO_CONDITION)
-        admitted = self.conditions.get("Admitted", NO_CONDITION)
-        if not self.is_active:
-            return "it is not active (spec.active is false)"
-        if admitted.status == "True":
-            return "it is admitted, and Kueue has not let the pod go yet"
-        if quota.status == "True":
-            return "; ".join(self.checks) or admitted.message or "its admission checks are not Ready"
-        return quota.message or f"queue {self.queue} has not decided about it yet"
-
-
-def event_of(obj: Json) -> Event:
-    about = map_of(obj, "involvedObject")
-    series = text_of(obj, "series", "lastObservedTime")
-    at = (
-        series
-        or text_of(obj, "lastTimestamp")
-        or text_of(obj, "eventTime")
-        or text_of(obj, "metadata", "creationTimestamp")
-    )
-    return Event(
-        text_of(about, "kind"),
-        text_of(about, "name"),
-        text_of(about, "uid"),
-        text_of(obj, "reason"),
-        text_of(obj, "message"),
-        at,
-    )
-
-
-def class_of(obj: Json) -> DeviceClass:
-    expressions = [text_of(each, "cel", "expression").strip() for each in list_of(obj, "spec", "selectors")]
-    drivers = {driver for each in expressions if (driver := _driver_in(each))}
-    name, resource = text_of(obj, "metadata", "name"), text_of(obj, "spec", "extendedResourceName")
-    return DeviceClass(name, resource, drivers.pop() if len(drivers) == 1 else "")
-
-
-def _driver_in(expression: str) -> str:
-    """The driver without which the expression is never true; "" where that cannot be seen without evaluating it."""
-    if any(each in expression for each in ("||", "?", "!")):
-        return ""
-    found = [match.group(1) for part in expression.split("&&") if (match := _DRIVER.fullmatch(part.strip()))]
-    return found[0] if len(found) == 1 else ""
-
-
-def claim_of(obj: Json) -> ResourceClaim:
-    allocation = map_of(obj, "status", "allocation")
-    results = list_of(allocation, "devices", "results")
-    return ResourceClaim(
-        meta_of(obj),
-        each_of(_request, obj, "spec", "devices", "requests"),
-        bool(allocation),
-        tuple((text_of(r, "driver"), text_of(r, "pool"), text_of(r, "device")) for r in results if not _is_admin(r)),
-        map_of(allocation, "nodeSelector"),
-        tuple(text_of(each, "uid") for each in list_of(obj, "status", "reservedFor")),
-    )
+def _requests(found: Any) -> tuple[Request, ...]:
+    return tuple(_request(each) for each in list_of(found) if isinstance(each, dict))
 
 
 def _request(obj: Json) -> Request:
@@ -172,7 +83,7 @@ def _request(obj: Json) -> Request:
     return Request(
         (text_of(exactly, "deviceClassName"),),
         _count(exactly),
-        _is_admin(exactly),
+        is_set(exactly, "adminAccess"),
         bool(list_of(exactly, "tolerations")),
     )
 
@@ -181,33 +92,90 @@ def _count(obj: Json) -> int:
     return 0 if text_of(obj, "allocationMode") == "All" else max(number_of(obj, "count"), 1)
 
 
-def _is_admin(obj: Any) -> bool:
-    return is_set(obj, "adminAccess")
-
-
-def slice_of(obj: Json) -> Slice:
-    return Slice(
-        text_of(obj, "spec", "driver"),
-        text_of(obj, "spec", "pool", "name"),
-        number_of(obj, "spec", "pool", "generation"),
-        text_of(obj, "spec", "nodeName"),
-        each_of(_slice_device, obj, "spec", "devices"),
-        number_of(obj, "spec", "pool", "resourceSliceCount"),
+def _devices(results: Any) -> tuple[tuple[str, str, str], ...]:
+    """Without those that are for administration, which are taken from nobody."""
+    return tuple(
+        (text_of(each, "driver"), text_of(each, "pool"), text_of(each, "device"))
+        for each in list_of(results)
+        if not is_set(each, "adminAccess")
     )
 
 
-def _slice_device(obj: Json) -> SliceDevice:
-    is_shared = is_set(obj, "allowMultipleAllocations") or bool(list_of(obj, "consumesCounters"))
-    return SliceDevice(text_of(obj, "name"), each_of(taint_of, obj, "taints"), is_shared)
+def _uids(found: Any) -> tuple[str, ...]:
+    return tuple(text_of(each, "uid") for each in list_of(found))
 
 
-def workload_of(obj: Json) -> Workload:
-    checks = [each for each in list_of(obj, "status", "admissionChecks") if text_of(each, "state") != "Ready"]
-    return Workload(
-        meta_of(obj),
-        tuple(text_of(each, "uid") for each in list_of(obj, "metadata", "ownerReferences")),
-        value_at(obj, "spec", "active") is not False,
-        text_of(obj, "spec", "queueName"),
-        tuple(f"{text_of(each, 'name')}: {text_of(each, 'message') or text_of(each, 'state')}" for each in checks),
-        conditions_of(obj),
+@dataclass(frozen=True, slots=True)
+class ResourceClaim:
+    """devices: (driver, pool, device) of its allocation. node_selector: of the allocation, as it is. reserved_for: UIDs."""
+
+    meta: Meta = place("metadata", Meta)
+    requests: tuple[Request, ...] = place("spec.devices.requests", (), by=_requests)
+    is_allocated: bool = place("status.allocation", False, by=bool)
+    devices: tuple[tuple[str, str, str], ...] = place("status.allocation.devices.results", (), by=_devices)
+    node_selector: Json = place("status.allocation.nodeSelector", dict)
+    reserved_for: tuple[str, ...] = place("status.reservedFor", (), by=_uids)
+
+    @property
+    def holder(self) -> str:
+        """The pod that it was made for, or the claim itself."""
+        kind, _, name = self.meta.owner.partition("/")
+        return f"{self.meta.namespace}/{name}" if kind == "Pod" else f"claim {self.meta.namespace}/{self.meta.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SliceDevice:
+    """is_shared: how much of it is free is not for us to count, as it is divided by the scheduler."""
+
+    name: str = ""
+    taints: tuple[Taint, ...] = place("taints", (), by=taints_of)
+    is_shared: bool = place(
+        default=False, by=lambda obj: is_set(obj, "allowMultipleAllocations") or bool(list_of(obj, "consumesCounters"))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """node: "" where it is not of one node alone. generation: of its pool, of which the newest counts. count: of its slices."""
+
+    driver: str = place("spec.driver")
+    pool: str = place("spec.pool.name")
+    generation: int = place("spec.pool.generation", 0)
+    node: str = place("spec.nodeName")
+    devices: tuple[SliceDevice, ...] = place("spec.devices", ())
+    count: int = place("spec.pool.resourceSliceCount", 1)
+
+    @property
+    def whole_pool(self) -> tuple[str, str]:
+        """By driver and name, as two drivers may have one of the same name."""
+        return self.driver, self.pool
+
+
+def _checks(found: Any) -> tuple[str, ...]:
+    checks = [each for each in list_of(found) if text_of(each, "state") != "Ready"]
+    return tuple(f"{text_of(each, 'name')}: {text_of(each, 'message') or text_of(each, 'state')}" for each in checks)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Kueue's object of a pod, of a group of pods or of a Job. owners: UIDs. checks: of admission, that are not Ready, in words."""
+
+    meta: Meta = place("metadata", Meta)
+    owners: tuple[str, ...] = place("metadata.ownerReferences", (), by=_uids)
+    is_active: bool = place("spec.active", True)
+    queue: str = place("spec.queueName")
+    checks: tuple[str, ...] = place("status.admissionChecks", (), by=_checks)
+    conditions: Mapping[str, Condition] = place("status.conditions", dict)
+
+    @property
+    def words(self) -> str:
+        """Why it is not admitted, as Kueue says it."""
+        quota = self.conditions.get("QuotaReserved", NO_CONDITION)
+        admitted = self.conditions.get("Admitted", NO_CONDITION)
+        if not self.is_active:
+            return "it is not active (spec.active is false)"
+        if admitted.status == "True":
+            return "it is admitted, and Kueue has not let the pod go yet"
+        if quota.status == "True":
+            return "; ".join(self.checks) or admitted.message or "its admission checks are not Ready"
+        return quota.message or f"queue {self.queue} has not decided about it yet"

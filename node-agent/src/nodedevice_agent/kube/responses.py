@@ -2,18 +2,17 @@
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Annotated, Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
 from nodedevice_common.decoding import Undecodable, decode
-from nodedevice_common.list_items import Item, ListItems
 from nodedevice_common.skipped import log_skipped
 from nodedevice_common.threads import in_thread_if
-from nodedevice_kube import list_watch
+from nodedevice_kube import decoding, list_watch
 from nodedevice_kube.api_errors import Silent, refusal_of
+from nodedevice_kube.list_items import Item, ListItems, identity
 from nodedevice_kube.paths import Resource
 
 log = logging.getLogger(__name__)
@@ -96,14 +95,18 @@ async def read_list(chunks: AsyncIterator[bytes], kind: type[Any], add: Callable
     Raises Undecodable.
     """
     items, octets = ListItems(MOST_OBJECT_BYTES), 0
-    async for chunk in chunks:
-        octets += len(chunk)
-        for begin in range(0, len(chunk), _CHUNK_BYTES):
-            for item in items.feed(chunk[begin : begin + _CHUNK_BYTES]):
-                await in_thread_if(item.size > MOST_BYTES_IN_LOOP, partial(_add, item, kind, add))
-            # what has arrived already gives no turn to others
-            await asyncio.sleep(0)
-    found = decode(items.envelope(), _Envelope).metadata
+    try:
+        async for chunk in chunks:
+            octets += len(chunk)
+            for begin in range(0, len(chunk), _CHUNK_BYTES):
+                for item in items.feed(chunk[begin : begin + _CHUNK_BYTES]):
+                    await in_thread_if(item.size > MOST_BYTES_IN_LOOP, partial(_add, item, kind, add))
+                # what has arrived already gives no turn to others
+                await asyncio.sleep(0)
+        envelope = items.envelope()
+    except decoding.Undecodable as exc:
+        raise Undecodable(exc) from exc
+    found = decode(envelope, _Envelope).metadata
     return Page(found.resourceVersion or "", found.continue_ or "", octets)
 
 
@@ -126,10 +129,10 @@ def _decoded(content: bytes | msgspec.Raw, kind: type[K]) -> K:
 def _too_long(head: bytes, kind: type[K]) -> K:
     """In place of an object that is too long, by its start. Raises Undecodable where that does not name it."""
     problem = Undecodable(ValueError(f"it is longer than {MOST_OBJECT_BYTES // 2**20} MiB"))
-    metadata = metadata_in(head)
-    if metadata is None:
+    found = identity(head)
+    if found is None:
         raise problem
-    return _by_name(metadata, kind, problem)
+    return _by_name(KubeMetadata(*found), kind, problem)
 
 
 def _by_name(metadata: KubeMetadata, kind: type[K], problem: Undecodable) -> K:
@@ -140,32 +143,6 @@ def _by_name(metadata: KubeMetadata, kind: type[K], problem: Undecodable) -> K:
     log_skipped(log, kind.resource.plural, metadata.namespace or "", metadata.name, problem)
     found: K = known_by_name(metadata)
     return found
-
-
-def metadata_in(head: bytes) -> KubeMetadata | None:
-    """Name, namespace, UID and version in the start of an object; None where they are not there.
-
-    An API server writes metadata first, and these before what may be long.
-    """
-    found = _HEAD.search(head)
-    if found is None:
-        return None
-    name, namespace, uid, version = (text.decode("ascii") if text is not None else None for text in found.groups())
-    return KubeMetadata(name or "", namespace, uid, version)
-
-
-# Values of these fields have no characters that JSON escapes.
-_VALUE: Final = rb'"([a-zA-Z0-9.:_-]*)"'
-_HEAD: Final = re.compile(
-    rb'^[^\[]{0,200}"metadata":\{"name":' + _VALUE + rb'(?:,"generateName":"[^"]*")?'
-    rb'(?:,"namespace":'
-    + _VALUE
-    + rb')?(?:,"selfLink":"[^"]*")?,"uid":'
-    + _VALUE
-    + rb'(?:,"resourceVersion":'
-    + _VALUE
-    + rb")?"
-)
 
 
 # -- watches ------------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def gpus(node: str) -> NodeDevice:
         total=4,
         healthy=4,
         available=4,
-        endpoint=Endpoint("Running", OLD),
+        endpoint=Endpoint("Running", since=OLD),
         agent=Agent("0.1.0", "nri", "nodedevice"),
         devices=tuple(Device(f"gpu-{number}", "Healthy", "Present", since=OLD) for number in range(4)),
         conditions={each.type: each for each in conditions},

@@ -52,7 +52,7 @@ def _shown(facts: Facts, number: str) -> Facts:
 
 def _conflict(facts: Facts) -> Facts:
     facts = _shown(with_condition("Conflict", "True", "ForeignOwner")(facts), "0")
-    return replace(facts, capacity_owners={("node-a", GPU): "kubelet", ("node-b", GPU): "kubelet"})
+    return each_node(facts, lambda node: replace(node, writers={GPU: "kubelet"}))
 
 
 def _unadvertised(reason: str) -> Callable[[Facts], Facts]:
@@ -62,7 +62,7 @@ def _unadvertised(reason: str) -> Callable[[Facts], Facts]:
 def _stopped(reason: str, state: str) -> Callable[[Facts], Facts]:
     def change(facts: Facts) -> Facts:
         facts = with_condition("Registered", "False", reason)(facts)
-        return each_found(facts, lambda found: replace(found, endpoint=Endpoint(state, OLD), available=0))
+        return each_found(facts, lambda found: replace(found, endpoint=Endpoint(state, since=OLD), available=0))
 
     return change
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 from kubectl_nodedevice.cluster import Meta, Pod
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why.controllers import queues, rollouts
 from kubectl_nodedevice.why.controllers.controller import Controller, controller_of
-from kubectl_nodedevice.why.kinds import workload_of
+from kubectl_nodedevice.why.kinds import Workload
 
 from tests.unit.cli.why.clusters import OLD
 
@@ -58,7 +59,7 @@ def test_whether_an_update_waits_for_the_new_pod(kind: str, spec: dict[str, Any]
 )
 def test_whatever_a_controller_is_it_is_read(kind: str, odd: Any) -> None:
     assert controller_of(kind, odd).kind == kind
-    assert workload_of(odd).is_active
+    assert record_of(Workload, odd).is_active
 
 
 def replica_set(name: str, revision: int = 0) -> Controller:
@@ -150,11 +151,11 @@ def condition(kind: str, status: str, message: str = "") -> dict[str, str]:
     ],
 )
 def test_what_a_queue_says(found: dict[str, Any], words: str) -> None:
-    assert workload_of(found).words == words
+    assert record_of(Workload, found).words == words
 
 
 def test_which_workload_is_of_a_pod() -> None:
-    own, group = workload_of(workload()), workload_of({"metadata": {"name": "group-a"}})
+    own, group = record_of(Workload, workload()), record_of(Workload, {"metadata": {"name": "group-a"}})
     assert queues.workload_for([group, own], Meta("train", uid="uid-1")) == own
     assert queues.workload_for([group, own], Meta("train", uid="uid-2")) is None
     assert queues.workload_for([group, own], Meta("train")) is None

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
-from kubectl_nodedevice.errors import Forbidden, NotFound
+from kubectl_nodedevice.api import as_it_is
 from kubectl_nodedevice.why import gather
 from kubectl_nodedevice.why.facts import Unread
+from nodedevice_kube.api_errors import Forbidden, NotFound
 
 from tests.unit.cli.why.clusters import GPU, NOW
 
@@ -41,19 +42,21 @@ class Api:
     def get(self, what: str, path: str) -> Any:
         self.asked.append((what, path))
         if path.endswith(self._forbidden or ("//",)):
-            raise Forbidden("no")
+            raise Forbidden("GET", path, "no")
         if path not in self._objects:
-            raise NotFound("none")
+            raise NotFound("GET", path, "none")
         return self._objects[path]
 
-    def objects(self, what: str, path: str, query: Mapping[str, str] | None = None) -> Iterator[Any]:
+    def objects(
+        self, what: str, path: str, query: Mapping[str, str] | None = None, make: Any = as_it_is
+    ) -> Iterator[Any]:
         self.asked.append((what, path, *(f"{key} {value}" for key, value in (query or {}).items())))
         if path.endswith(self._forbidden or ("//",)):
-            raise Forbidden("no")
+            raise Forbidden("GET", path, "no")
         if path.startswith("/apis/kueue") and path not in self._objects:
             # a version, or a group, that is not served
-            raise NotFound("none")
-        yield from self._objects.get(path, ())
+            raise NotFound("GET", path, "none")
+        yield from map(make, self._objects.get(path, ()))
 
     @property
     def session(self) -> Any:
@@ -105,7 +108,7 @@ def test_of_a_pod_without_a_node() -> None:
     assert ([each.name for each in found.classes], [each.driver for each in found.slices]) == (["class"], ["d"])
     assert ([each.meta.name for each in found.claims], found.templates) == (["x"], frozenset({"t"}))
     assert [each.at for each in found.events] == ["1", "2"]
-    assert found.capacity_owners == {("node-a", GPU): "alice"}
+    assert found.nodes[0].writers == {GPU: "alice"}
     assert (found.unread, found.family, found.pods, found.is_absent) == ((), (), (), False)
     assert api.asked == [
         ("pods p", f"{_CORE}/namespaces/team/pods/p"),
@@ -312,7 +315,7 @@ def test_of_a_node() -> None:
     found = gather.of_node(api.session, "node-a")
     assert found.name == "node-a"
     assert [each.meta.name for each in found.nodes] == [each.meta.name for each in found.leases] == ["node-a"]
-    assert found.capacity_owners == {("node-a", GPU): "alice"}
+    assert found.nodes[0].writers == {GPU: "alice"}
     assert api.asked == [
         ("nodes node-a", f"{_CORE}/nodes/node-a"),
         ("nodedevices", f"{_OURS}/nodedevices", "fieldSelector spec.nodeName=node-a"),

@@ -5,11 +5,11 @@ from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice.cluster import Meta, Taint
-from kubectl_nodedevice.errors import ApiError
-from kubectl_nodedevice.why import kinds
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why.access import Reader
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, Request, ResourceClaim, Slice, SliceDevice
 from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, Access
+from nodedevice_kube.api_errors import ApiError
 
 _META: Final = {"name": "n", "namespace": "ns", "creationTimestamp": "made"}
 
@@ -26,13 +26,13 @@ _META: Final = {"name": "n", "namespace": "ns", "creationTimestamp": "made"}
 def test_an_event(times: dict[str, Any], at: str) -> None:
     about = {"kind": "Pod", "name": "p", "uid": "u"}
     obj = {"metadata": _META, "involvedObject": about, "reason": "r", "message": "m", **times}
-    assert kinds.event_of(obj) == Event("Pod", "p", "u", "r", "m", at)
+    assert record_of(Event, obj) == Event("Pod", "p", "u", "r", "m", at)
 
 
 def test_a_class() -> None:
     selectors = [{"cel": {"expression": "device.driver == 'd'"}}, {"cel": {"expression": "true"}}]
     obj = {"metadata": _META, "spec": {"extendedResourceName": "x.com/y", "selectors": selectors}}
-    assert kinds.class_of(obj) == DeviceClass("n", "x.com/y", "d")
+    assert record_of(DeviceClass, obj) == DeviceClass("n", "x.com/y", "d")
 
 
 def test_a_claim() -> None:
@@ -51,7 +51,9 @@ def test_a_claim() -> None:
     ]
     allocation = {"devices": {"results": results}, "nodeSelector": {"x": {}}}
     status = {"allocation": allocation, "reservedFor": [{"uid": "u1"}, {"uid": "u2"}]}
-    assert kinds.claim_of({"metadata": _META, "spec": {"devices": {"requests": requests}}, "status": status}) == (
+    assert record_of(
+        ResourceClaim, {"metadata": _META, "spec": {"devices": {"requests": requests}}, "status": status}
+    ) == (
         ResourceClaim(
             Meta("n", "ns", created="made"),
             (
@@ -67,7 +69,7 @@ def test_a_claim() -> None:
             ("u1", "u2"),
         )
     )
-    assert kinds.claim_of({}) == ResourceClaim(Meta())
+    assert record_of(ResourceClaim, {}) == ResourceClaim(Meta())
 
 
 @pytest.mark.parametrize(("owner", "holder"), [("Pod/p", "ns/p"), ("Job/j", "claim ns/n"), ("", "claim ns/n")])
@@ -87,7 +89,7 @@ def test_a_slice() -> None:
             {"name": "c", "consumesCounters": [{}]},
         ],
     }
-    found = kinds.slice_of({"metadata": _META, "spec": spec})
+    found = record_of(Slice, {"metadata": _META, "spec": spec})
     shared = SliceDevice("b", is_shared=True), SliceDevice("c", is_shared=True)
     devices = (SliceDevice("a", (Taint("k", "v", "e", "t"),)), *shared)
     assert found == Slice("d", "p", 7, "node", devices, 3)
@@ -109,7 +111,7 @@ class Api:
         assert (body["apiVersion"], body["kind"]) == ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
         self.asked.append(body["spec"]["resourceAttributes"])
         if (verb := self.asked[-1]["verb"]) not in self.answers:
-            raise ApiError("no")
+            raise ApiError("POST", what, "no")
         return {"status": {"allowed": self.answers[verb]}}
 
 

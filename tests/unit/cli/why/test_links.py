@@ -18,7 +18,8 @@ from kubectl_nodedevice.cluster import (
     Taint,
     Toleration,
 )
-from kubectl_nodedevice.why import kinds
+from kubectl_nodedevice.records import record_of
+from kubectl_nodedevice.why.kinds import DeviceClass, ResourceClaim
 from kubectl_nodedevice.why.links import devices, placement
 from kubectl_nodedevice.why.links.devices import Unit, Wanted
 from nodedevice_kube.planner import Need
@@ -199,15 +200,7 @@ def test_a_taint_that_is_tolerated_repels_nobody() -> None:
 )
 def test_the_driver_of_a_class_is_known_only_where_it_is_certain(expressions: list[str], driver: str) -> None:
     selectors = [{"cel": {"expression": each}} for each in expressions]
-    assert kinds.class_of({"metadata": {"name": "c"}, "spec": {"selectors": selectors}}).driver == driver
-
-
-@pytest.mark.parametrize(
-    "odd", [{}, {"spec": None}, {"spec": {"devices": {"requests": [None, 3, {}]}}}, {"status": []}]
-)
-def test_objects_that_are_none_are_read_all_the_same(odd: Any) -> None:
-    for make in (kinds.claim_of, kinds.class_of, kinds.slice_of, kinds.event_of):
-        make(odd)
+    assert record_of(DeviceClass, {"metadata": {"name": "c"}, "spec": {"selectors": selectors}}).driver == driver
 
 
 def test_a_claim_of_any_form() -> None:
@@ -218,7 +211,7 @@ def test_a_claim_of_any_form() -> None:
     }
     every = {"name": "c", "exactly": {"deviceClassName": "nic", "allocationMode": "All"}}
     body = {"metadata": {"name": "x"}, "spec": {"devices": {"requests": [exact, choice, every]}}}
-    found = kinds.claim_of(body)
+    found = record_of(ResourceClaim, body)
     assert [(each.classes, each.count) for each in found.requests] == [
         (("gpu",), 2),
         (("big", "small"), 1),
@@ -227,4 +220,4 @@ def test_a_claim_of_any_form() -> None:
     # whichever of the choices tolerates taints
     assert not any(each.is_tolerant for each in found.requests)
     choice["firstAvailable"][1]["tolerations"] = [{"operator": "Exists"}]
-    assert [each.is_tolerant for each in kinds.claim_of(body).requests] == [False, True, False]
+    assert [each.is_tolerant for each in record_of(ResourceClaim, body).requests] == [False, True, False]

@@ -13,7 +13,7 @@ from kubectl_nodedevice.why.links import supply
 from kubectl_nodedevice.why.links.devices import Wanted
 from nodedevice_kube.planner import Need
 
-from tests.unit.cli.why.clusters import FPGA, GPU, NIC, OLD, RECENT, base, each_device, gpus, of_node_a
+from tests.unit.cli.why.clusters import FPGA, GPU, NIC, OLD, RECENT, base, each_device, each_node, gpus, of_node_a
 
 _NAME: Final = "node-a.example.com.gpu"
 _UNREAD_LEASES: Final = (Unread(LEASES, "no"),)
@@ -151,7 +151,7 @@ def test_kubelets(ready: Condition | None, detail: str | None) -> None:
 )
 def test_plugins(registered: tuple[str, str], state: str, code: str, detail: str) -> None:
     facts = with_conditions(base(), Registered=registered)
-    facts = of_node_a(facts, lambda found: replace(found, endpoint=Endpoint(state, RECENT)))
+    facts = of_node_a(facts, lambda found: replace(found, endpoint=Endpoint(state, since=RECENT)))
     assert of(facts) == ([ours(code, detail)] if code else [])
     by_kubelet = of_node_a(facts, lambda found: replace(found, agent=replace(found.agent, served_by="kubelet")))
     assert of(by_kubelet) == ([ours(code, detail)] if code else [])
@@ -233,7 +233,9 @@ def test_a_node_that_shows_too_few(conditions: Mapping[str, tuple[str, str]], ex
 
 def test_who_wrote_the_number_that_conflicts() -> None:
     facts = with_conditions(showing(base()), Conflict=("True", "Kept"))
-    facts = replace(facts, capacity_owners={("node-a", GPU): "alice", ("node-b", GPU): "bob"})
+    facts = each_node(
+        facts, lambda node: replace(node, writers={GPU: "alice" if node.meta.name == "node-a" else "bob"})
+    )
     assert of(facts) == [ours("CapacityConflict", "Kept, alice, it shows 0", node_device=_NAME)]
 
 
@@ -305,7 +307,9 @@ def test_a_number_beside_a_kubelet() -> None:
 def test_a_number_beside_a_driver() -> None:
     facts = showing(base(), nic="3")
     assert of(facts, Wanted(NIC)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3")]
-    owned = replace(facts, capacity_owners={("node-a", NIC): "alice", ("node-b", NIC): "bob"})
+    owned = each_node(
+        facts, lambda node: replace(node, writers={NIC: "alice" if node.meta.name == "node-a" else "bob"})
+    )
     assert of(owned, Wanted(NIC)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3, written by alice")]
     assert of(showing(base(), nic="0"), Wanted(NIC, (Need(4),))) == []
 

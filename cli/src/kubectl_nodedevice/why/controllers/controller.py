@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kubectl_nodedevice.cluster import NO_CONDITION, Condition, Json, Meta
+from kubectl_nodedevice.cluster import NO_CONDITION, Condition, Json, Meta, Object
 from kubectl_nodedevice.fields import is_set, map_of, number_of, text_of, value_at
-from kubectl_nodedevice.objects import conditions_of, meta_of
+from kubectl_nodedevice.records import record_of
 
 # of two with the name that was asked for, the first is meant
 KINDS: Final = (
@@ -83,12 +83,12 @@ class Controller:
 
 
 def controller_of(kind: str, obj: Json) -> Controller:
-    spec = map_of(obj, "spec")
+    found, spec = record_of(Object, obj), map_of(obj, "spec")
     template = map_of(spec, "jobTemplate", "spec", "template") if kind == "CronJob" else map_of(spec, "template")
     status = map_of(obj, "status")
     return Controller(
         kind,
-        meta_of(obj),
+        found.meta,
         _wanted(kind, spec, status),
         number_of(status, {"DaemonSet": "currentNumberScheduled", "Job": "active"}.get(kind, "replicas")),
         number_of(spec, "ordinals", "start"),
@@ -100,7 +100,7 @@ def controller_of(kind: str, obj: Json) -> Controller:
         text_of(spec, "schedule"),
         template,
         _selector(spec),
-        conditions_of(obj),
+        found.conditions,
     )
 
 

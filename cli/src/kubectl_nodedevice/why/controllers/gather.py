@@ -1,14 +1,17 @@
 """Reads the controllers of a pod, and the queue that may hold it: of one that exists, and of one that was never made."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-from kubectl_nodedevice import objects
-from kubectl_nodedevice.api import APPS, core_path, group_path
+from nodedevice_kube.api_errors import NotFound
+from nodedevice_kube.paths import PODS
+
+from kubectl_nodedevice.api import APPS, CORE, path_of
 from kubectl_nodedevice.cluster import Json, Meta, Pod
-from kubectl_nodedevice.errors import NotFound
 from kubectl_nodedevice.fields import map_of
 from kubectl_nodedevice.quantities import requests
+from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why import facts as kinds_of
 from kubectl_nodedevice.why import kinds
 from kubectl_nodedevice.why.controllers import queues, rollouts
@@ -16,12 +19,12 @@ from kubectl_nodedevice.why.controllers.controller import KINDS, Controller, con
 from kubectl_nodedevice.why.gathering import Gathering
 from kubectl_nodedevice.why.kinds import Event
 
-_BATCH: Final = "/apis/batch/v1"
+_BATCH: Final = "batch/v1"
 _PLACES: Final[Mapping[str, str]] = {
     **dict.fromkeys(KINDS, APPS),
     "Job": _BATCH,
     "CronJob": _BATCH,
-    "ReplicationController": "/api/v1",
+    "ReplicationController": CORE,
 }
 
 
@@ -55,13 +58,13 @@ def _rollout(gathering: Gathering, pod: Pod) -> dict[str, Any]:
         {"labelSelector": ",".join(f"{key}={value}" for key, value in root.selector.items())} if root.selector else {}
     )
     sets = _all(gathering, "ReplicaSet", namespace, query) if root.kind == "Deployment" else None
-    pods = gathering.all_of("pods", core_path("pods", namespace=namespace), objects.pod_of, query)
+    pods = gathering.all_of("pods", PODS.path(namespace=namespace), Pod, query)
     return {"predecessors": rollouts.predecessors(pod, root, sets or (), pods), "rollout": root}
 
 
 def of_absent(gathering: Gathering, namespace: str, name: str) -> dict[str, Any]:
     """Of a pod that does not exist: the controllers that may be meant, their pods and Events."""
-    pods = gathering.all_of("pods", core_path("pods", namespace=namespace), objects.pod_of)
+    pods = gathering.all_of("pods", PODS.path(namespace=namespace), Pod)
     reasons = ("FailedCreate", "SuccessfulCreate")
     events = [each for reason in reasons for each in gathering.events(namespace, f"reason={reason}")]
     events = sorted((each for each in events if each.about_kind != "Pod"), key=lambda each: each.at)
@@ -101,19 +104,17 @@ def _all(
     gathering: Gathering, kind: str, namespace: str, query: Mapping[str, str] | None = None
 ) -> list[Controller] | None:
     """None where they could not be read."""
-    path = group_path(_PLACES[kind], _plural(kind), namespace=namespace)
+    path = path_of(_PLACES[kind], _plural(kind), namespace=namespace)
 
     def read() -> list[Controller] | None:
-        found = gathering.reader.api.objects(_plural(kind), path, query)
-        return [controller_of(kind, each) for each in found]
+        return list(gathering.reader.api.objects(_plural(kind), path, query, partial(controller_of, kind)))
 
     return gathering.guarded(_plural(kind), read, None)
 
 
 def _one(gathering: Gathering, kind: str, namespace: str, name: str) -> Controller | None:
-    path = group_path(_PLACES[kind], _plural(kind), name, namespace)
-    found = gathering.one_of(_plural(kind), path, name)
-    return controller_of(kind, found) if found else None
+    path = path_of(_PLACES[kind], _plural(kind), name, namespace)
+    return gathering.one_of(_plural(kind), path, name, partial(controller_of, kind))
 
 
 def _plural(kind: str) -> str:
@@ -125,9 +126,9 @@ def _queue(gathering: Gathering, namespace: str, *owners: Meta) -> dict[str, Any
 
     def read() -> list[kinds.Workload] | None:
         for version in queues.VERSIONS:
-            path = group_path(version, "workloads", namespace=namespace)
+            path = path_of(version, "workloads", namespace=namespace)
             try:
-                return [kinds.workload_of(each) for each in gathering.reader.api.objects("workloads", path)]
+                return list(gathering.reader.api.objects("workloads", path, make=partial(record_of, kinds.Workload)))
             except NotFound:
                 continue
         return None

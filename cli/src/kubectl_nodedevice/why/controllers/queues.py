@@ -11,7 +11,7 @@ from kubectl_nodedevice.why.kinds import Workload
 
 # what Kueue's gates and labels begin with, and where its Workloads are, the newest version first
 KUEUE: Final = "kueue.x-k8s.io"
-VERSIONS: Final = tuple(f"/apis/{KUEUE}/{version}" for version in ("v1", "v1beta2", "v1beta1"))
+VERSIONS: Final = tuple(f"{KUEUE}/{version}" for version in ("v1", "v1beta2", "v1beta1"))
 _GROUP: Final = f"{KUEUE}/pod-group-name"
 _QUEUE: Final = f"{KUEUE}/queue-name"
 

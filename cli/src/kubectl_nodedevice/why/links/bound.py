@@ -140,7 +140,7 @@ def _by_stray(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
         if is_served_there or not offers.classes_for(facts, resource) or not supply.shown_number(node, resource):
             continue
         containers = some([each.name for each in pod.containers if resource in each.requests])
-        detail = f"{supply.stray_number(facts, node, resource)}, and container {containers} runs without it"
+        detail = f"{supply.stray_number(node, resource)}, and container {containers} runs without it"
         yield Obstacle("StrayCapacity", pod.node, resource, detail)
 
 

@@ -201,7 +201,7 @@ def _unit(device: Device, cordons: Sequence[Cordon], holders: Sequence[Holder], 
     # a plugin that is away is no reason of a device's own
     is_well = is_away and not device.reason
     broken = 0 if is_well else counts.total - counts.healthy
-    tainted = counts.total if any(each.repels for each in device.taints) else 0
+    tainted = counts.total if any(each.is_exclusive for each in device.taints) else 0
     taken = {CORDONED: cordoned, fault: broken, HELD: counts.allocated, TAINTED: tainted}
     free = counts.total - counts.allocated if is_well else counts.available
     why = {

@@ -64,7 +64,7 @@ def obstacles(
 def _unit(facts: Facts, found: Slice, device: SliceDevice, *, is_tolerant: bool) -> Unit:
     holder = facts.device_holders.get((*found.whole_pool, device.name), "")
     refused = facts.refused_pools.get(found.whole_pool, "")
-    taints = [] if is_tolerant else [each for each in device.taints if each.repels]
+    taints = [] if is_tolerant else [each for each in device.taints if each.is_exclusive]
     held = PREDECESSOR if holder.removeprefix("by ") in facts.predecessors else HELD
     taken = {held: int(bool(holder)), TAINTED: int(bool(taints)), REFUSED: int(bool(refused))}
     why = {held: holder, REFUSED: refused, TAINTED: f"({some([f'{each.key}:{each.effect}' for each in taints])})"}

@@ -45,7 +45,7 @@ def is_cordoned_for(pod: Pod, node: Node) -> bool:
 def repelling_taints(pod: Pod, node: Node) -> tuple[Taint, ...]:
     """The taints that keep the pod off; that of a cordoned node is not among them."""
     return tuple(
-        each for each in node.taints if each.repels and each.key != UNSCHEDULABLE.key and not tolerates(pod, each)
+        each for each in node.taints if each.is_exclusive and each.key != UNSCHEDULABLE.key and not tolerates(pod, each)
     )
 
 

@@ -47,7 +47,7 @@ def obstacles(facts: Facts, node: Node, wanted: Wanted) -> tuple[Obstacle, ...]:
     if not classes:
         return tuple(_only_a_number(node, wanted))
     if number:
-        detail = stray_number(facts, node, wanted.resource)
+        detail = stray_number(node, wanted.resource)
         return (Obstacle("StrayCapacity", node.meta.name, wanted.resource, detail),)
     # of two classes with one name the scheduler takes the later; either may be it
     return min((offers.obstacles(facts, node.meta.name, each, wanted) for each in classes), key=len)
@@ -74,9 +74,9 @@ def _only_a_number(node: Node, wanted: Wanted) -> Iterator[Obstacle]:
         yield Obstacle("NodeShowsFewer", node.meta.name, wanted.resource, f"it shows {number}", fields=fields)
 
 
-def stray_number(facts: Facts, node: Node, resource: str) -> str:
+def stray_number(node: Node, resource: str) -> str:
     """What the Node shows, and who wrote it."""
-    owner = facts.capacity_owners.get((node.meta.name, resource))
+    owner = node.writers.get(resource)
     return f"it shows {shown_number(node, resource)}{f', written by {owner}' if owner else ''}"
 
 
@@ -196,7 +196,7 @@ def _on_node(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Ite
     conflict, advertised = found.condition("Conflict"), found.condition("Advertised")
     fields = {"node_device": found.name}
     if conflict.status == "True":
-        owner = facts.capacity_owners.get((node.meta.name, found.resource))
+        owner = node.writers.get(found.resource)
         detail = f"{conflict.reason}{f', {owner}' if owner else ''}, it shows {shown_number(node, found.resource) or 0}"
         yield Obstacle("CapacityConflict", found.node, found.resource, detail, fields=fields)
     elif advertised.status == "False" and advertised.reason in _POLICY:

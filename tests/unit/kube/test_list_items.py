@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodedevice_common.decoding import Undecodable
-from nodedevice_common.list_items import HEAD_BYTES, MOST_ENVELOPE_BYTES, Item, ListItems
+from nodedevice_kube.decoding import Undecodable
+from nodedevice_kube.list_items import HEAD_BYTES, MOST_ENVELOPE_BYTES, Item, ListItems, identity
 
 from tests.examples import examples
 from tests.unit.common.test_decoding import hostile
@@ -94,3 +94,27 @@ def test_whatever_text(name: str, text: bytes) -> None:
     """None keeps it busy, and none fails in another way."""
     with contextlib.suppress(Undecodable):
         fed(text, range(0, len(text), 1000))
+
+
+def test_the_items_of_another_array() -> None:
+    rows = ListItems(1000, "rows")
+    found = rows.feed(b'{"columnDefinitions":[{"name":"A"}],"rows":[{"cells":[1]},{"cells":["items"]}]}')
+    assert [json.loads(item.text) for item in found] == [{"cells": [1]}, {"cells": ["items"]}]
+    assert json.loads(rows.envelope()) == {"columnDefinitions": [{"name": "A"}], "rows": []}
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b'{"metadata":{"name":"n","uid":"u"', ("n", None, "u", None)),
+        (
+            b'{"metadata":{"name":"n","generateName":"n-","namespace":"ns","uid":"u","resourceVersion":"7"',
+            ("n", "ns", "u", "7"),
+        ),
+        (b'{"kind":"Pod","metadata":{"name":"n","namespace":"ns","uid":"u","resource', ("n", "ns", "u", None)),
+        (b'{"spec":{"a":["metadata"]}', None),
+        (b'{"metadata":{"labels":{', None),
+    ],
+)
+def test_who_an_object_is_by_its_start(head: bytes, expected: tuple[str | None, ...] | None) -> None:
+    assert identity(head) == expected

@@ -1,14 +1,14 @@
 """Finds the objects of a list in JSON while its text arrives, so that no more than one of them is in memory.
 
-A list of an API server is an object with the array `items`. The text of each item is returned once it is complete, without being
-decoded; what surrounds the items is a short text of its own. Pure: no I/O. Nothing here judges whether the text is valid JSON:
-the decoder does that, of each item and of the rest.
+A list of an API server is an object with the array `items`, a table one with the array `rows`. The text of each item is returned
+once it is complete, without being decoded; what surrounds the items is a short text of its own. Pure: no I/O. Nothing here judges
+whether the text is valid JSON: the decoder does that, of each item and of the rest.
 """
 
 import re
 from typing import Final, NamedTuple
 
-from nodedevice_common.decoding import Undecodable
+from nodedevice_kube.decoding import Undecodable
 
 # of a list without its items; an API server sends some hundred bytes
 MOST_ENVELOPE_BYTES: Final = 64 * 1024
@@ -22,7 +22,7 @@ _BRACKET: Final = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb")*+[\[{\]}]", r
 _WHOLE: Final = re.compile(rb"(?:[^\"]++|" + _STRING + rb")*+", re.DOTALL)
 # the rest of a string
 _REST: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_IS_ITEMS: Final = re.compile(rb'(?:^|[{,])\s*"items"\s*:\s*\[$')
+_IS_ARRAY: Final = r'(?:^|[{,])\s*"%s"\s*:\s*\[$'
 _OPENING: Final = frozenset(b"[{")
 # strings, and one without an end
 _STRINGS: Final = re.compile(_STRING + b"?", re.DOTALL)
@@ -31,6 +31,18 @@ _ALIKE: Final = bytes.maketrans(b"{}", b"[]")
 _ALL_ELSE: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
 # pairs within pairs that go before each bracket that is left is looked at
 _COLLAPSES: Final = 8
+# Values of these fields have no characters that JSON escapes. Compiled when it is used, which is rare.
+_VALUE: Final = rb'"([a-zA-Z0-9.:_-]*)"'
+_HEAD: Final = (
+    rb'^[^\[]{0,200}"metadata":\{"name":' + _VALUE + rb'(?:,"generateName":"[^"]*")?'
+    rb'(?:,"namespace":'
+    + _VALUE
+    + rb')?(?:,"selfLink":"[^"]*")?,"uid":'
+    + _VALUE
+    + rb'(?:,"resourceVersion":'
+    + _VALUE
+    + rb")?"
+)
 _PIECE_BYTES: Final = 8 * 1024
 _BETWEEN: Final = b", \t\r\n"
 # brackets around an item: those of the list, and of `items`
@@ -48,11 +60,33 @@ class Item(NamedTuple):
         return len(self.text) == self.size
 
 
-class ListItems:
-    """Takes the text of one list in chunks. most_bytes: of an item."""
+class Identity(NamedTuple):
+    """Of an object; None for what its start does not have."""
 
-    def __init__(self, most_bytes: int) -> None:
+    name: str
+    namespace: str | None
+    uid: str | None
+    version: str | None
+
+
+def identity(head: bytes) -> Identity | None:
+    """Who an object is, by its start; None where that does not have it.
+
+    An API server writes metadata first, and in it these before what may be long.
+    """
+    found = re.search(_HEAD, head)
+    if found is None:
+        return None
+    name, namespace, uid, version = (None if text is None else text.decode("ascii") for text in found.groups())
+    return Identity(name or "", namespace, uid, version)
+
+
+class ListItems:
+    """Takes the text of one list in chunks. most_bytes: of an item. array: the name of the array that has the items."""
+
+    def __init__(self, most_bytes: int, array: str = "items") -> None:
         self._most_bytes = most_bytes
+        self._is_array = re.compile((_IS_ARRAY % array).encode())
         self._depth = 0
         # whether the text so far ends in a string, and there after a backslash
         self._is_in_string = self._is_escaped = False
@@ -90,7 +124,7 @@ class ListItems:
                 elif depth == _OUTSIDE:
                     self._outside(chunk[begin:position])
                     begin = position
-                    self._is_in_items = _IS_ITEMS.search(self._envelope) is not None
+                    self._is_in_items = self._is_array.search(self._envelope) is not None
             else:
                 depth -= 1
                 if depth == _OUTSIDE and self._is_in_items:
@@ -112,7 +146,7 @@ class ListItems:
     def envelope(self) -> bytes:
         """The list without its items, once all of its text has been fed. Raises Undecodable for one that is cut off."""
         if self._depth or self._is_in_string:
-            raise Undecodable(ValueError("the list is cut off"))
+            raise Undecodable("the list is cut off")
         return bytes(self._envelope)
 
     def _inside(self, text: bytes) -> None:
@@ -131,7 +165,7 @@ class ListItems:
         """Of the list. Between items there are commas, of which none stays."""
         self._envelope += text.strip(_BETWEEN) if self._is_in_items else text
         if len(self._envelope) > MOST_ENVELOPE_BYTES:
-            raise Undecodable(ValueError(f"the list has more than {MOST_ENVELOPE_BYTES} bytes beside its items"))
+            raise Undecodable(f"the list has more than {MOST_ENVELOPE_BYTES} bytes beside its items")
 
     def _end_of_string(self, chunk: bytes) -> int:
         """Where the string ends in which the chunk begins: 0 where it begins in none."""

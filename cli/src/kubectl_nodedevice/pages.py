@@ -1,0 +1,103 @@
+"""One page of a list, read object by object as its text arrives, and what is kept of objects that are large. Pure.
+
+Tenants write up to 1.5 MB into an object, and an agent into its NodeDevices. No more than one object is in memory as it is, beside
+what is made of each. Of large objects only so many are kept whole: of the others nothing that is long.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, TypeVar
+
+from nodedevice_kube.decoding import Undecodable, decode_json
+from nodedevice_kube.list_items import Item, ListItems, identity
+
+from kubectl_nodedevice.fields import Json, map_of
+
+T = TypeVar("T")
+# The API server stores 1.5 MB of one; as JSON, with a character escaped in six bytes, that is nine times as much.
+MOST_OBJECT_BYTES: Final = 16 << 20
+# the largest list of devices that is usual has a tenth of it
+LARGE_BYTES: Final = 64 << 10
+# of the large objects of a list that are kept whole
+MOST_LARGE_BYTES: Final = 12 << 20
+# of a field of the others
+_MOST_FIELD_BYTES: Final = 4 << 10
+
+
+@dataclass
+class Bounds:
+    """Of one list. cut: how many objects lost what is long. unread: which could not be read, and why. large_bytes: so far."""
+
+    cut: int = 0
+    unread: tuple[str, ...] = ()
+    large_bytes: int = 0
+
+    def kept(self, obj: Json, size: int) -> Json:
+        """The object, or what is kept of it. size: of its text, in bytes."""
+        if size <= LARGE_BYTES:
+            return obj
+        self.large_bytes += size
+        if self.large_bytes <= MOST_LARGE_BYTES:
+            return obj
+        self.cut += 1
+        return short(obj)
+
+
+def short(obj: Json) -> Json:
+    """Without the fields of its metadata, spec and status that are long. A NodeDevice's devices count as left out."""
+    found = {key: _short_fields(part) for key, part in obj.items()}
+    if "devices" in map_of(obj, "status") and "devices" not in map_of(found, "status"):
+        found["status"]["devicesOmitted"] = found["status"].get("total")
+    return found
+
+
+def _short_fields(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    return {key: value for key, value in part.items() if len(json.dumps(value)) <= _MOST_FIELD_BYTES}
+
+
+class Page(Generic[T]):
+    """Takes the text of one page in pieces. make: what is kept of an object. array: the name of the array that has them.
+
+    bounds: of the list, with this page. found: what was made, in order. count, octets: of the objects so far, and of their text.
+    """
+
+    def __init__(self, make: Callable[[Json], T], bounds: Bounds, array: str = "items") -> None:
+        self.found: list[T] = []
+        self.count = self.octets = 0
+        self.bounds = replace(bounds)
+        self._make = make
+        self._items = ListItems(MOST_OBJECT_BYTES, array)
+
+    def take(self, text: bytes) -> None:
+        """The next piece. Raises Undecodable for what is no list."""
+        self.octets += len(text)
+        for item in self._items.feed(text):
+            self.count += 1
+            self._add(item)
+
+    def _add(self, item: Item) -> None:
+        try:
+            if not item.is_whole:
+                raise Undecodable(f"it is longer than {MOST_OBJECT_BYTES >> 20} MiB")
+            obj = decode_json(item.text)
+        except Undecodable as exc:
+            who = identity(item.text)
+            name = f"{who.namespace}/{who.name}" if who and who.namespace else who.name if who else "one without a name"
+            self.bounds.unread += (f"{name}: {exc}",)
+            return
+        if isinstance(obj, dict):
+            self.found.append(self._make(self.bounds.kept(obj, item.size)))
+
+    def envelope(self) -> Json:
+        """The list without its objects, once all of its text was taken. Raises Undecodable."""
+        found = decode_json(self._items.envelope())
+        if not isinstance(found, dict):
+            raise Undecodable("it is no object")
+        return found
+
+    def limit(self, page_bytes: int) -> int:
+        """How many such objects have about so many bytes, and at least one."""
+        return max(self.count * page_bytes // max(self.octets, 1), 1)

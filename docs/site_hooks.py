@@ -26,7 +26,7 @@ ELSEWHERE = {
 }
 _SOURCE = {uri: path for path, uri in ELSEWHERE.items()}
 # a folder has no page: its first one
-_FOLDERS = {"docs/decisions": "decisions/0001-lightkube-in-the-agent.md"}
+_FOLDERS = {"docs/decisions": "decisions/0001-one-http-transport.md"}
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|[#/])[^)#\s]+")
 _CODE = re.compile(r"<pre.*?</pre>|<code.*?</code>", re.DOTALL)
 _NOT_A_LIST = re.compile(r"(?:\n *|<p>)(?:- |\d+\. |\||```).*")

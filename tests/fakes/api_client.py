@@ -1,20 +1,18 @@
-"""The agent's client of an API server that is a transport of the test."""
+"""The agent's client of an API server that the test plays."""
 
 from typing import Final
 
-import httpx2
-from lightkube import AsyncClient, KubeConfig
-from lightkube.config.models import Cluster, User
-from nodedevice_agent.kube.client import KubeClient
-from nodedevice_api.names import AGENT_FIELD_MANAGER
+from nodedevice_agent.kube.client import REQUEST_SECONDS, KubeClient
+from nodedevice_common.api_connections import Sender
+from nodedevice_common.api_transport import Transport
+from nodedevice_kube.credentials import Credentials
+from nodedevice_kube.settings import Settings
 
-SERVER: Final = "https://10.1.2.3:6443"
+SERVER: Final = "http://10.1.2.3:8001"
 
 
-def client_of(transport: httpx2.AsyncBaseTransport) -> KubeClient:
-    """Nothing but the transport sees its requests."""
-    config = KubeConfig.from_one(cluster=Cluster(SERVER), user=User())
-    client: AsyncClient = AsyncClient(
-        config=config, transport=transport, trust_env=False, field_manager=AGENT_FIELD_MANAGER
-    )
-    return KubeClient(client, SERVER)
+def client_of(server: Sender) -> KubeClient:
+    """Nothing but the server sees its requests."""
+    credentials = Credentials(Settings(server=SERVER, origin="a test"), environment={})
+    credentials.refresh()
+    return KubeClient(Transport(credentials, server, seconds=REQUEST_SECONDS), SERVER)

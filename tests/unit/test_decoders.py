@@ -38,7 +38,6 @@ LIBRARIES: Final = {
 NOBODY_TAKES: Final = {
     "operator/src/nodedevice_operator/cli/crds.py::shipped": "files of this package",
     "common/src/nodedevice_common/access.py::_reviewed": "it takes whatever the coroutine raises",
-    "node-agent/src/nodedevice_agent/kube/responses.py::handle_response": "lightkube calls it within KubeClient._request",
     "node-agent/src/nodedevice_agent/plugins/nvml/reader/__main__.py::main": "takes everything, and ends: what its parent gave it",
 }
 # What libraries decode by themselves of what others have written: which test shows that nothing deep gets there, or ends there.
@@ -49,9 +48,6 @@ SHIELDED: Final = {
     "kubernetes: json.loads of CRDs": (
         "tests/unit/operator/kube/test_typed.py::test_a_response_that_is_too_deep_is_an_error_of_ours"
     ),
-    "lightkube: objects and lists": "tests/unit/node_agent/kube/test_odd_objects.py::test_lists_and_watches",
-    "lightkube: answers to writes": "tests/unit/node_agent/kube/test_odd_objects.py::test_one_object",
-    "lightkube: Response.json of errors": "tests/unit/node_agent/kube/test_odd_objects.py::test_an_error_of_any_depth",
     "protobuf: nests at most 100 messages by itself": "tests/unit/test_decoders.py::test_protobuf_has_a_limit_of_its_own",
 }
 _RAISES: Final = "Raises Undecodable"

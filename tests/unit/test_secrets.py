@@ -20,7 +20,7 @@ from kubectl_nodedevice import program
 from nodedevice_agent.errors import AgentError
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_common import logs
-from nodedevice_kube import masking
+from nodedevice_kube import api_errors, masking
 from nodedevice_operator.errors import ApiError, CredentialsError
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
@@ -122,7 +122,7 @@ async def _agent(file: Path) -> list[str]:
     found = [client.server]
     try:
         await client.node_uid("edge")
-    except AgentError as exc:
+    except api_errors.ApiError as exc:
         found.append(str(exc))
     finally:
         await client.close()

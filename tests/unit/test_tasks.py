@@ -159,6 +159,7 @@ AWAITED: Final = {
 # Callbacks that can do no more than wake a task, or that take what they raise themselves.
 CALLBACKS: Final = {
     "agent/deviceplugin/answers.py": {"self._beat": "counts"},
+    "common/api_connections.py": {"self.end": "ends a connection"},
     "common/tasks.py": {"is_well": "resets a pause"},
     "common/threads.py": {
         "lambda done: done.cancelled() or done.exception()": "looks at the failure, which those who wait get"

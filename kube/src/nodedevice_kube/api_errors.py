@@ -188,16 +188,20 @@ class NotLeading(ApiError):
         return True
 
 
-def refusal(verb: str, what: str, code: int, body: bytes | str, retry_after: str | None = None) -> ApiError:
-    """The error for a response other than 2xx. retry_after: its header of this name. A body that is no Status is not used."""
-    status = _object(body)
-    return refusal_of(verb, what, code, status, retry_after)
+def refusal(
+    verb: str, what: str, code: int, body: bytes | str, retry_after: str | None = None, *, method: str = ""
+) -> ApiError:
+    """The error for a response other than 2xx. retry_after: its header of this name. A body that is no Status is not used.
+
+    method: of HTTP, where `verb` is none.
+    """
+    return refusal_of(verb, what, code, _object(body), retry_after, method=method)
 
 
 def refusal_of(
     verb: str, what: str, code: int, status: Mapping[str, Any], retry_after: str | None = None, *, method: str = ""
 ) -> ApiError:
-    """The same for a Status that is decoded already, such as that of an ERROR event. method: of HTTP, where `verb` is none."""
+    """The same for a Status that is decoded already, such as that of an ERROR event."""
     details = status.get("details")
     details = details if isinstance(details, dict) else {}
     causes = _causes(details.get("causes"))

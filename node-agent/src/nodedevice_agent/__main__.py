@@ -4,7 +4,6 @@ import gc
 import os
 import sys
 from contextlib import suppress
-from types import ModuleType
 
 _ALLOCATOR = "PYTHONMALLOC"
 _OPTIMIZE = "PYTHONOPTIMIZE"
@@ -23,15 +22,6 @@ _SWITCH_SECONDS = 0.001
 # Python looks for rings of garbage among old objects after ten searches among younger ones. With 100 MiB of objects that takes
 # 80 ms, in which neither the event loop nor a thread runs. It is done after so many; lib/memory asks for it where much has ended.
 _OLD_GENERATION = 1000
-
-
-class _Unused(ModuleType):
-    """In place of a module of classes that are only named, and never made."""
-
-    def __getattr__(self, name: str) -> type:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {})
 
 
 def _in_less_memory() -> None:
@@ -65,11 +55,6 @@ def main() -> None:
     # Modules live as long as the process. Looking for garbage among their 60,000 objects takes a tenth of the start, and would
     # pause the agent for 50 ms whenever it is done later.
     gc.disable()
-    # the API's client speaks HTTP/1.1, and its library imports HTTP/2 wherever that is installed: 1.3 MiB, a twentieth of the start
-    sys.modules.setdefault("h2", None)  # type: ignore[arg-type]  # None: not to be imported
-    # nor does the agent use the library's classes of core/v1, which take 1.5 MiB; it has its own of what it reads
-    name = "lightkube.models.core_v1"
-    sys.modules.setdefault(name, _Unused(name))
     from nodedevice_common.safe_output import guard_output
 
     from nodedevice_agent.cli.run import main as commands

@@ -1,16 +1,10 @@
-"""Everything the agent raises on purpose; each class says what it stands for. Callers of a library translate its errors into these.
+"""What the agent raises on purpose, beside the errors of the API server (nodedevice_kube.api_errors).
 
 AgentError
 ├── AgentSettingsError, DirectoryServed, StateDirectoryUsed   the agent cannot start
 ├── LeaseHeld                                                 the agent stops
 ├── TaskEnded                                                 the process exits, to be started again
-├── PluginFailed
-└── ApiRequestError                                           the API server
-    ├── ApiUnreachable
-    │   └── ApiDisconnected, ApiSilent
-    ├── ApiForbidden
-    │   └── ApiUnauthorized
-    └── ApiNotFound, ApiGone, ApiRefused
+└── PluginFailed
 """
 
 from nodedevice_common.text import shown
@@ -75,43 +69,3 @@ class PluginFailed(AgentError):
         super().__init__(f"{of}: {shown(detail) or 'no reason given'}")
         self.resource_name = resource_name
         self.call = call
-
-
-class ApiRequestError(AgentError):
-    """status: the HTTP status, 0 where there was none."""
-
-    def __init__(self, what: str, detail: str, status: int = 0) -> None:
-        super().__init__(f"{what}: {detail}")
-        self.status = status
-
-
-class ApiUnreachable(ApiRequestError):
-    """No usable response: a timeout, a server error (5xx). A retry may succeed."""
-
-
-class ApiDisconnected(ApiUnreachable):
-    """No connection. The client has logged it, once for all requests."""
-
-
-class ApiSilent(ApiUnreachable):
-    """A watch that was open has sent nothing for too long, as behind a proxy that hangs."""
-
-
-class ApiForbidden(ApiRequestError):
-    """401 or 403: the credentials or the role do not allow the request; a retry succeeds once an administrator has fixed that."""
-
-
-class ApiUnauthorized(ApiForbidden):
-    """401: every other request fails like this. The client has logged it, once for all requests."""
-
-
-class ApiNotFound(ApiRequestError):
-    """404: the object does not exist."""
-
-
-class ApiGone(ApiRequestError):
-    """410: the resource version is too old; the objects have to be listed again before a watch."""
-
-
-class ApiRefused(ApiRequestError):
-    """Any other 4xx, and a 500 that rejects the object itself; a retry without a change would fail again."""

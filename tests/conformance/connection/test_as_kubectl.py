@@ -13,6 +13,7 @@ import trustme
 from kubectl_nodedevice import program
 from nodedevice_agent.errors import AgentError
 from nodedevice_agent.kube.client import KubeClient
+from nodedevice_kube.api_errors import ApiError
 from nodedevice_operator.errors import OperatorError
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
@@ -79,7 +80,7 @@ def by_agent() -> str:
                 await client.node_uid("edge")
             finally:
                 await client.close()
-        except AgentError as exc:
+        except (AgentError, ApiError) as exc:
             return str(exc)
         return ""
 

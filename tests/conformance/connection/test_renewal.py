@@ -6,17 +6,16 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import httpx2
 import prometheus_client
 import pytest
 import yaml
 from kubectl_nodedevice.api import Api
 from kubectl_nodedevice.errors import LoginProblem
-from nodedevice_agent.errors import ApiRequestError
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.transport import Transport
+from nodedevice_common.api_connections import Connections, Request
+from nodedevice_common.api_transport import Transport
 from nodedevice_kube.api_errors import ApiError
-from nodedevice_kube.credentials import Access, load
+from nodedevice_kube.credentials import load
 from nodedevice_operator.errors import OperatorError
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
@@ -61,7 +60,7 @@ async def _works(ask: _Ask) -> bool:
     for _ in range(_ATTEMPTS):
         try:
             await ask()
-        except (OperatorError, ApiRequestError, ApiError, LoginProblem):
+        except (OperatorError, ApiError, LoginProblem):
             continue
         return True
     return False
@@ -112,24 +111,15 @@ async def test_a_client_certificate_is_replaced(server: ApiServer) -> None:
     await _renewed(server, _kubeconfig(server, user), "first", lambda: server.issue("second"))
 
 
-async def test_requests_of_one_moment_share_connections_with_a_new_certificate(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_requests_of_one_moment_share_a_new_certificate(server: ApiServer) -> None:
     core = load(_kubeconfig(server, {"client-certificate": "tls.crt", "client-key": "tls.key"}))
-    opened = []
-    make = Transport._connections
-
-    def counted(transport: Transport, access: Access) -> Any:
-        opened.append(access)
-        return make(transport, access)
-
-    async with httpx2.AsyncClient(transport=Transport(core)) as client:
-        await client.get(f"{server.url}/nodes/edge")
-        monkeypatch.setattr(Transport, "_connections", counted)
-        server.issue("second")
-        core._checked_at = float("-inf")
-        await asyncio.gather(*(client.get(f"{server.url}/nodes/edge") for _ in range(5)))
-    assert len(opened) == 1
+    transport = Transport(core, Connections(server.url, None, "a-program"), seconds=10)
+    request = Request("GET", "/nodes/edge")
+    await transport.call("reading", "node edge", request)
+    server.issue("second")
+    core._checked_at = float("-inf")
+    await asyncio.gather(*(transport.call("reading", "node edge", request) for _ in range(5)))
+    await transport.close()
     assert {seen.certificate for seen in server.seen[1:]} == {"second"}
 
 

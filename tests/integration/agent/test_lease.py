@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.deviceplugin.registration_server import Rejections
-from nodedevice_agent.errors import ApiForbidden, LeaseHeld
+from nodedevice_agent.errors import LeaseHeld
 from nodedevice_agent.kube import lease
-from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.client import Json, KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_api.names import AGENT_LEASE_SECONDS, AGENTS_NAMESPACE, REFUSALS_ANNOTATION
+from nodedevice_kube.api_errors import Forbidden
 
 from hack.cluster.errors import CommandError
 from tests.fakes.background import background
@@ -243,9 +243,9 @@ async def test_a_forbidden_annotation_stops_no_renewal(beating: Beating, monkeyp
     """An agent newer than its chart: the renewal matters more than the annotation."""
     replace = KubeClient.replace_lease
 
-    async def refusing(cluster: KubeClient, renewed: Lease) -> Lease:
-        if renewed.metadata is not None and REFUSALS_ANNOTATION in (renewed.metadata.annotations or {}):
-            raise ApiForbidden("renewing the lease", "no annotations", 403)
+    async def refusing(cluster: KubeClient, renewed: Json) -> Json:
+        if REFUSALS_ANNOTATION in renewed["metadata"]["annotations"]:
+            raise Forbidden("renewing", "the lease", "no annotations", 403)
         return await replace(cluster, renewed)
 
     monkeypatch.setattr(KubeClient, "replace_lease", refusing)

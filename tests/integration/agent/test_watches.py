@@ -13,12 +13,12 @@ from nodedevice_agent import agent as agents
 from nodedevice_agent.agent import Agent
 from nodedevice_agent.checkpoint.files import make_state_dir
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
-from nodedevice_agent.kube import watch_state
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.names import node_device_name
+from nodedevice_kube import list_watch
 
 from tests.fakes.background import background
 from tests.fakes.fault_proxy import FaultProxy, Rule, refusal
@@ -108,8 +108,8 @@ async def keep_changing(node: AgentNode, *what: str) -> None:
 async def test_a_frozen_watch_is_given_up_and_shown_and_pods_still_get_devices(
     agent_node: AgentNode, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_state, "SILENCE_SECONDS", SILENCE_SECONDS)
-    monkeypatch.setattr(watch_state, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(list_watch, "SILENCE_SECONDS", SILENCE_SECONDS)
+    monkeypatch.setattr(list_watch, "GRACE_SECONDS", 1.0)
     monkeypatch.setattr(agents, "_BEAT_SECONDS", 0.1)
     health = AgentHealth()
     await agent_node.pod("one")

@@ -1,6 +1,6 @@
-"""Whatever an API server answers: ApiRequestError or a value from every call, and who reads NodeDevices and pods goes on.
+"""Whatever an API server answers: ApiError or a value from every call, and who reads NodeDevices and pods goes on.
 
-The transport is exchanged for one that answers as scripted, so that all of the agent's own reading is under test.
+The connections are exchanged for a server that answers as scripted, so that all of the agent's own reading is under test.
 """
 
 import asyncio
@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import httpx2
 import pytest
 from hypothesis import strategies as st
 from msgspec import to_builtins
@@ -17,7 +16,6 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import snapshot
-from nodedevice_agent.errors import ApiRequestError
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
@@ -28,7 +26,10 @@ from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.served import StatusMaker
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.nodedevice import NodeDeviceStatus
+from nodedevice_common.api_connections import Request
+from nodedevice_kube.api_errors import ApiError
 
+from tests.fakes.api_answers import Answer, Server, query_of
 from tests.fakes.api_client import client_of
 from tests.robustness.fuzz.budget import Fuzzer
 from tests.robustness.fuzz.inputs import as_json, mostly, nearly, numbers, shaped, some, whole_texts
@@ -37,7 +38,7 @@ GPU = "example.com/gpu"
 WALL_TIME = "2026-01-01T00:00:00Z"
 
 
-class Answers(httpx2.AsyncBaseTransport):
+class Answers(Server):
     """`body` for every request; `lines` for the first watch, and the next ones are answered that their version is gone.
 
     lines None: a watch stays open, and nothing comes.
@@ -55,17 +56,15 @@ class Answers(httpx2.AsyncBaseTransport):
         self.is_watched = False
         self.patched.clear()
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+    def answer(self, request: Request) -> Answer:
         if request.method == "PATCH":
             self.patched.set()
-        if not request.url.params.get("watch"):
-            return httpx2.Response(self.status, content=self.body, headers=self.headers, request=request)
+        if "watch" not in query_of(request):
+            return Answer(self.body, status=self.status, headers=self.headers)
         if self.is_watched:
-            return httpx2.Response(410, request=request)
+            return Answer(status=410)
         self.is_watched = True
-        if self.lines is None:
-            await asyncio.Event().wait()
-        return httpx2.Response(self.status, content=self.lines, headers=self.headers, request=request)
+        return Answer(self.lines, status=self.status, headers=self.headers)
 
 
 async def list_and_watch(cluster: KubeClient, kind: type[Any], handler: Any) -> None:
@@ -227,7 +226,7 @@ def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
             lambda: list_and_watch(cluster, NodeDeviceObject, IgnoredEvents()),
         ):
             answers.respond(body, lines, status, headers)
-            with contextlib.suppress(ApiRequestError):
+            with contextlib.suppress(ApiError):
                 await call()
 
     seeds = [
@@ -239,7 +238,7 @@ def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
         b'{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"3"}}}\n',
         b'{"type":"BOOKMARK","object":{}}\n',
     ]
-    headers = st.sampled_from([{}, {"Content-Type": "application/json"}, {"Content-Type": "text/html"}])
+    headers = st.sampled_from([{}, {"retry-after": "7"}, {"retry-after": "soon"}])
     inputs = st.tuples(
         st.sampled_from([200, 200, 200, 404, 409, 410, 429, 500, 302]), headers, nearly(seeds), nearly(watches)
     )
@@ -255,7 +254,7 @@ def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
 
         lines = b"".join(as_json({"type": "MODIFIED", "object": pod}) + b"\n" for pod in pods)
         answers.respond(as_json({"items": pods, "metadata": {"resourceVersion": "1"}}), lines)
-        with contextlib.suppress(ApiRequestError):
+        with contextlib.suppress(ApiError):
             await list_and_watch(cluster, PodObject, PodsOf(manager))
         status_of(manager, GPU, NodeDeviceStatus())
 
@@ -270,7 +269,7 @@ def test_any_node_devices_after_a_lost_checkpoint(fuzz: Fuzzer, runner: asyncio.
         answers.respond(as_json({"items": objects}))
         try:
             await cluster.node_devices_of("node-a")
-        except ApiRequestError:
+        except ApiError:
             # it would be asked for again until the API server has an answer that can be read
             return
         manager = manager_with_devices(is_recovering=True)
@@ -290,7 +289,7 @@ def test_any_observed_node_device(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
         answers.respond(as_json({**found, "items": [found]}))
         try:
             await cluster.node_devices_of("node-a")
-        except ApiRequestError:
+        except ApiError:
             return
         manager = manager_with_devices(waits_for_cordons=True)
         node_device = NodeDeviceSync(StatusOf(cluster, manager), GPU)

@@ -15,13 +15,14 @@ import click
 from nodedevice_common import logs
 from nodedevice_common.http_server import Protection, protection
 from nodedevice_common.tasks import innermost, log_failed_callbacks, retried
+from nodedevice_kube.api_errors import NotFound
 
 from nodedevice_agent import __version__
 from nodedevice_agent.agent import Agent
 from nodedevice_agent.checkpoint.files import locked_state_dir, make_state_dir
 from nodedevice_agent.cli.options import takes_all_settings
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
-from nodedevice_agent.errors import AgentError, AgentSettingsError, ApiNotFound, DirectoryServed, StateDirectoryUsed
+from nodedevice_agent.errors import AgentError, AgentSettingsError, DirectoryServed, StateDirectoryUsed
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.retries import until_done
 from nodedevice_agent.lib.vital import vital
@@ -39,9 +40,6 @@ _WAITING: dict[type[AgentError], str] = {
 }
 
 _LIBRARIES = {
-    # a line for every request would hide the agent's own
-    "httpx2": logging.WARNING,
-    "httpcore2": logging.WARNING,
     # a traceback for every message of a plugin that cannot be parsed; the caller logs it in one sentence
     "grpc._common": logging.CRITICAL,
 }
@@ -172,8 +170,8 @@ async def _check_node(node_name: str, cluster: KubeClient, health: AgentHealth) 
     is_logged = False
     while True:
         try:
-            await until_done(lambda: cluster.node_uid(node_name), but=ApiNotFound)
-        except ApiNotFound:
+            await until_done(lambda: cluster.node_uid(node_name), but=NotFound)
+        except NotFound:
             why = f"there is no Node {node_name!r} in the cluster; check --node-name, or wait until it has joined"
             if not is_logged:
                 log.error("node not found", extra={"node": node_name, "error": why})

@@ -9,11 +9,10 @@ from itertools import islice
 from typing import Final
 
 import msgspec
-from lightkube.core import resource as res
+from nodedevice_kube.paths import Resource
 
 from nodedevice_agent.dra.holdings import Claim, Result
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.objects import api_info
 from nodedevice_agent.kube.responses import KubeObject
 
 # As long as it may be for parameters and consumers.
@@ -48,13 +47,13 @@ class ResourceClaimStatus(msgspec.Struct):
     allocation: ClaimAllocation | None = None
 
 
-class ResourceClaimObject(KubeObject, res.NamespacedResource):
+class ResourceClaimObject(KubeObject):
+    resource = Resource("resource.k8s.io/v1", "resourceclaims", is_namespaced=True)
     status: ResourceClaimStatus = msgspec.field(default_factory=ResourceClaimStatus)
-    _api_info = api_info("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", "get")
 
 
 async def read_claim(cluster: KubeClient, namespace: str, name: str) -> Claim:
-    """Raises ApiRequestError."""
+    """Raises ApiError."""
     return claim_of(await cluster.object_of(ResourceClaimObject, namespace, name, MAX_BYTES))
 
 

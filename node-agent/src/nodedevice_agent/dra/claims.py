@@ -14,10 +14,10 @@ from typing import Final
 
 from nodedevice_common.log_once import LogOnce
 from nodedevice_common.pacing import Backoff, TokenBucket, jittered
+from nodedevice_kube.api_errors import ApiError, Forbidden, Unauthorized
 
 from nodedevice_agent.dra.holders import ClaimName, Wanted
 from nodedevice_agent.dra.holdings import Claim, DeviceKey
-from nodedevice_agent.errors import ApiForbidden, ApiRequestError, ApiUnauthorized, ApiUnreachable
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _SPREAD: Final = 0.2
 _FORBIDDEN: Final = "the agent may not read claims: consumed capacity and admin access of DRA devices are not shown"
 _REFUSED: Final = "a claim cannot be read: consumed capacity and admin access of its devices are not shown"
 
-# reads one by namespace and name; raises ApiRequestError
+# reads one by namespace and name; raises ApiError
 Get = Callable[[str, str], Awaitable[Claim]]
 
 
@@ -125,7 +125,7 @@ class ClaimReader:
         pods, devices, before = entry.pods, entry.devices, (entry.claim, entry.read_for, entry.tried_for)
         try:
             entry.claim = await self._get(*name)
-        except ApiRequestError as error:
+        except ApiError as error:
             entry.tried_for = pods
             self._failed(name, entry, error)
         else:
@@ -144,14 +144,14 @@ class ClaimReader:
         for each in self._entries.values():
             each.tried_for = each.pods
 
-    def _failed(self, name: ClaimName, entry: _Entry, error: ApiRequestError) -> None:
+    def _failed(self, name: ClaimName, entry: _Entry, error: ApiError) -> None:
         rarely = self._now() + jittered(RARELY_SECONDS, _SPREAD, random.random())
-        if isinstance(error, ApiUnreachable | ApiUnauthorized):
+        if error.is_temporary or isinstance(error, Unauthorized):
             entry.due = self._now() + jittered(entry.pauses.next(), _SPREAD, random.random())
             # the API server does not answer
             self._let_nobody_wait()
             log.debug("cannot read a claim", extra={"namespace": name[0], "claim": name[1], "error": str(error)})
-        elif isinstance(error, ApiForbidden):
+        elif isinstance(error, Forbidden):
             self._due, self._is_forbidden = rarely, True
             self._problems.report(_FORBIDDEN, str(error), logging.INFO)
         else:

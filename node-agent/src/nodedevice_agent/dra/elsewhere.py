@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
+from nodedevice_kube.api_errors import ApiError, Unauthorized
+
 from nodedevice_agent.dra.devices import PoolKey
-from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRefused, ApiUnauthorized
 from nodedevice_agent.kube.retries import until_done
 
-# whether that driver has slices that are not of one node; raises ApiRequestError
+# whether that driver has slices that are not of one node; raises ApiError
 Has = Callable[[str], Awaitable[bool]]
 
 
@@ -53,11 +54,11 @@ class Elsewhere:
         return [key for key, found in self._found.items() if found is None]
 
     async def _answer(self, driver: str) -> bool:
-        """Raises ApiRequestError for what may be otherwise soon."""
+        """Raises ApiError for what may be otherwise soon."""
         try:
             return await self._has(driver)
-        except ApiUnauthorized:
-            raise
-        except (ApiForbidden, ApiNotFound, ApiRefused):
+        except ApiError as exc:
+            if exc.is_temporary or isinstance(exc, Unauthorized):
+                raise
             # as far as anybody says it is of this node
             return False

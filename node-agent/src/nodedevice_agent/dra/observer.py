@@ -21,6 +21,7 @@ from nodedevice_common.decoding import Undecodable, decode
 from nodedevice_common.log_once import LogOnce
 from nodedevice_common.pacing import TokenBucket, jittered
 from nodedevice_common.threads import in_thread
+from nodedevice_kube.api_errors import Forbidden
 
 from nodedevice_agent.dra import slices
 from nodedevice_agent.dra.devices import PoolKey
@@ -28,7 +29,6 @@ from nodedevice_agent.dra.elsewhere import Elsewhere
 from nodedevice_agent.dra.names import domain, is_observed
 from nodedevice_agent.dra.served import WATCH, ServedByDrivers
 from nodedevice_agent.dra.slices import ResourceSliceObject, slice_of
-from nodedevice_agent.errors import ApiForbidden
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.responses import MOST_LISTED
 from nodedevice_agent.kube.retries import until_done
@@ -104,9 +104,9 @@ class DriverObserver:
 
     async def _asked(self, tasks: asyncio.TaskGroup, following: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
         """Ask the API server, begin or end to follow the slices, and wait until it is to be asked again."""
-        kinds = await until_done(partial(self._watches.cluster.served, f"{slices.GROUP}/{slices.VERSION}"))
+        kinds = await until_done(partial(self._watches.cluster.served, slices.RESOURCE.api_version))
         self.served.has_rules = TAINT_RULES in kinds
-        is_served = slices.PLURAL in kinds
+        is_served = slices.RESOURCE.plural in kinds
         may_follow = is_served and await until_done(self._may_follow)
         if may_follow and following is None:
             following = tasks.create_task(self._follow())
@@ -122,18 +122,18 @@ class DriverObserver:
         return following
 
     async def _may_follow(self) -> bool:
-        """Whether the agent has the right to: a watch without it would count as stale. Raises ApiRequestError."""
+        """Whether the agent has the right to: a watch without it would count as stale. Raises ApiError."""
         problem = ""
         try:
             await self._watches.cluster.catch_up(ResourceSliceObject, self._fields)
-        except ApiForbidden as exc:
+        except Forbidden as exc:
             problem = str(exc)
         message = "what DRA drivers offer is not shown: the agent may not list ResourceSlices"
         self._problems.report(message, problem, remedy="update the agent's ClusterRole, or set observeDra to false")
         return not problem
 
     async def _has_beyond(self, driver: str) -> bool:
-        """Whether the driver has slices that are not of one node. Raises ApiRequestError."""
+        """Whether the driver has slices that are not of one node. Raises ApiError."""
         return await self._watches.cluster.exists(ResourceSliceObject, {"spec.nodeName": "", "spec.driver": driver})
 
     async def _follow(self) -> None:

@@ -12,19 +12,16 @@ from itertools import islice
 from typing import Final, Self
 
 import msgspec
-from lightkube.core import resource as res
 from msgspec import Struct, field
 from nodedevice_api import extended_resources
 from nodedevice_api.nodedevice import DeviceTaint
 from nodedevice_common.decoding import Undecodable, decode
+from nodedevice_kube.paths import Resource
 
 from nodedevice_agent.dra.devices import NO_ATTRIBUTES, Counters, Device, Slice
-from nodedevice_agent.kube.objects import api_info
 from nodedevice_agent.kube.responses import KubeMetadata, LargeObject
 
-GROUP: Final = "resource.k8s.io"
-VERSION: Final = "v1"
-PLURAL: Final = "resourceslices"
+RESOURCE: Final = Resource("resource.k8s.io/v1", "resourceslices")
 
 # The API server's are 128 devices, 32 attributes and capacities, 64 characters; a qualified name has 96.
 MAX_DEVICES: Final = 256
@@ -76,12 +73,12 @@ class SliceSpec(Struct):
 _NO_SPEC: Final = SliceSpec()
 
 
-class ResourceSliceObject(LargeObject, res.GlobalResource):
+class ResourceSliceObject(LargeObject):
     """spec: None where it cannot be decoded. is_left_out: its devices were dropped, as there is no room for them."""
 
+    resource = RESOURCE
     spec: SliceSpec | None = None
     is_left_out: bool = False
-    _api_info = api_info(GROUP, VERSION, "ResourceSlice", PLURAL, "list", "watch")
 
     @classmethod
     def known_by_name(cls, metadata: KubeMetadata) -> Self:

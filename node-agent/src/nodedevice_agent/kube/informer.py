@@ -14,26 +14,27 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
-from lightkube.core import resource as res
 from nodedevice_common.pacing import TokenBucket, jittered
+from nodedevice_kube.api_errors import ApiError, Gone, InvalidResponse, Unavailable
+from nodedevice_kube.list_watch import CATCH_UP_SECONDS, ListWatch, Policy, Request, number
 
 from nodedevice_agent import metrics
-from nodedevice_agent.errors import ApiGone, ApiRequestError, ApiSilent, ApiUnreachable
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.responses import LATER, KubeMetadata
-from nodedevice_agent.kube.retries import log_failure, pause_seconds
+from nodedevice_agent.kube.responses import LATER, KubeMetadata, KubeObject
+from nodedevice_agent.kube.retries import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, log_failure, pause_seconds
 from nodedevice_agent.kube.turns import LIST, WATCH, Turn, Turns
 from nodedevice_agent.kube.update_pace import UpdatePace
-from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS, WatchState, number
 
 log = logging.getLogger(__name__)
 
-R = TypeVar("R", bound=res.Resource)
-R_contra = TypeVar("R_contra", bound=res.Resource, contravariant=True)
+R = TypeVar("R", bound=KubeObject)
+R_contra = TypeVar("R_contra", bound=KubeObject, contravariant=True)
 
 # The API server ends a watch after about this time; spread, as all watches of an agent begin together.
 WATCH_SECONDS = 300.0
 _SPREAD = 0.2
+# What no watch has brought is known after relist_seconds: rarely, as a list costs the API server more than a watch that continues.
+POLICY = Policy(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, relist_seconds=900.0)
 # Of one agent with any number of resources, after the first list and watch of each.
 REQUESTS_PER_SECOND = 3.0
 # Beside those: the watch of pods waits for no other, however many resources there are.
@@ -71,7 +72,7 @@ class Watches:
         self._loops: dict[str, WatchLoop[Any]] = {}
         self._catching_up = asyncio.Lock()
         # by kind: the version of the last consistent read
-        self._read_versions: dict[type[res.Resource], int] = {}
+        self._read_versions: dict[type[KubeObject], int] = {}
 
     async def follow(
         self,
@@ -97,7 +98,7 @@ class Watches:
                 del self._loops[name]
 
     async def list_once(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str]:
-        """The same as the client's, in turn with the first lists and watches. Raises ApiRequestError."""
+        """The same as the client's, in turn with the first lists and watches. Raises ApiError."""
         turn = await self.first.take(LIST)
         metrics.WATCH_REQUESTS.labels("list").inc()
         try:
@@ -110,11 +111,11 @@ class Watches:
         now = self.clock()
         return frozenset(name for name, loop in self._loops.items() if loop.state.is_stale(now))
 
-    def was_read(self, kind: type[res.Resource], version: str) -> None:
+    def was_read(self, kind: type[KubeObject], version: str) -> None:
         """A consistent read of that kind had that version."""
         self._read_versions[kind] = number(version)
 
-    async def catch_up(self, kind: type[res.Resource], version: str, read: Callable[[], Awaitable[str]]) -> None:
+    async def catch_up(self, kind: type[KubeObject], version: str, read: Callable[[], Awaitable[str]]) -> None:
         """Read that kind, unless it was since that version: one read serves all watches of a kind."""
         async with self._catching_up:
             if self._read_versions.get(kind, 0) <= number(version):
@@ -155,22 +156,21 @@ class WatchLoop(Generic[R]):
         self._handled: dict[str, int] = {}
         # resource version of each object, by its UID
         self._known: dict[str, str | None] = {}
-        self.state = WatchState(watches.clock())
+        self.state = ListWatch(POLICY, watches.clock())
 
     async def run(self) -> None:
         while True:
             try:
                 await self.list_and_watch()
-            except ApiRequestError as exc:
-                self.state.failed(self._watches.clock(), is_silent=isinstance(exc, ApiSilent))
+            except ApiError as exc:
+                self.state.failed(exc, self._watches.clock())
                 self._log(exc)
-            if self.state.failures:
-                await asyncio.sleep(pause_seconds(self.state.failures))
+            await asyncio.sleep(self.state.pause_seconds(self._watches.clock(), random.random()))
 
     async def list_and_watch(self) -> None:
-        """A list, if one is due, and one watch, until the API server ends it. Raises ApiRequestError."""
+        """A list, if one is due, and one watch, until the API server ends it. Raises ApiError."""
         state, clock = self.state, self._watches.clock
-        if state.is_list_due(clock()):
+        if state.next(clock()) is Request.LIST:
             await self._list()
         turn = await self._turn(WATCH)
         self._is_first = False
@@ -183,7 +183,7 @@ class WatchLoop(Generic[R]):
         finally:
             turn.end()
         if not state.ended(clock()):
-            self._log(ApiUnreachable(f"watching {self._kind.__name__}", "the API server ended the watch at once"))
+            self._log(Unavailable("watching", self._kind.__name__, "the API server ended the watch at once"))
 
     async def _follow(self, events: AsyncIterator[tuple[str, Any]]) -> None:
         beside = [asyncio.create_task(self._catch_up()), asyncio.create_task(self._read_outdated())]
@@ -226,13 +226,13 @@ class WatchLoop(Generic[R]):
         self._handler.synced(objects, sys.maxsize if is_restored else number(version))
         if not version:
             problem = "cannot decode the response: the list has no resource version"
-            raise ApiUnreachable(f"listing {self._kind.__name__}", problem)
+            raise InvalidResponse("listing", self._kind.__name__, problem)
 
     async def _catch_up(self) -> None:
         """Have the API server send a bookmark, unless something came before."""
         await asyncio.sleep(CATCH_UP_SECONDS)
         if not self.state.has_brought:
-            with suppress(ApiRequestError):
+            with suppress(ApiError):
                 await self._watches.catch_up(self._kind, self.state.version, self._read)
 
     async def _read(self) -> str:
@@ -288,14 +288,14 @@ class WatchLoop(Generic[R]):
                 del self._outdated[uid]
                 try:
                     await self._read_again(uid, metadata)
-                except ApiRequestError as exc:
+                except ApiError as exc:
                     self._outdated.setdefault(uid, metadata)
                     self._log(exc)
                     await asyncio.sleep(pause_seconds(1))
             self._has_outdated.clear()
 
     async def _read_again(self, uid: str, metadata: KubeMetadata) -> None:
-        """One object as it is now. Raises ApiRequestError."""
+        """One object as it is now. Raises ApiError."""
         fields = {**self._fields, "metadata.name": metadata.name}
         if metadata.namespace:
             fields["metadata.namespace"] = metadata.namespace
@@ -315,9 +315,9 @@ class WatchLoop(Generic[R]):
             self._handled[uid] = number(found.metadata.resourceVersion or "")
         self._handler.updated(found)
 
-    def _log(self, error: ApiRequestError) -> None:
+    def _log(self, error: ApiError) -> None:
         """Once until a watch brings something; not what is usual: silence of a quiet kind, and once a version that is too old."""
-        is_usual = self.state.is_doubtful or (isinstance(error, ApiGone) and self.state.failures == 1)
+        is_usual = self.state.is_doubtful or (isinstance(error, Gone) and self.state.failures == 1)
         if not is_usual:
             self._is_logged = self._is_logged or log_failure("API request failed; retrying", error)
 

@@ -20,19 +20,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from lightkube.models.coordination_v1 import LeaseSpec
-from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
-from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
 from nodedevice_common import rejected
 from nodedevice_common.pacing import TokenBucket, jittered
 from nodedevice_common.text import clean
+from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized
+from nodedevice_kube.leases import Lease, Sighting, lease_of, spec_of
+from nodedevice_kube.list_watch import number
+from nodedevice_kube.paths import LEASES
 
 from nodedevice_agent.deviceplugin.registration_server import Rejections
-from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRequestError, ApiUnauthorized, LeaseHeld
-from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.errors import LeaseHeld
+from nodedevice_agent.kube.client import Json, KubeClient
 from nodedevice_agent.kube.retries import log_failure
-from nodedevice_agent.kube.watch_state import number
 from nodedevice_agent.metrics import AgentHealth
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,6 @@ _RETRY_SECONDS = 5.0
 # once, and then one each so many seconds.
 _NEWS_AT_ONCE = 2
 _NEWS_SECONDS = 2.0
-_CONFLICT = 409
 # A start waits no longer for an API server that does not answer: containers wait for their devices meanwhile.
 _START_SECONDS = 2.0
 
@@ -77,13 +76,12 @@ class LeaseKeeper:
         self._is_config_refused = False
         self._health = health
         self._clock = clock
-        # as written last; None: to be read or created first
-        self._lease: Lease | None = None
+        # the object as written last; None: to be read or created first
+        self._lease: Json | None = None
         # the resource version of the last write; 0: this process has never held it
         self._written = 0
-        # another holder's renewal, and since when it has been the last one, by the clock
-        self._foreign: tuple[str, datetime | None] | None = None
-        self._foreign_since = 0.0
+        # of another holder
+        self._foreign = Sighting()
         self._may_report = True
         self._is_logged = False
 
@@ -110,7 +108,7 @@ class LeaseKeeper:
                     extra = {"lease": self._node_name, "error": str(exc)}
                     log.error("another agent holds the lease; waiting until it expires", extra=extra)
                 held = exc
-            except (ApiRequestError, TimeoutError) as exc:
+            except (ApiError, TimeoutError) as exc:
                 if held is None:
                     log.debug("lease not acquired yet", extra={"error": str(exc)})
                     return None
@@ -132,7 +130,7 @@ class LeaseKeeper:
                 self._lease = await self._renewed(reported)
                 self._succeeded()
                 pause = jittered(RENEW_SECONDS, _JITTER, random.random())
-            except ApiRequestError as exc:
+            except ApiError as exc:
                 if (reported or (self._configs and self._may_report)) and _is_denied(exc):
                     # by an admission policy older than this agent: the renewal matters more than the annotation
                     extra = {"error": str(exc)}
@@ -140,6 +138,7 @@ class LeaseKeeper:
                     self._lease, self._may_report = None, False
                     continue
                 self._failed(exc)
+                pause = max(pause, exc.retry_after_seconds)
             await _pause(pause, self._rejections.changed, news)
 
     def _succeeded(self) -> None:
@@ -148,73 +147,68 @@ class LeaseKeeper:
         self._is_logged = False
         self._health.report("api server")
 
-    def _failed(self, exc: ApiRequestError) -> None:
+    def _failed(self, exc: ApiError) -> None:
         self._is_logged = self._is_logged or log_failure("lease renewal failed; retrying", exc, lease=self._node_name)
-        if exc.status == _CONFLICT or isinstance(exc, ApiNotFound):
+        if isinstance(exc, Conflict | NotFound):
             self._lease = None
-        is_rejected = isinstance(exc, ApiUnauthorized)
+        is_rejected = isinstance(exc, Unauthorized)
         why = rejected.problem(self._cluster.server) if is_rejected else "the lease cannot be renewed"
         self._health.report("api server", why)
 
-    async def _renewed(self, rejections: str) -> Lease:
-        """The Lease as written. Raises LeaseHeld, ApiRequestError."""
-        lease = await self._write(rejections)
-        assert lease.metadata is not None
-        self._written = number(lease.metadata.resourceVersion or "")
-        return lease
+    async def _renewed(self, rejections: str) -> Json:
+        """The Lease as written. Raises LeaseHeld, ApiError."""
+        found = await self._write(rejections)
+        self._written = number(lease_of(found).version)
+        return found
 
-    async def _write(self, rejections: str) -> Lease:
-        now, lease, identity = datetime.now(UTC), self._lease, self._identity
-        if lease is None:
-            owner = OwnerReference("v1", "Node", self._node_name, await self._cluster.node_uid(self._node_name))
+    async def _write(self, rejections: str) -> Json:
+        now, found = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), self._lease
+        send = self._cluster.replace_lease
+        if found is None:
+            uid = await self._cluster.node_uid(self._node_name)
             try:
-                lease = await self._cluster.get_lease(self._namespace, self._node_name)
-            except ApiNotFound:
-                metadata = ObjectMeta(name=self._node_name, namespace=self._namespace, ownerReferences=[owner])
-                lease = Lease(metadata=metadata, spec=_spec(identity, now, now))
-                self._annotate(lease, rejections)
-                return await self._cluster.create_lease(lease)
-            self._check_holder(lease)
-            _own(lease, owner)
-        self._annotate(lease, rejections)
-        acquired = lease.spec.acquireTime if lease.spec and lease.spec.holderIdentity == identity else now
-        lease.spec = _spec(identity, acquired, now)
-        return await self._cluster.replace_lease(lease)
+                found = await self._cluster.get_lease(self._namespace, self._node_name)
+            except NotFound:
+                metadata = {"name": self._node_name, "namespace": self._namespace}
+                found = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": metadata}
+                send = self._cluster.create_lease
+            else:
+                self._check_holder(lease_of(found))
+            _own(found["metadata"], {"apiVersion": "v1", "kind": "Node", "name": self._node_name, "uid": uid})
+        before = lease_of(found)
+        self._annotate(found["metadata"], rejections)
+        acquired = before.acquired if before.holder == self._identity else now
+        found["spec"] = spec_of(Lease(self._identity, now, acquired, names.AGENT_LEASE_SECONDS))
+        return await send(found)
 
-    def _annotate(self, lease: Lease, rejections: str) -> None:
-        assert lease.metadata is not None
+    def _annotate(self, metadata: Json, rejections: str) -> None:
         reports = {
             names.REFUSALS_ANNOTATION: rejections,
             names.CONFIGS_ANNOTATION: self._configs if self._may_report else "",
         }
-        others = {key: value for key, value in (lease.metadata.annotations or {}).items() if key not in reports}
-        lease.metadata.annotations = others | {key: clean(text) for key, text in reports.items() if text}
-        labels = {k: v for k, v in (lease.metadata.labels or {}).items() if k != names.CONFIG_REFUSED_LABEL}
         is_refused = self._is_config_refused and self._may_report
-        lease.metadata.labels = (labels | ({names.CONFIG_REFUSED_LABEL: "true"} if is_refused else {})) or None
+        labels = {names.CONFIG_REFUSED_LABEL: "true" if is_refused else ""}
+        for key, ours in (("annotations", reports), ("labels", labels)):
+            others = {name: text for name, text in (metadata.get(key) or {}).items() if name not in ours}
+            metadata[key] = others | {name: clean(text) for name, text in ours.items() if text}
 
     def _check_holder(self, lease: Lease) -> None:
         """Raises LeaseHeld unless the Lease may be taken: it is ours, was our predecessor's, or has expired."""
-        assert lease.metadata is not None
-        found, spec = number(lease.metadata.resourceVersion or ""), lease.spec or LeaseSpec()
-        holder = spec.holderIdentity or ""
-        if holder in ("", self._identity) or found < self._written:
+        if lease.holder in ("", self._identity) or number(lease.version) < self._written:
             # older than our own last write: the API server was restored from a backup
             return
-        if self._written == 0 and (_agent_id(holder) == _agent_id(self._identity) or self._has_expired(spec)):
+        if self._written == 0 and (_agent_id(lease.holder) == _agent_id(self._identity) or self._has_expired(lease)):
             return
-        raise LeaseHeld(f"{self._namespace}/{self._node_name}", holder)
+        raise LeaseHeld(f"{self._namespace}/{self._node_name}", lease.holder)
 
-    def _has_expired(self, spec: LeaseSpec) -> bool:
-        """Whether it was not renewed for its duration, as observed: no two clocks are compared."""
-        now, seen = self._clock(), (spec.holderIdentity or "", spec.renewTime)
-        if seen != self._foreign:
-            self._foreign, self._foreign_since = seen, now
-        return now - self._foreign_since > (spec.leaseDurationSeconds or names.AGENT_LEASE_SECONDS)
+    def _has_expired(self, lease: Lease) -> bool:
+        now = self._clock()
+        self._foreign.saw(lease, now)
+        return self._foreign.expires_in_seconds(now, names.AGENT_LEASE_SECONDS) < 0
 
 
-def _is_denied(error: ApiRequestError) -> bool:
-    return isinstance(error, ApiForbidden) and not isinstance(error, ApiUnauthorized)
+def _is_denied(error: ApiError) -> bool:
+    return isinstance(error, Forbidden) and not isinstance(error, Unauthorized)
 
 
 def _agent_id(holder: str) -> str:
@@ -231,13 +225,11 @@ async def _pause(seconds: float, is_news: asyncio.Event, news: TokenBucket) -> N
             news.reserve(clock())
 
 
-def _own(lease: Lease, node: OwnerReference) -> None:
+def _own(metadata: Json, node: Json) -> None:
     """Make that Node an owner, in place of an earlier one of its name; other owners stay."""
-    assert lease.metadata is not None
-    owners = lease.metadata.ownerReferences or []
-    lease.metadata.ownerReferences = [*(o for o in owners if (o.kind, o.name) != ("Node", node.name)), node]
-
-
-def _spec(identity: str, acquired: datetime | None, renewed: datetime) -> LeaseSpec:
-    seconds = names.AGENT_LEASE_SECONDS
-    return LeaseSpec(holderIdentity=identity, leaseDurationSeconds=seconds, acquireTime=acquired, renewTime=renewed)
+    others = [
+        owner
+        for owner in metadata.get("ownerReferences") or ()
+        if (owner.get("kind"), owner.get("name")) != ("Node", node["name"])
+    ]
+    metadata["ownerReferences"] = [*others, node]

@@ -19,10 +19,11 @@ from msgspec import Struct, to_builtins
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
 from nodedevice_common.threads import in_thread_if
+from nodedevice_kube.api_errors import ApiError, Conflict, Invalid, NotFound, TooBig
+from nodedevice_kube.list_watch import number
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
-from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.contention import Contention
 from nodedevice_agent.kube.informer import Watches
@@ -32,7 +33,6 @@ from nodedevice_agent.kube.observed import Json, cordons_of, observed_spec, obse
 from nodedevice_agent.kube.retries import log_failure, pause_seconds
 from nodedevice_agent.kube.served import StatusMaker
 from nodedevice_agent.kube.status import is_bulk, is_loss, owned
-from nodedevice_agent.kube.watch_state import number
 from nodedevice_agent.kube.write_queue import WriteQueue
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class NodeDeviceSync:
             # else it is gone, or watched by another one
             if self._source.is_parked(self._resource_name):
                 await self._publish()
-        except ApiRequestError as exc:
+        except ApiError as exc:
             log.debug("parked NodeDevice not visited", extra={"nodedevice": self._name, "error": str(exc)})
         finally:
             self._writes.leave(self._share)
@@ -204,11 +204,11 @@ class NodeDeviceSync:
                     self._touched_at = touched_at
                     pause = self._batch_seconds()
                 failures, is_logged = 0, False
-            except ApiRequestError as exc:
+            except ApiError as exc:
                 # the change is as old as before
                 self._touched_at = touched_at
                 self.touch()
-                if isinstance(exc, ApiRefused):
+                if isinstance(exc, Conflict | Invalid | TooBig):
                     # the same status would most likely be rejected again
                     extra = {"nodedevice": self._name, "error": str(exc)}
                     log.error("API server rejected the status; retrying in a minute", extra=extra)
@@ -216,7 +216,7 @@ class NodeDeviceSync:
                 else:
                     failures += 1
                     is_logged = is_logged or log_failure("status write failed; retrying", exc, nodedevice=self._name)
-                    pause = pause_seconds(failures)
+                    pause = pause_seconds(failures, exc)
             await self._pause(pause)
 
     def _batch_seconds(self) -> float:
@@ -275,7 +275,7 @@ class NodeDeviceSync:
             self._ours = (self._ours[0], *self._ours[1:][-_MOST_SENT:], status)
         try:
             written = await self._apply(status)
-        except ApiNotFound:
+        except NotFound:
             # deleted a moment ago; the watch will report it as well
             if self._source.forget(self._resource_name):
                 return False

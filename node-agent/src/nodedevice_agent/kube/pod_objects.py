@@ -12,13 +12,13 @@ from itertools import chain, islice
 from typing import Final, TypeVar
 
 import msgspec
-from lightkube.core import resource as res
 from nodedevice_api import extended_resources
 from nodedevice_api.assigned_parts import MAX_CHARACTERS
 from nodedevice_api.device_ids import shown_id
 from nodedevice_api.names import ASSIGNED_PARTS_ANNOTATION, GROUP
 from nodedevice_common.decoding import Undecodable, decode
 from nodedevice_common.skipped import log_skipped
+from nodedevice_kube.paths import PODS
 
 from nodedevice_agent.devicemanager.allocation.container_edits import normalized
 from nodedevice_agent.devicemanager.expansion import references
@@ -31,7 +31,6 @@ from nodedevice_agent.devicemanager.pods import (
     Pod,
 )
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, CONFIG_MIRROR, is_config_hash
-from nodedevice_agent.kube.objects import api_info
 from nodedevice_agent.kube.pod_claims import OF_CLAIM, ClaimsInStatus, ContainerClaim, PodResourceClaim, claims_of_pod
 from nodedevice_agent.kube.responses import KubeMetadata, KubeObject
 
@@ -126,11 +125,11 @@ class PodObjectSpec(msgspec.Struct, gc=False):
     resourceClaims: list[PodResourceClaim] | None = None
 
 
-class PodObject(KubeObject, res.NamespacedResourceG):
+class PodObject(KubeObject):
+    resource = PODS
     spec: PodObjectSpec = msgspec.field(default_factory=PodObjectSpec)
     status: ClaimsInStatus = msgspec.field(default_factory=ClaimsInStatus)
     is_unread: bool = False
-    _api_info = api_info("", "v1", "Pod", "pods", "global_list", "global_watch")
 
     @classmethod
     def known_by_name(cls, metadata: KubeMetadata) -> "PodObject":

@@ -1,46 +1,22 @@
-"""Responses of the API server: objects, lists and lines of a watch are decoded, and failures of the library become errors of ours.
-
-The library sends requests, and decodes nothing but the API server's errors.
-"""
+"""Responses of the API server: objects, lists and lines of a watch are decoded."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Annotated, Any, Final, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Protocol, TypeVar
 
-import httpx2
 import msgspec
-from lightkube import AsyncClient
-from lightkube.core import resource as res
-from lightkube.core.exceptions import ApiError as LightkubeApiError
-from lightkube.core.exceptions import ConfigError, NotReadyError
-from lightkube.core.generic_client import BasicRequest
 from nodedevice_common.decoding import Undecodable, decode
 from nodedevice_common.skipped import log_skipped
 from nodedevice_common.threads import in_thread_if
-from nodedevice_kube import decoding
+from nodedevice_kube import decoding, list_watch
+from nodedevice_kube.api_errors import Silent, refusal_of
 from nodedevice_kube.list_items import Item, ListItems, identity
-
-from nodedevice_agent.errors import (
-    ApiDisconnected,
-    ApiForbidden,
-    ApiGone,
-    ApiNotFound,
-    ApiRefused,
-    ApiRequestError,
-    ApiSilent,
-    ApiUnauthorized,
-    ApiUnreachable,
-)
-from nodedevice_agent.kube import watch_state
+from nodedevice_kube.paths import Resource
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-REQUEST_SECONDS = 10.0
 # Of one object. The API server stores 1.5 MB of one; as JSON, with a character escaped in six bytes, that is nine times as much.
 MOST_OBJECT_BYTES = 16 * 1024 * 1024
 # of an object that is decoded in the event loop: what is longer takes more than a millisecond
@@ -52,7 +28,7 @@ MOST_LISTED = 24 * 1024 * 1024
 
 
 class KubeMetadata(msgspec.Struct, omit_defaults=True):
-    """Attribute names are the wire's: lightkube reads some of them."""
+    """Attribute names are the wire's, as in all objects."""
 
     name: str = ""
     namespace: str | None = None
@@ -63,7 +39,13 @@ class KubeMetadata(msgspec.Struct, omit_defaults=True):
 
 
 class KubeObject(msgspec.Struct, omit_defaults=True):
+    """resource: where such objects are, of each kind that is requested."""
+
+    resource: ClassVar[Resource]
     metadata: KubeMetadata = msgspec.field(default_factory=KubeMetadata)
+
+
+K = TypeVar("K", bound=KubeObject)
 
 
 class LargeObject(KubeObject):
@@ -84,17 +66,6 @@ class LargeObject(KubeObject):
 
 
 # -- objects and lists --------------------------------------------------------------------------------------------------
-
-
-def decode_responses_of(client: AsyncClient) -> None:
-    """Have its responses decoded here: the library fails in ways of its own. Lists are read by read_list()."""
-    inner: Any = client._client
-
-    def handle_response(method: str, response: httpx2.Response, request: BasicRequest) -> Any:
-        inner.raise_for_status(response)
-        return decode(response.content, request.response_type)
-
-    inner.handle_response = handle_response
 
 
 class Page(msgspec.Struct):
@@ -144,7 +115,7 @@ def _add(item: Item, kind: type[Any], add: Callable[[Any], object]) -> None:
     add(_decoded(item.text, kind) if item.is_whole else _too_long(item.text, kind))
 
 
-def _decoded(content: bytes | msgspec.Raw, kind: type[T]) -> T:
+def _decoded(content: bytes | msgspec.Raw, kind: type[K]) -> K:
     """One of several objects. A kind with `known_by_name` has it in place of one of another form. Raises Undecodable."""
     try:
         found = decode(content, kind)
@@ -155,7 +126,7 @@ def _decoded(content: bytes | msgspec.Raw, kind: type[T]) -> T:
     return found
 
 
-def _too_long(head: bytes, kind: type[T]) -> T:
+def _too_long(head: bytes, kind: type[K]) -> K:
     """In place of an object that is too long, by its start. Raises Undecodable where that does not name it."""
     problem = Undecodable(ValueError(f"it is longer than {MOST_OBJECT_BYTES // 2**20} MiB"))
     found = identity(head)
@@ -164,14 +135,13 @@ def _too_long(head: bytes, kind: type[T]) -> T:
     return _by_name(KubeMetadata(*found), kind, problem)
 
 
-def _by_name(metadata: KubeMetadata, kind: type[T], problem: Undecodable) -> T:
+def _by_name(metadata: KubeMetadata, kind: type[K], problem: Undecodable) -> K:
     """Raises the problem where the kind has no such objects."""
     known_by_name = getattr(kind, "known_by_name", None)
     if known_by_name is None:
         raise problem
-    plural = kind._api_info.plural  # type: ignore[attr-defined]  # declared in each kind, and not in their base
-    log_skipped(log, plural, metadata.namespace or "", metadata.name, problem)
-    found: T = known_by_name(metadata)
+    log_skipped(log, kind.resource.plural, metadata.namespace or "", metadata.name, problem)
+    found: K = known_by_name(metadata)
     return found
 
 
@@ -187,20 +157,14 @@ class _WatchEvent(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Status(msgspec.Struct):
-    code: int = 0
-    message: str = ""
-    reason: str = ""
-
-
 async def next_line(what: str, found: AsyncIterator[bytes]) -> bytes | None:
-    """The next line of a watch; None when there is no more. Raises ApiSilent."""
-    seconds = watch_state.SILENCE_SECONDS
+    """The next line of a watch; None when there is no more. Raises Silent."""
+    seconds = list_watch.SILENCE_SECONDS
     try:
         async with asyncio.timeout(seconds):
             return await anext(found, None)
     except TimeoutError as exc:
-        raise ApiSilent(what, f"nothing has come for {seconds:.0f} s, not even a bookmark") from exc
+        raise Silent("watching", what, f"nothing has come for {seconds:.0f} s, not even a bookmark") from exc
 
 
 class Reading(Protocol):
@@ -224,15 +188,16 @@ class _Everything:
 EVERYTHING: Final = _Everything()
 
 
-def watch_event(what: str, line: bytes, kind: type[res.Resource], reading: Reading = EVERYTHING) -> tuple[str, Any]:
+def watch_event(what: str, line: bytes, kind: type[KubeObject], reading: Reading = EVERYTHING) -> tuple[str, Any]:
     """Type and object of a line of a watch; LATER with metadata alone for an object that is not decoded now.
 
-    Raises Undecodable for what is no such line, ApiRequestError for the server's own errors.
+    what: the plural of the kind, for errors. Raises Undecodable for what is no such line, ApiError for the server's own errors.
     """
     found = decode(line, _WatchEvent)
     if found.type == "ERROR":
-        status = decode(found.object, _Status)
-        raise _by_status(what, status.message or status.reason, status.code)
+        status = decode(found.object, dict[str, Any])
+        code = status.get("code")
+        raise refusal_of("watching", what, code if isinstance(code, int) else 0, status)
     # the other fields of a bookmark are empty, and some kinds do not allow that
     if found.type == "BOOKMARK":
         return found.type, decode(found.object, KubeObject)
@@ -241,57 +206,3 @@ def watch_event(what: str, line: bytes, kind: type[res.Resource], reading: Readi
         if reading.skips(known.metadata, len(line)):
             return LATER, known
     return found.type, reading.keep(_decoded(found.object, kind))
-
-
-# -- errors -------------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def translated(what: str) -> Iterator[None]:
-    """The library's errors become ours. what: the request, for their texts."""
-    try:
-        yield
-    except LightkubeApiError as exc:
-        # an error inside a watch has no response of its own; a proxy's response may have no code in its body
-        code = exc.status.code or (exc.response.status_code if exc.response is not None else 0)
-        raise _by_status(what, exc.status.message or exc.status.reason or "", code) from exc
-    except httpx2.HTTPStatusError as exc:
-        raise _by_status(what, exc.response.reason_phrase, exc.response.status_code) from exc
-    except (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ConnectTimeout) as exc:
-        raise ApiDisconnected(what, str(exc) or type(exc).__name__) from exc
-    except httpx2.TimeoutException as exc:
-        raise ApiUnreachable(what, f"timeout: no response in {REQUEST_SECONDS:.0f} s") from exc
-    except (Undecodable, NotReadyError) as exc:
-        # NotReadyError: a list without a resource version
-        raise ApiUnreachable(what, f"cannot decode the response: {exc}") from exc
-    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as exc:
-        # the library fails in these ways on some errors of proxies, such as one without Content-Type
-        if isinstance(exc.__context__, httpx2.HTTPStatusError):
-            response = exc.__context__.response
-            raise _by_status(what, response.reason_phrase, response.status_code) from exc
-        raise ApiUnreachable(what, f"cannot decode the response: {exc!r:.200}") from exc
-    except (httpx2.HTTPError, OSError, ConfigError, RuntimeError) as exc:
-        # RuntimeError: no thread can be started to resolve a host name
-        raise ApiUnreachable(what, str(exc) or type(exc).__name__) from exc
-
-
-# the response to an apply with a field unknown to the CRD, or with too big an object, is 500
-_PERMANENT = ("failed to create typed patch object", "request is too large", "trying to send message larger than max")
-
-
-def _by_status(what: str, detail: str, status: int) -> ApiRequestError:
-    kind: type[ApiRequestError]
-    match status:
-        case 401:
-            kind = ApiUnauthorized
-        case 403:
-            kind = ApiForbidden
-        case 404:
-            kind = ApiNotFound
-        case 410:
-            kind = ApiGone
-        case _ if status == 429 or (status >= 500 and not any(text in detail for text in _PERMANENT)):
-            kind = ApiUnreachable
-        case _:
-            kind = ApiRefused
-    return kind(what, detail, status)

@@ -7,9 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from nodedevice_common.pacing import exponential_seconds
-
-from nodedevice_agent.errors import ApiDisconnected, ApiRequestError, ApiUnauthorized
+from nodedevice_kube.api_errors import ApiError, NoAnswer, Silent, Unauthorized, Unreachable, WatchInterrupted
+from nodedevice_kube.retries import spread_pause
 
 log = logging.getLogger(__name__)
 
@@ -19,22 +18,29 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 
 
-def pause_seconds(failures: int) -> float:
-    """0.5 to 30 seconds, growing; random, so that the agents of a fleet do not retry in step."""
-    return random.uniform(
-        FIRST_PAUSE_SECONDS, exponential_seconds(failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
-    )
+def pause_seconds(failures: int, error: ApiError | None = None) -> float:
+    """0.5 to 30 seconds, growing, and as long at least as the API server asks for.
+
+    Random, so that the agents of a fleet do not retry in step.
+    """
+    pause = spread_pause(failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, random.random())
+    return max(pause, error.retry_after_seconds if error is not None else 0.0)
 
 
-def log_failure(event: str, error: ApiRequestError, **fields: str) -> bool:
+def is_disconnected(error: ApiError) -> bool:
+    """Whether there is no connection, as opposed to one over which nothing comes. The client has logged it, for all requests."""
+    return isinstance(error, Unreachable | WatchInterrupted) and not isinstance(error, NoAnswer | Silent)
+
+
+def log_failure(event: str, error: ApiError, **fields: str) -> bool:
     """Warn, and return whether that was done. What all requests have in common is logged by the client, once."""
-    is_warned = not isinstance(error, ApiDisconnected | ApiUnauthorized)
+    is_warned = not (is_disconnected(error) or isinstance(error, Unauthorized))
     log.log(logging.WARNING if is_warned else logging.DEBUG, event, extra={**fields, "error": str(error)})
     return is_warned
 
 
-async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiRequestError] | tuple[()] = ()) -> T:
-    """Call `once` until it does not raise ApiRequestError, with growing pauses. Returns its result. but: an error to raise.
+async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiError] | tuple[()] = ()) -> T:
+    """Call `once` until it does not raise ApiError, with growing pauses. Returns its result. but: an error to raise.
 
     What worked for longer than the longest pause starts with the shortest pause again.
     """
@@ -45,9 +51,9 @@ async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiRequestError
             return await once()
         except but:
             raise
-        except ApiRequestError as exc:
+        except ApiError as exc:
             if time.monotonic() - started > LONGEST_PAUSE_SECONDS:
                 failures, is_logged = 0, False
             failures += 1
             is_logged = is_logged or log_failure("API request failed; retrying", exc)
-            await asyncio.sleep(pause_seconds(failures))
+            await asyncio.sleep(pause_seconds(failures, exc))

@@ -14,10 +14,10 @@ from typing import Final
 from nodedevice_common.log_once import LogOnce
 from nodedevice_common.pacing import jittered
 from nodedevice_common.threads import in_thread
+from nodedevice_kube.api_errors import ApiError
 
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.errors import ApiRequestError
 from nodedevice_agent.kubelet.attribution import KubeletState
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, Pace, PodReading
@@ -37,7 +37,7 @@ _SPREAD: Final = 0.5
 class Observer:
     """A subscriber of the reader. run() until cancelled; the pods of the node go to the same three methods as everywhere.
 
-    publish: called with each resource that may have changed. capacity: reads the Node's, by name; raises ApiRequestError.
+    publish: called with each resource that may have changed. capacity: reads the Node's, by name; raises ApiError.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Observer:
         self._capacity_due = self._now() + jittered(_CAPACITY_AGAIN_SECONDS, _SPREAD, random.random())
         try:
             found = await self._capacity()
-        except ApiRequestError as exc:
+        except ApiError as exc:
             log.debug("cannot read the Node's capacity", extra={"error": str(exc)})
             self._capacity_due = self._now() + _CAPACITY_RETRY_SECONDS
             return

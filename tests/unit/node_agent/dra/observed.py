@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from nodedevice_agent.dra.claim import ResourceClaimObject
 from nodedevice_agent.dra.observer import DriverObserver
 from nodedevice_agent.dra.served import WATCH, ServedByDrivers
-from nodedevice_agent.dra.slices import PLURAL, ResourceSliceObject
+from nodedevice_agent.dra.slices import RESOURCE, ResourceSliceObject
 from nodedevice_agent.kube.informer import Watches
 
 from tests.fakes.virtual_time import later
@@ -25,7 +25,7 @@ class Api:
 
     def __init__(self) -> None:
         self.cluster = self
-        self.kinds = frozenset({PLURAL})
+        self.kinds = frozenset({RESOURCE.plural})
         self.slices: dict[str, ResourceSliceObject] = {}
         self.claims: dict[tuple[str, str], ResourceClaimObject] = {}
         self.asked = 0

@@ -1,17 +1,15 @@
 """What is read of a ResourceClaim, and how; its parameters and consumers leave no trace."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx2
 import pytest
 from nodedevice_agent.dra.claim import MAX_BYTES, ResourceClaimObject, claim_of, read_claim
 from nodedevice_agent.dra.holdings import Claim
-from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRefused, ApiUnreachable
-from nodedevice_agent.kube.client import KubeClient
 from nodedevice_common.decoding import decode
+from nodedevice_kube.api_errors import InvalidResponse, TooBig
 
+from tests.fakes.api_answers import Answer, Answers, json_answer
 from tests.fakes.api_client import client_of
 from tests.unit.node_agent.dra.claimed import DRIVER, claim, result
 
@@ -92,60 +90,21 @@ def test_of_parameters_and_consumers_nothing_is_kept() -> None:
 # -- the request ----------------------------------------------------------------------------------------------------------------
 
 
-class Transport(httpx2.AsyncBaseTransport):
-    def __init__(self) -> None:
-        self.status, self.content = 200, json.dumps(body(device())).encode()
-        self.asked: list[str] = []
-        self.sent = 0
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        self.asked.append(f"{request.method} {request.url.path}")
-        return httpx2.Response(self.status, content=self._parts(), request=request)
-
-    async def _parts(self) -> AsyncIterator[bytes]:
-        for start in range(0, len(self.content), 4096):
-            self.sent += 4096
-            yield self.content[start : start + 4096]
+async def test_a_claim_is_one_get() -> None:
+    server = Answers(json_answer(body(device())))
+    assert await read_claim(client_of(server), "default", "claim") == claim("gpu-0")
+    [(request, _)] = server.asked
+    assert (request.method, request.target) == ("GET", PATH)
 
 
-@pytest.fixture
-async def transport() -> Transport:
-    return Transport()
+async def test_of_what_is_too_long_no_more_is_read() -> None:
+    answer = Answer(*[b" " * 4096] * 1000)
+    with pytest.raises(TooBig, match=f"reading resourceclaims default/claim: .* more than {MAX_BYTES} bytes"):
+        await read_claim(client_of(Answers(answer)), "default", "claim")
+    assert len(answer.chunks) > 700
 
 
-@pytest.fixture
-async def cluster(transport: Transport) -> AsyncIterator[KubeClient]:
-    made = client_of(transport)
-    yield made
-    await made.close()
-
-
-async def test_a_claim_is_one_get(cluster: KubeClient, transport: Transport) -> None:
-    assert await read_claim(cluster, "default", "claim") == claim("gpu-0")
-    assert transport.asked == [f"GET {PATH}"]
-
-
-async def test_of_what_is_too_long_no_more_is_read(cluster: KubeClient, transport: Transport) -> None:
-    transport.content = b" " * 100_000_000
-    with pytest.raises(ApiRefused, match=f"reading resourceclaims default/claim: .* more than {MAX_BYTES} bytes"):
-        await read_claim(cluster, "default", "claim")
-    assert transport.sent < MAX_BYTES + 10_000
-
-
-@pytest.mark.parametrize(
-    ("status", "content", "error"),
-    [
-        (403, b'{"kind":"Status","code":403,"message":"no"}', ApiForbidden),
-        (404, b'{"kind":"Status","code":404,"message":"no"}', ApiNotFound),
-        (500, b"<html>", ApiUnreachable),
-        (200, b"<html>", ApiUnreachable),
-        (200, b'{"status":{"allocation":{"devices":{"results":[{"driver":5}]}}}}', ApiUnreachable),
-        (200, b"[" * 100_000, ApiUnreachable),
-    ],
-)
-async def test_each_failure_has_its_class(
-    cluster: KubeClient, transport: Transport, status: int, content: bytes, error: type[Exception]
-) -> None:
-    transport.status, transport.content = status, content
-    with pytest.raises(error, match="reading resourceclaims default/claim"):
-        await read_claim(cluster, "default", "claim")
+async def test_one_of_another_form_is_no_response() -> None:
+    answer = json_answer(body(device(driver=5)))
+    with pytest.raises(InvalidResponse, match="reading resourceclaims default/claim: cannot decode the response"):
+        await read_claim(client_of(Answers(answer)), "default", "claim")

@@ -17,15 +17,7 @@ from nodedevice_agent.dra.claims import (
     ClaimReader,
 )
 from nodedevice_agent.dra.holdings import Claim
-from nodedevice_agent.errors import (
-    ApiDisconnected,
-    ApiForbidden,
-    ApiNotFound,
-    ApiRefused,
-    ApiRequestError,
-    ApiUnauthorized,
-    ApiUnreachable,
-)
+from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, TooBig, Unauthorized, Unavailable, Unreachable
 
 from tests.fakes.background import background
 from tests.fakes.log_lines import log_lines
@@ -40,7 +32,7 @@ class Api:
     """claims: its answers by name; others do not exist. asked: names, with the loop's seconds since the start."""
 
     def __init__(self) -> None:
-        self.claims: dict[str, Claim | ApiRequestError] = {}
+        self.claims: dict[str, Claim | ApiError] = {}
         self.asked: list[tuple[str, float]] = []
         self.started = asyncio.get_running_loop().time()
         self.read = 0
@@ -55,8 +47,8 @@ class Api:
     async def _get(self, namespace: str, name: str) -> Claim:
         self.asked.append((name, asyncio.get_running_loop().time() - self.started))
         await asyncio.sleep(self.seconds)
-        found = self.claims.get(name, ApiNotFound("reading", "no such claim", 404))
-        if isinstance(found, ApiRequestError):
+        found = self.claims.get(name, NotFound("reading", "x", "no such claim", 404))
+        if isinstance(found, ApiError):
             raise found
         return found
 
@@ -147,7 +139,7 @@ async def test_who_does_not_want_it_any_more_forgets_it(api: Api) -> None:
 
 async def test_without_the_right_it_asks_once_an_hour_for_all(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    forbidden = ApiForbidden("reading resourceclaims", "no right", 403)
+    forbidden = Forbidden("reading", "resourceclaims", "no right", 403)
     api.claims = {f"c{number}": forbidden for number in range(20)}
     api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in api.claims})
     assert len(await api.names_asked(600)) == 1
@@ -168,7 +160,7 @@ async def test_without_the_right_it_asks_once_an_hour_for_all(api: Api, caplog: 
 
 async def test_nobody_waits_again_where_the_right_is_given(api: Api) -> None:
     """What containers have is shown without it, and would be missing until each is read."""
-    api.claims = {f"c{number}": ApiForbidden("reading resourceclaims", "no right", 403) for number in range(99)}
+    api.claims = {f"c{number}": Forbidden("reading", "resourceclaims", "no right", 403) for number in range(99)}
     api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in api.claims})
     await asyncio.sleep(1)
     awaited: list[str] = []
@@ -188,9 +180,9 @@ async def test_nobody_waits_again_where_the_right_is_given(api: Api) -> None:
     assert [name for name in ("c0", "new") if api.is_awaited(name, name)] == ["new"]
 
 
-@pytest.mark.parametrize("error", [ApiNotFound("reading", "no", 404), ApiRefused("reading", "more than 1 byte")])
+@pytest.mark.parametrize("error", [NotFound("reading", "x", "no", 404), TooBig("reading", "x", "more than 1 byte")])
 async def test_one_that_cannot_be_read_is_tried_rarely(
-    api: Api, error: ApiRequestError, caplog: pytest.LogCaptureFixture
+    api: Api, error: ApiError, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     api.claims["c"] = error
@@ -220,14 +212,14 @@ async def test_others_are_read_meanwhile(api: Api) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        ApiDisconnected("reading", "refused"),
-        ApiUnreachable("reading", "timeout"),
-        ApiUnreachable("reading", "cannot decode the response"),
-        ApiUnauthorized("reading", "token", 401),
+        Unreachable("reading", "x", "refused"),
+        Unavailable("reading", "x", "timeout"),
+        Unavailable("reading", "x", "cannot decode the response"),
+        Unauthorized("reading", "x", "token", 401),
     ],
 )
 async def test_an_api_server_that_is_away_is_asked_ever_later(
-    api: Api, error: ApiRequestError, caplog: pytest.LogCaptureFixture
+    api: Api, error: ApiError, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     api.claims["c"] = error
@@ -249,7 +241,7 @@ async def test_an_api_server_that_is_away_is_asked_ever_later(
 
 
 async def test_nobody_waits_for_an_api_server_that_does_not_answer(api: Api) -> None:
-    api.claims = {name: ApiUnreachable("reading", "timeout") for name in ("a", "b")}
+    api.claims = {name: Unavailable("reading", "x", "timeout") for name in ("a", "b")}
     api.seconds = 1.0
     api.reader.wanted({("default", name): (frozenset({name}), frozenset({GPU_0})) for name in api.claims})
     assert api.is_awaited("b", "b")

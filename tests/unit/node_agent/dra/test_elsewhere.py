@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from nodedevice_agent.dra.devices import PoolKey
 from nodedevice_agent.dra.elsewhere import Elsewhere
-from nodedevice_agent.errors import ApiUnauthorized
+from nodedevice_kube.api_errors import Unauthorized
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import later, virtual_time
@@ -80,7 +80,7 @@ async def test_one_that_nobody_has_meanwhile_is_forgotten(api: Api) -> None:
 
 
 async def test_without_valid_credentials_it_is_asked_again(api: Api) -> None:
-    api.answers = {RACK[0]: ApiUnauthorized("listing", "token", 401)}
+    api.answers = {RACK[0]: Unauthorized("listing", "x", "token", 401)}
     async with background(api.elsewhere.run()):
         api.elsewhere.ask({RACK})
         await later(60)

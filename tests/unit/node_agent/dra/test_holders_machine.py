@@ -17,8 +17,8 @@ from nodedevice_agent.dra import claims
 from nodedevice_agent.dra.claims import ClaimReader
 from nodedevice_agent.dra.holders import Holders
 from nodedevice_agent.dra.holdings import Claim, Result
-from nodedevice_agent.errors import ApiNotFound
 from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod
+from nodedevice_kube.api_errors import NotFound
 
 from tests.examples import examples
 from tests.fakes.background import background
@@ -102,7 +102,7 @@ class Agent:
 
     async def _get(self, namespace: str, name: str) -> Claim:
         if name not in self.cluster.claims:
-            raise ApiNotFound("reading", "no such claim", 404)
+            raise NotFound("reading", "x", "no such claim", 404)
         return self.cluster.claims[name]
 
     def synced(self) -> None:

@@ -11,7 +11,7 @@ from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.dra import observer, pools, slices
 from nodedevice_agent.dra.served import GONE_SECONDS
 from nodedevice_agent.dra.slices import ResourceSliceObject
-from nodedevice_agent.errors import ApiForbidden, ApiRefused, ApiRequestError, ApiUnreachable
+from nodedevice_kube.api_errors import ApiError, Forbidden, Invalid, Unavailable
 
 from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import later, virtual_time
@@ -86,9 +86,9 @@ async def test_a_pool_that_is_not_of_this_node_is_in_no_nodedevice_whoever_has_i
 
 
 @pytest.mark.parametrize(
-    "error", [None, ApiForbidden("listing", "no", 403), ApiRefused("listing", "no such field", 400)]
+    "error", [None, Forbidden("listing", "x", "no", 403), Invalid("listing", "x", "no such field", 400)]
 )
-async def test_any_other_pool_that_only_pods_tell_of_is_gone(node: Node, error: ApiRequestError | None) -> None:
+async def test_any_other_pool_that_only_pods_tell_of_is_gone(node: Node, error: ApiError | None) -> None:
     async with node.running():
         node.api.fails = error
         node.held.rows[NET] = [row("p", "port-0")]
@@ -103,7 +103,7 @@ async def test_any_other_pool_that_only_pods_tell_of_is_gone(node: Node, error: 
 
 async def test_while_the_api_server_does_not_answer_it_is_in_none(node: Node) -> None:
     async with node.running():
-        node.api.fails = ApiUnreachable("listing", "timeout")
+        node.api.fails = Unavailable("listing", "x", "timeout")
         node.held.rows[NET] = [row("p", "port-0")]
         node.observer.held_changed(*NET)
         await later(60)

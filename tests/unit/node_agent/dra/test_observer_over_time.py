@@ -6,10 +6,10 @@ import pytest
 from nodedevice_agent.dra import observer
 from nodedevice_agent.dra.observer import ASK_SECONDS, known_names
 from nodedevice_agent.dra.served import GONE_SECONDS
-from nodedevice_agent.dra.slices import PLURAL
-from nodedevice_agent.errors import ApiForbidden, ApiUnreachable
+from nodedevice_agent.dra.slices import RESOURCE
 from nodedevice_api.names import Condition, Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
+from nodedevice_kube.api_errors import Forbidden, Unavailable
 
 from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import later, virtual_time
@@ -35,7 +35,7 @@ async def test_without_the_kind_nothing_is_done_but_to_ask_rarely(node: Node) ->
         assert 2 <= node.api.asked <= 5
         assert (node.api.fields, node.published) == ([], [])
         # the API server is another release by now
-        node.api.kinds = frozenset({PLURAL, "devicetaintrules"})
+        node.api.kinds = frozenset({RESOURCE.plural, "devicetaintrules"})
         await node.put("s", "a")
         await later(2 * ASK_SECONDS)
         assert node.devices() == ["a"]
@@ -63,7 +63,7 @@ async def test_an_api_server_that_has_the_kind_no_more_has_no_slices(node: Node)
 async def test_without_the_right_it_is_asked_for_again_each_minute(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.api.fails = ApiForbidden("listing resourceslices", "no", 403)
+    node.api.fails = Forbidden("listing", "resourceslices", "no", 403)
     async with node.running():
         await later(600)
         assert node.api.fields == []
@@ -86,7 +86,7 @@ async def test_without_the_right_any_more_what_is_shown_is_not_current(node: Nod
     await node.put("s", "a")
     async with node.running():
         assert is_current() == "True"
-        node.api.fails, node.api.is_stale = ApiForbidden("listing resourceslices", "no", 403), True
+        node.api.fails, node.api.is_stale = Forbidden("listing", "resourceslices", "no", 403), True
         node.published.clear()
         await later(180)
         assert (node.published, is_current(), node.devices()) == ([NAME], "False", ["a"])
@@ -96,7 +96,7 @@ async def test_without_the_right_any_more_what_is_shown_is_not_current(node: Nod
 
 
 async def test_an_api_server_that_does_not_answer_is_asked_again(node: Node) -> None:
-    node.api.fails = ApiUnreachable("listing resourceslices", "timeout")
+    node.api.fails = Unavailable("listing", "resourceslices", "timeout")
     async with node.running():
         await later(60)
         node.api.fails = None

@@ -2,15 +2,15 @@
 
 from collections.abc import AsyncIterator
 
-import httpx2
 import pytest
 from nodedevice_agent.kube.client import KubeClient
+from nodedevice_common.api_connections import Sender
 
 from tests.fakes.api_client import client_of
 
 
 @pytest.fixture
-async def cluster(server: httpx2.AsyncBaseTransport) -> AsyncIterator[KubeClient]:
+async def cluster(server: Sender) -> AsyncIterator[KubeClient]:
     made = client_of(server)
     yield made
     await made.close()

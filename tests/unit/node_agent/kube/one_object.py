@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
-from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kube import contention, informer
 from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
+from nodedevice_kube.api_errors import Unavailable
+from nodedevice_kube.list_watch import Policy
 
 from tests.fakes.background import background
 from tests.unit.node_agent.kube.status_source import FixedStatus
@@ -90,7 +91,7 @@ class FakeCluster:
         self._events.put_nowait("DELETED")
 
     def lose_watch(self) -> None:
-        self._events.put_nowait(ApiUnreachable("watching", "connection lost"))
+        self._events.put_nowait(Unavailable("watching", "x", "connection lost"))
 
 
 @asynccontextmanager
@@ -104,10 +105,10 @@ async def published(cluster: FakeCluster) -> AsyncIterator[NodeDeviceSync]:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """After a failed write the next one never comes by time alone."""
-    monkeypatch.setattr(node_devices, "pause_seconds", lambda failures: NEVER_SECONDS)
+    monkeypatch.setattr(node_devices, "pause_seconds", lambda *_: NEVER_SECONDS)
     monkeypatch.setattr(node_devices, "_REFUSED_PAUSE_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(node_devices, "PAUSE_SECONDS", 0)
     monkeypatch.setattr(contention, "LONGEST_PAUSE_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr(informer, "pause_seconds", lambda failures: 0)
+    monkeypatch.setattr(informer, "POLICY", Policy(0, 0, 0))
     monkeypatch.setattr(informer.Watches, "reserve", lambda self, is_urgent: 0)
     return FakeCluster()

@@ -8,13 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import httpx2
 import pytest
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.deviceplugin.registration_server import Rejections
-from nodedevice_agent.errors import ApiRequestError, ApiUnauthorized, ApiUnreachable
-from nodedevice_agent.kube import informer, lease, retries
+from nodedevice_agent.kube import client, informer, lease, retries
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.lease import LeaseKeeper
@@ -24,7 +20,13 @@ from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.retries import until_done
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_common import rejected
+from nodedevice_common.api_connections import Broken, Late, Request
+from nodedevice_kube.api_errors import ApiError, InvalidResponse, Unauthorized
+from nodedevice_kube.credentials import Access
+from nodedevice_kube.list_watch import Policy
 
+from tests.fakes import api_answers
+from tests.fakes.api_answers import Answer, json_answer
 from tests.fakes.api_client import SERVER, client_of
 from tests.fakes.background import background
 from tests.unit.node_agent.kube.status_source import FixedStatus
@@ -35,23 +37,26 @@ BACK = ("INFO", "API server reachable again")
 PATIENCE_SECONDS = 60.0
 
 
-class Transport(httpx2.AsyncBaseTransport):
+REFUSED = Broken("Connection refused")
+
+
+class Server(api_answers.Server):
     """Responds with a status, or raises an error; `asked`: how often."""
 
     def __init__(self) -> None:
         self.version = {"resourceVersion": "1"}
-        self.respond(httpx2.ConnectError("All connection attempts failed"))
+        self.respond(REFUSED)
 
-    def respond(self, answer: Exception | int) -> None:
-        self.answer = answer
+    def respond(self, answer: Broken | int) -> None:
+        self.answers = answer
         self.asked = 0
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+    def answer(self, request: Request) -> Answer:
         self.asked += 1
-        if isinstance(self.answer, Exception):
-            raise self.answer
+        if isinstance(self.answers, Broken):
+            raise self.answers
         body = {"metadata": {"name": "n1", "uid": "u", **self.version}, "items": []}
-        return httpx2.Response(self.answer, json=body, request=request)
+        return json_answer(body, self.answers)
 
     async def until_asked(self, times: int) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -60,18 +65,18 @@ class Transport(httpx2.AsyncBaseTransport):
 
 
 @pytest.fixture
-def transport() -> Transport:
-    return Transport()
+def server() -> Server:
+    return Server()
 
 
 @pytest.fixture
-async def cluster(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubeClient]:
+async def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubeClient]:
     """With this transport; retries do not pause."""
-    for module in (retries, informer):
-        monkeypatch.setattr(module, "pause_seconds", lambda failures: 0)
+    monkeypatch.setattr(retries, "pause_seconds", lambda *_: 0)
+    monkeypatch.setattr(informer, "POLICY", Policy(0, 0, 0))
     monkeypatch.setattr(Watches, "reserve", lambda self, is_urgent: 0)
     monkeypatch.setattr(lease, "_pause", lambda *_: asyncio.sleep(0))
-    made = client_of(transport)
+    made = client_of(server)
     yield made
     await made.close()
 
@@ -105,28 +110,28 @@ async def every_request(cluster: KubeClient) -> None:
 
 
 async def test_a_lost_connection_is_logged_once_with_the_address_and_once_when_it_is_back(
-    cluster: KubeClient, transport: Transport, caplog: pytest.LogCaptureFixture
+    cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with background(every_request(cluster)):
-        await transport.until_asked(50)
+        await server.until_asked(50)
         assert logged(caplog) == [LOST]
         assert SERVER in {record.__dict__.get("server") for record in caplog.records}
-    transport.respond(200)
+    server.respond(200)
     await cluster.node_uid("n1")
     await cluster.node_uid("n1")
     assert logged(caplog) == [LOST, BACK]
 
 
-@pytest.mark.parametrize("answer", [403, 500, httpx2.ReadTimeout("")], ids=["forbidden", "broken", "slow"])
+@pytest.mark.parametrize("answer", [403, 500, Late(10)], ids=["forbidden", "broken", "slow"])
 async def test_other_failures_are_logged_by_each_retry_loop(
-    cluster: KubeClient, transport: Transport, caplog: pytest.LogCaptureFixture, answer: Exception | int
+    cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture, answer: Broken | int
 ) -> None:
     """Also when there was no connection before."""
     asking = asyncio.create_task(until_done(lambda: cluster.node_uid("n1")))
-    await transport.until_asked(3)
-    transport.respond(answer)
-    await transport.until_asked(3)
+    await server.until_asked(3)
+    server.respond(answer)
+    await server.until_asked(3)
     asking.cancel()
     found = logged(caplog)
     assert found.count(LOST) == 1
@@ -135,47 +140,44 @@ async def test_other_failures_are_logged_by_each_retry_loop(
 
 @pytest.mark.parametrize("answer", [200, 403, 404])
 async def test_any_answer_is_a_connection(
-    cluster: KubeClient, transport: Transport, caplog: pytest.LogCaptureFixture, answer: int
+    cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture, answer: int
 ) -> None:
     caplog.set_level(logging.INFO)
-    for response in (httpx2.ConnectError("refused"), answer, httpx2.ReadError("cut"), answer):
-        transport.respond(response)
-        with suppress(Exception):
+    for response in (REFUSED, answer, Broken("cut"), answer):
+        server.respond(response)
+        with suppress(ApiError):
             await cluster.node_uid("n1")
     assert logged(caplog) == [LOST, BACK, LOST, BACK]
 
 
-async def test_a_list_without_resource_version_is_used_not_watched(cluster: KubeClient, transport: Transport) -> None:
-    transport.version = {}
-    transport.respond(200)
+async def test_a_list_without_resource_version_is_used_not_watched(cluster: KubeClient, server: Server) -> None:
+    server.version = {}
+    server.respond(200)
     assert await cluster.list(PodObject, {}) == ([], "")
-    with pytest.raises(ApiUnreachable, match="the list has no resource version"):
+    with pytest.raises(InvalidResponse, match="the list has no resource version"):
         await WatchLoop(Watches(cluster), PodObject, {}, IgnoredEvents()).list_and_watch()
-    assert transport.asked == 2
+    assert server.asked == 2
 
 
-class Tokens(httpx2.AsyncBaseTransport):
-    """An API server that accepts one token. got: the headers that it has seen."""
+class Tokens(Server):
+    """An API server that accepts one token. got: those that it has seen."""
 
     def __init__(self, accepted: str) -> None:
         self.accepted = accepted
         self.got: list[str] = []
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        header = request.headers["Authorization"]
-        # as the library does it that sends a request
-        if header != header.strip():
-            raise httpx2.LocalProtocolError(f"Illegal header value {header!r}")
-        self.got.append(header)
-        status = 200 if header == f"Bearer {self.accepted}" else 401
-        return httpx2.Response(status, json={"metadata": {"name": "n1", "uid": "u"}}, request=request)
+    async def send(self, request: Request, access: Access, seconds: float) -> Answer:
+        token = dict(access.headers)["Authorization"].removeprefix("Bearer ")
+        self.got.append(token)
+        return json_answer({"metadata": {"name": "n1", "uid": "u"}}, 200 if token == self.accepted else 401)
 
 
 async def test_a_token_that_is_being_replaced_stops_no_request_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rejected, its file is read again, and found in the middle of a write."""
-    (tmp_path / "token").write_text("first")
+    token = tmp_path / "token"
+    token.write_text("first")
     entry: dict[str, Any] = {
         "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
         "current-context": "x",
@@ -184,20 +186,19 @@ async def test_a_token_that_is_being_replaced_stops_no_request_for_good(
     entry["contexts"] = [{"name": "x", "context": {"cluster": "c", "user": "u"}}]
     (tmp_path / "kc").write_text(json.dumps(entry))
     server = Tokens("first")
-    monkeypatch.setattr(httpx2, "AsyncHTTPTransport", lambda **_: server)
+    monkeypatch.setattr(client, "Connections", lambda *_, **__: server)
     cluster = KubeClient.connect(tmp_path / "kc")
     assert await cluster.node_uid("n1") == "u"
     server.accepted = "second"
     for octets in (b"", b"\n", b"\xff", None, b"fir"):
-        (tmp_path / "token").unlink(missing_ok=True)
+        token.unlink(missing_ok=True)
         if octets is not None:
-            (tmp_path / "token").write_bytes(octets)
-        with pytest.raises(ApiRequestError):
+            token.write_bytes(octets)
+        with pytest.raises(ApiError):
             await cluster.node_uid("n1")
-    (tmp_path / "token").write_text("second\n")
+    token.write_text("second\n")
     assert await cluster.node_uid("n1") == "u"
-    assert server.got[-1] == "Bearer second"
-    await cluster.close()
+    assert server.got[-1] == "second"
 
 
 async def watched(cluster: KubeClient) -> None:
@@ -216,7 +217,7 @@ ANY: Final[dict[str, Callable[[KubeClient], Awaitable[object]]]] = {
     "write": lambda cluster: cluster.apply_status("n1-x", {}),
     "creation": lambda cluster: cluster.create_node_device(("n1", "u"), "example.com/x"),
     "lease": lambda cluster: cluster.get_lease("ns", "n1"),
-    "renewal": lambda cluster: cluster.replace_lease(Lease(metadata=ObjectMeta(name="n1", namespace="ns"))),
+    "renewal": lambda cluster: cluster.replace_lease({"metadata": {"name": "n1", "namespace": "ns"}}),
     "review": lambda cluster: cluster.review("authentication.k8s.io", "TokenReview", {}),
 }
 
@@ -224,42 +225,33 @@ ANY: Final[dict[str, Callable[[KubeClient], Awaitable[object]]]] = {
 @pytest.mark.parametrize("request_", ANY.values(), ids=ANY.keys())
 async def test_rejected_credentials_are_said_once_with_the_remedy_whatever_was_asked(
     cluster: KubeClient,
-    transport: Transport,
+    server: Server,
     request_: Callable[[KubeClient], Awaitable[object]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    transport.respond(401)
+    server.respond(401)
     for ask in (request_, ANY["get"], ANY["write"]):
-        with pytest.raises(ApiUnauthorized) as error:
+        with pytest.raises(Unauthorized) as error:
             await ask(cluster)
         # what retries it adds no line
         retries.log_failure("API request failed; retrying", error.value)
     assert cluster.is_rejected
     assert logged(caplog) == [("ERROR", rejected.EVENT)]
-    transport.respond(200)
+    server.respond(200)
     await cluster.node_uid("n1")
     assert not cluster.is_rejected
     assert logged(caplog)[1:] == [("INFO", rejected.OVER)]
 
 
 async def test_a_lease_that_cannot_be_renewed_for_that_says_why_and_goes_on_reporting(
-    cluster: KubeClient, transport: Transport
+    cluster: KubeClient, server: Server
 ) -> None:
-    transport.respond(401)
+    server.respond(401)
     health, rejections = AgentHealth("api server"), Rejections()
     rejections.add("Name", ValueError("a plugin's name"))
     keeper = LeaseKeeper(cluster, "ns", "n1", "id_x", rejections, health)
     async with background(keeper.run()):
-        await transport.until_asked(3)
+        await server.until_asked(3)
     assert health.ready() == (False, f"api server: {rejected.problem(SERVER)}")
     assert keeper._may_report
-
-
-async def test_a_host_name_for_which_no_thread_can_be_started_is_no_response(
-    cluster: KubeClient, transport: Transport
-) -> None:
-    transport.respond(RuntimeError("can't start new thread"))
-    for ask in ANY.values():
-        with pytest.raises(ApiUnreachable, match="can't start new thread"):
-            await ask(cluster)

@@ -4,17 +4,18 @@ import asyncio
 import json
 from typing import Any
 
-import httpx2
 import pytest
-from nodedevice_agent.errors import ApiDisconnected, ApiGone, ApiRequestError, ApiSilent, ApiUnreachable
-from nodedevice_agent.kube import informer, watch_state
+from nodedevice_agent.kube import informer
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import REQUESTS_PER_SECOND, URGENT_REQUESTS_PER_SECOND, Watches
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.turns import AT_ONCE, PER_SECOND
-from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS
+from nodedevice_common.api_connections import Broken, Request
+from nodedevice_kube.api_errors import ApiError, Gone, Invalid, InvalidResponse, Silent, Unavailable, WatchInterrupted
+from nodedevice_kube.list_watch import CATCH_UP_SECONDS, GRACE_SECONDS, SILENCE_SECONDS, Policy
 
+from tests.fakes.api_answers import Answer
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.kube.watched_server import RecordedEvents, Server, line, pod
@@ -60,13 +61,16 @@ GONE = {"kind": "Status", "code": 410, "message": "too old resource version", "r
 @pytest.mark.parametrize(
     ("status", "chunks", "error", "text"),
     [
-        pytest.param(410, [json.dumps(GONE).encode()], ApiGone, "too old resource version", id="refused as too old"),
-        pytest.param(200, [line("ERROR", GONE)], ApiGone, "too old resource version", id="ended as too old"),
-        pytest.param(503, [b"no JSON"], ApiUnreachable, "watching pods", id="unavailable"),
-        pytest.param(200, [line("ERROR", {"code": 500, "reason": "Hiccup"})], ApiUnreachable, "Hiccup", id="an error"),
-        pytest.param(200, [b"no JSON\n"], ApiUnreachable, "cannot decode", id="no JSON"),
-        pytest.param(200, [httpx2.ReadError("cut")], ApiDisconnected, "cut", id="cut"),
-        pytest.param(200, [b"{", None], ApiSilent, "nothing has come for", id="silent"),
+        pytest.param(410, [json.dumps(GONE).encode()], Gone, "too old resource version", id="refused as too old"),
+        pytest.param(200, [line("ERROR", GONE)], Gone, "too old resource version", id="ended as too old"),
+        pytest.param(503, [b"no JSON"], Unavailable, "watching pods", id="unavailable"),
+        pytest.param(200, [line("ERROR", {"code": 500, "reason": "Hiccup"})], Unavailable, "Hiccup", id="an error"),
+        pytest.param(
+            200, [line("ERROR", {"code": "x", "message": 7})], Invalid, "HTTP 0", id="an error of another form"
+        ),
+        pytest.param(200, [b"no JSON\n"], InvalidResponse, "cannot decode", id="no JSON"),
+        pytest.param(200, [Broken("cut")], WatchInterrupted, "cut", id="cut"),
+        pytest.param(200, [b"{", None], Silent, "nothing has come for", id="silent"),
     ],
 )
 async def test_a_watch_that_fails(
@@ -74,7 +78,7 @@ async def test_a_watch_that_fails(
     server: Server,
     status: int,
     chunks: list[bytes | Exception | None],
-    error: type[ApiRequestError],
+    error: type[ApiError],
     text: str,
 ) -> None:
     server.status, server.chunks = status, chunks
@@ -97,15 +101,15 @@ async def test_all_watches_together_stay_within_the_budget(
     cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch, brings: bool
 ) -> None:
     """Whatever is served, and without any other pause. Pods do not wait for the other resources."""
-    monkeypatch.setattr(informer, "pause_seconds", lambda failures: 0)
+    monkeypatch.setattr(informer, "POLICY", Policy(0, 0, 0))
     if brings:
-        answer = server.handle_async_request
+        answer = server.answer
 
-        async def answer_something_new(request: httpx2.Request) -> httpx2.Response:
+        def answer_something_new(request: Request) -> Answer:
             server.chunks = advancing(100 + len(server.asked))
-            return await answer(request)
+            return answer(request)
 
-        monkeypatch.setattr(server, "handle_async_request", answer_something_new)
+        monkeypatch.setattr(server, "answer", answer_something_new)
     watches = Watches(cluster, asyncio.get_running_loop().time)
 
     async def follow_all() -> None:
@@ -140,7 +144,7 @@ async def test_stale_watches_are_named_until_they_end(cluster: KubeClient, serve
             while len(server.asked) < 2:
                 await asyncio.sleep(0)
         assert watches.stale() == frozenset()
-        now += watch_state.SILENCE_SECONDS + watch_state.GRACE_SECONDS + 1
+        now += SILENCE_SECONDS + GRACE_SECONDS + 1
         assert watches.stale() == {"pods"}
     assert watches.stale() == frozenset()
 

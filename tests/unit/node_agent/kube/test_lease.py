@@ -1,124 +1,348 @@
-"""Renewals of the Lease where the API server is a double; tests/integration/agent has the real one."""
+"""The Lease as it is created, renewed and taken over, and what is said while it cannot be."""
 
 import asyncio
+import json
+import logging
+import re
+from collections.abc import Callable
+from typing import Any, Final
 
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.coordination_v1 import Lease
+import pytest
 from nodedevice_agent.deviceplugin.registration_server import Rejections
-from nodedevice_agent.errors import ApiForbidden
+from nodedevice_agent.errors import LeaseHeld
 from nodedevice_agent.kube import lease
-from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.lease import LeaseKeeper
+from nodedevice_agent.kube.client import Json, KubeClient
+from nodedevice_agent.kube.lease import LeaseKeeper, identity
 from nodedevice_agent.metrics import AgentHealth
-from nodedevice_api.names import CONFIG_REFUSED_LABEL, REFUSALS_ANNOTATION
+from nodedevice_api.names import AGENT_LEASE_SECONDS, CONFIG_REFUSED_LABEL, CONFIGS_ANNOTATION, REFUSALS_ANNOTATION
+from nodedevice_common.api_connections import Broken, Request
+from nodedevice_kube.api_errors import Conflict
+from nodedevice_kube.leases import Lease, lease_of
 
+from tests.fakes import api_answers
+from tests.fakes.api_answers import Answer, json_answer, path_of
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
 
+OURS, PREDECESSOR, STRANGER = "a_1", "a_2", "b_3"
+BEFORE: Final = "2026-01-01T00:00:00.000000Z"
+NODE: Final = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-1"}
+OTHER: Final = {"apiVersion": "v1", "kind": "ConfigMap", "name": "n1", "uid": "uid-2"}
+LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/agents/leases"
+NO_ROUTE: Final = Broken("no route")
 
-class ForbidsAnnotation(KubeClient):
-    """An API server with the policy of an older chart. renewals: how many it has accepted."""
+
+class Server(api_answers.Server):
+    """One Lease, or none. fails: for each request. forbids: a write. reads, writes: of the Lease; writes with the loop's time."""
 
     def __init__(self) -> None:
-        self.renewals = 0
+        self.found: Json | None = None
+        self.fails: Broken | int | None = None
+        self.forbids: Callable[[Json], bool] = lambda metadata: False
+        self.reads = 0
+        self.writes: list[tuple[float, Json]] = []
 
-    async def node_uid(self, name: str) -> str:
-        return "uid"
+    def holds(self, holder: str, version: int = 50, renewed: str = BEFORE, **metadata: Any) -> None:
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": 5, "acquireTime": BEFORE, "renewTime": renewed}
+        self.found = {
+            "metadata": {"name": "n1", "namespace": "agents", "resourceVersion": str(version), **metadata},
+            "spec": spec,
+        }
 
-    async def get_lease(self, namespace: str, name: str) -> Lease:
-        return Lease(metadata=ObjectMeta(name=name, namespace=namespace))
+    def answer(self, request: Request) -> Answer:
+        if isinstance(self.fails, Broken):
+            raise self.fails
+        if self.fails is not None:
+            return json_answer({"message": "no"}, self.fails)
+        if path_of(request) == "/api/v1/nodes/n1":
+            return json_answer({"metadata": {"name": "n1", "uid": "uid-1"}})
+        if request.method == "GET":
+            self.reads += 1
+            assert request.target == f"{LEASES}/n1"
+            return json_answer(self.found or {"message": "none"}, 200 if self.found else 404)
+        return self._written(request)
 
-    async def replace_lease(self, renewed: Lease) -> Lease:
-        if REFUSALS_ANNOTATION in ((renewed.metadata or ObjectMeta()).annotations or {}):
-            raise ApiForbidden("renewing the lease", "no annotations", 403)
-        self.renewals += 1
-        return renewed
+    def _written(self, request: Request) -> Answer:
+        assert path_of(request) == (LEASES if request.method == "POST" else f"{LEASES}/n1")
+        sent: Json = json.loads(request.body or b"")
+        if request.method == "PUT" and self.found is None:
+            return json_answer({"message": "none"}, 404)
+        if lease_of(sent).version != self.lease.version:
+            return json_answer({"message": "the object has been modified"}, 409)
+        if self.forbids(sent["metadata"]):
+            return json_answer({"message": "a policy of an older chart"}, 403)
+        self.found = sent
+        sent["metadata"]["resourceVersion"] = str(int(self.lease.version or "100") + 1)
+        self.writes.append((asyncio.get_running_loop().time(), json.loads(json.dumps(sent["metadata"]))))
+        return json_answer(sent)
+
+    @property
+    def lease(self) -> Lease:
+        return lease_of(self.found or {})
+
+    @property
+    def metadata(self) -> Json:
+        assert self.found is not None
+        found: Json = self.found["metadata"]
+        return found
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def keeper_of(cluster: KubeClient, health: AgentHealth | None = None) -> LeaseKeeper:
+    clock = asyncio.get_running_loop().time
+    return LeaseKeeper(cluster, "agents", "n1", OURS, Rejections(clock), health or AgentHealth(), clock)
+
+
+# -- the object ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_where_there_is_none_it_is_created_as_the_nodes(cluster: KubeClient, server: Server) -> None:
+    keeper = keeper_of(cluster)
+    keeper.report_configs("configs", is_refused=False)
+    await keeper.acquire()
+    assert server.metadata == {
+        "name": "n1",
+        "namespace": "agents",
+        "ownerReferences": [NODE],
+        "annotations": {CONFIGS_ANNOTATION: "configs"},
+        "labels": {},
+        "resourceVersion": "101",
+    }
+    found = server.lease
+    assert (found.holder, found.duration_seconds, found.acquired) == (OURS, AGENT_LEASE_SECONDS, found.renewed)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", found.renewed)
+
+
+async def test_one_that_is_there_keeps_what_is_not_ours(cluster: KubeClient, server: Server) -> None:
+    annotations = {"team": "x", REFUSALS_ANNOTATION: "old", CONFIGS_ANNOTATION: "old"}
+    server.holds(PREDECESSOR, ownerReferences=[{**NODE, "uid": "uid-0"}, OTHER], annotations=annotations)
+    keeper = keeper_of(cluster)
+    await keeper.acquire()
+    assert server.metadata["ownerReferences"] == [OTHER, NODE]
+    assert server.metadata["annotations"] == {"team": "x"}
+    # a new holder
+    since = server.lease.acquired
+    assert server.lease.renewed == since != BEFORE
+    keeper._lease = await keeper._renewed("rejected")
+    assert server.metadata["annotations"] == {"team": "x", REFUSALS_ANNOTATION: "rejected"}
+    assert server.lease.acquired == since
+    # it is not read again, as its version says whether it is another
+    assert (server.reads, len(server.writes)) == (1, 2)
+
+
+# -- who holds it -------------------------------------------------------------------------------------------------------------
+
+
+async def renewed(keeper: LeaseKeeper) -> None:
+    """As run() does: a conflict leads to a new read."""
+    try:
+        keeper._lease = await keeper._renewed("")
+    except Conflict as exc:
+        keeper._failed(exc)
+        keeper._lease = await keeper._renewed("")
+
+
+@pytest.mark.parametrize(
+    ("has_held", "holder", "version", "is_taken"),
+    [
+        pytest.param(False, "", 200, True, id="of no holder"),
+        pytest.param(False, PREDECESSOR, 200, True, id="a predecessor's, at the start"),
+        pytest.param(False, STRANGER, 200, False, id="another agent's, at the start"),
+        pytest.param(True, OURS, 200, True, id="ours, with another client's annotation"),
+        pytest.param(True, PREDECESSOR, 200, False, id="a later process of a copied directory"),
+        pytest.param(True, STRANGER, 200, False, id="another agent's"),
+        pytest.param(True, PREDECESSOR, 20, True, id="a predecessor's, of a restored server"),
+        pytest.param(True, STRANGER, 20, True, id="another agent's that had it before us, of a restored server"),
+    ],
+)
+async def test_whether_a_lease_may_be_taken(
+    cluster: KubeClient, server: Server, has_held: bool, holder: str, version: int, is_taken: bool
+) -> None:
+    server.holds("", 100)
+    keeper = keeper_of(cluster)
+    if has_held:
+        await renewed(keeper)
+        assert server.lease.holder == OURS
+    server.holds(holder, version)
+    if is_taken:
+        await renewed(keeper)
+    else:
+        with pytest.raises(LeaseHeld, match=f"lease agents/n1 is held by another agent .{holder}"):
+            await renewed(keeper)
+    assert server.lease.holder == (OURS if is_taken else holder)
+
+
+def test_each_process_is_a_holder_of_its_own() -> None:
+    first, second = identity("a" * 32), identity("a" * 32)
+    assert first != second
+    assert first.partition("_")[0] == second.partition("_")[0] == "a" * 32
 
 
 @virtual_time
-async def test_rejections_that_cannot_be_reported_renew_the_lease_once_each() -> None:
+async def test_another_agents_is_waited_for_until_it_has_expired(
+    cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.holds(STRANGER)
+    health = AgentHealth("lease")
     clock = asyncio.get_running_loop().time
-    cluster, rejections = ForbidsAnnotation(), Rejections(clock)
-    keeper = LeaseKeeper(cluster, "agents", "node-a", "host-a", rejections, AgentHealth("api server"), clock)
+    began, beats = clock(), []
+    health.beat = lambda: beats.append(clock())
+    acquiring = asyncio.create_task(keeper_of(cluster, health).acquire())
+    await asyncio.sleep(1)
+    assert f"lease agents/n1 is held by another agent ({STRANGER})" in health.ready()[1]
+    await acquiring
+    # its own duration, by our clock
+    assert 5 < clock() - began < 5 + 2 * lease._RETRY_SECONDS
+    assert server.lease.holder == OURS
+    assert health.ready()[0]
+    assert len(beats) == server.reads - 1 > 0
+    [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert record.message == "another agent holds the lease; waiting until it expires"
+    assert vars(record)["lease"] == "n1"
+
+
+@virtual_time
+async def test_one_that_is_renewed_meanwhile_does_not_expire(cluster: KubeClient, server: Server) -> None:
+    server.holds(STRANGER)
+    acquiring = asyncio.create_task(keeper_of(cluster).acquire())
+    for seconds in range(1, 20):
+        await asyncio.sleep(1)
+        server.holds(STRANGER, renewed=f"2026-01-01T00:00:{seconds:02}.000000Z")
+    assert not acquiring.done()
+    acquiring.cancel()
+    await asyncio.gather(acquiring, return_exceptions=True)
+
+
+@virtual_time
+async def test_another_holder_ends_the_agent_later_on(cluster: KubeClient, server: Server) -> None:
+    server.holds(PREDECESSOR)
+    keeper = keeper_of(cluster)
+    await keeper.acquire()
+    server.holds(STRANGER, 500)
+    with pytest.raises(LeaseHeld, match=STRANGER):
+        await keeper.run()
+
+
+# -- failures -----------------------------------------------------------------------------------------------------------------
+
+
+async def test_without_an_answer_the_agent_starts_and_tries_on(cluster: KubeClient, server: Server) -> None:
+    server.fails = NO_ROUTE
+    keeper = keeper_of(cluster)
+    await keeper.acquire()
+    assert (keeper._lease, server.writes) == (None, [])
+
+
+def lost(server: Server) -> None:
+    server.fails = NO_ROUTE
+
+
+def refused(server: Server) -> None:
+    server.fails = 401
+
+
+def changed(server: Server) -> None:
+    server.metadata["resourceVersion"] = "70"
+
+
+def deleted(server: Server) -> None:
+    server.found = None
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("happens", "problem", "reads"),
+    [
+        (lost, "the lease cannot be renewed", 1),
+        (changed, "the lease cannot be renewed", 2),
+        (deleted, "the lease cannot be renewed", 2),
+        (refused, "rejects the credentials", 1),
+    ],
+)
+async def test_a_renewal_that_fails_is_shown_and_made_soon_again(
+    cluster: KubeClient,
+    server: Server,
+    happens: Callable[[Server], None],
+    problem: str,
+    reads: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    server.holds(PREDECESSOR)
+    health = AgentHealth("api server")
+    keeper = keeper_of(cluster, health)
+    await keeper.acquire()
+    assert health.ready()[0]
+    happens(server)
+    async with background(keeper.run()):
+        # the longest pause before a renewal
+        await asyncio.sleep(lease.RENEW_SECONDS + 0.5)
+        assert problem in health.ready()[1]
+        assert len(server.writes) == 1
+        server.fails = None
+        await asyncio.sleep(lease._RETRY_SECONDS)
+        assert (len(server.writes), server.reads) == (2, reads)
+        assert health.ready()[0]
+    said = [record.message for record in caplog.records]
+    assert ("lease renewed after failures" in said) is ("lease renewal failed; retrying" in said)
+
+
+# -- what it reports ----------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_rejections_that_cannot_be_reported_renew_the_lease_once_each(
+    cluster: KubeClient, server: Server
+) -> None:
+    """By the policy of an older chart."""
+    server.forbids = lambda metadata: REFUSALS_ANNOTATION in metadata["annotations"]
+    keeper = keeper_of(cluster)
     async with background(keeper.run()):
         for reason in ("first", "second", "third"):
-            rejections.add("Version", ValueError(reason))
+            keeper._rejections.add("Version", ValueError(reason))
             # the next renewal that is due is later
             await asyncio.sleep(lease.RENEW_SECONDS / 4)
-    assert cluster.renewals == 3
-
-
-class ForbidsLabel(ForbidsAnnotation):
-    async def replace_lease(self, renewed: Lease) -> Lease:
-        if (renewed.metadata or ObjectMeta()).labels:
-            raise ApiForbidden("renewing the lease", "no labels", 403)
-        return await super().replace_lease(renewed)
+    assert len(server.writes) == 3
 
 
 @virtual_time
-async def test_a_label_that_an_older_policy_forbids_stops_no_renewal() -> None:
-    clock = asyncio.get_running_loop().time
-    cluster = ForbidsLabel()
-    keeper = LeaseKeeper(cluster, "agents", "node-a", "h", Rejections(clock), AgentHealth("api server"), clock)
+async def test_a_label_that_an_older_policy_forbids_stops_no_renewal(cluster: KubeClient, server: Server) -> None:
+    server.forbids = lambda metadata: bool(metadata["labels"])
+    keeper = keeper_of(cluster)
     async with background(keeper.run()):
         keeper.report_configs('{"a":{"generation":1,"refusal":"no"}}', is_refused=True)
         # at once, and when it is due again
         await asyncio.sleep(lease.RENEW_SECONDS * 1.5)
-    assert cluster.renewals == 2
-
-
-class Written(KubeClient):
-    """An API server that takes everything. leases: as they were written, with the time of the loop."""
-
-    def __init__(self) -> None:
-        self.leases: list[tuple[float, ObjectMeta]] = []
-        self._new = asyncio.Event()
-
-    async def node_uid(self, name: str) -> str:
-        return "uid"
-
-    async def get_lease(self, namespace: str, name: str) -> Lease:
-        return Lease(metadata=ObjectMeta(name=name, namespace=namespace, labels={"team": "a"}))
-
-    async def replace_lease(self, renewed: Lease) -> Lease:
-        assert renewed.metadata is not None
-        self.leases.append((asyncio.get_running_loop().time(), renewed.metadata))
-        self._new.set()
-        return renewed
-
-    async def until(self, count: int) -> tuple[float, ObjectMeta]:
-        while len(self.leases) < count:
-            self._new.clear()
-            await self._new.wait()
-        return self.leases[-1]
+    assert len(server.writes) == 2
 
 
 @virtual_time
-async def test_a_refused_configuration_is_labelled_at_once_and_the_label_goes_with_it() -> None:
-    clock = asyncio.get_running_loop().time
-    cluster = Written()
-    keeper = LeaseKeeper(cluster, "agents", "node-a", "h", Rejections(clock), AgentHealth("api server"), clock)
+async def test_a_refused_configuration_is_labelled_at_once_and_the_label_goes_with_it(
+    cluster: KubeClient, server: Server
+) -> None:
+    server.holds("", labels={"team": "a"})
+    keeper = keeper_of(cluster)
     async with background(keeper.run()):
-        await cluster.until(1)
-        began = clock()
+        await asyncio.sleep(1)
         keeper.report_configs('{"a":{"generation":1,"refusal":"no"}}', is_refused=True)
-        at, written = await cluster.until(2)
-        assert at - began < 0.5
-        assert written.labels == {"team": "a", CONFIG_REFUSED_LABEL: "true"}
+        await asyncio.sleep(0.5)
         keeper.report_configs('{"a":{"generation":2}}', is_refused=False)
-        at, written = await cluster.until(3)
-        assert at - began < 0.5
-        assert written.labels == {"team": "a"}
+        await asyncio.sleep(0.5)
+    labels = [metadata["labels"] for _, metadata in server.writes]
+    assert labels == [{"team": "a"}, {"team": "a", CONFIG_REFUSED_LABEL: "true"}, {"team": "a"}]
 
 
 @virtual_time
-async def test_news_without_end_renew_it_at_a_bounded_rate() -> None:
+async def test_news_without_end_renew_it_at_a_bounded_rate(cluster: KubeClient, server: Server) -> None:
     clock = asyncio.get_running_loop().time
-    cluster = Written()
-    keeper = LeaseKeeper(cluster, "agents", "node-a", "h", Rejections(clock), AgentHealth("api server"), clock)
+    keeper = keeper_of(cluster)
     async with background(keeper.run()):
         began = clock()
         while clock() - began < 60:
             keeper.report_configs(str(clock()), is_refused=False)
             await asyncio.sleep(0.01)
-    assert len(cluster.leases) <= 60 / lease._NEWS_SECONDS + lease._NEWS_AT_ONCE + 2
+    assert len(server.writes) <= 60 / lease._NEWS_SECONDS + lease._NEWS_AT_ONCE + 2

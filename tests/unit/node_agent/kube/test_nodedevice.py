@@ -9,7 +9,6 @@ from typing import cast
 import pytest
 from nodedevice_agent import metrics
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.errors import ApiRefused, ApiUnreachable
 from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.kept_status import KeptStatus
@@ -26,6 +25,7 @@ from nodedevice_agent.kube.write_budget import (
 from nodedevice_agent.kube.write_queue import WriteQueue
 from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_api.nodedevice import NodeDeviceStatus
+from nodedevice_kube.api_errors import Invalid, Unavailable
 
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.scenario import Scenario
@@ -37,8 +37,8 @@ from tests.unit.node_agent.kube.status_source import FixedStatus
 @pytest.mark.parametrize(
     "failure",
     [
-        pytest.param(ApiUnreachable("writing", "no answer"), id="unreachable"),
-        pytest.param(ApiRefused("writing", "too big", 413), id="refused"),
+        pytest.param(Unavailable("writing", "x", "no answer"), id="unreachable"),
+        pytest.param(Invalid("writing", "x", "too big", 413), id="refused"),
     ],
 )
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ async def test_the_duration_includes_failed_writes(cluster: FakeCluster, monkeyp
     monkeypatch.setattr(node_devices, "time", SimpleNamespace(monotonic=lambda: now, perf_counter=lambda: 0.0))
     observed: list[float] = []
     monkeypatch.setattr(metrics, "PUBLISH_SECONDS", SimpleNamespace(observe=observed.append))
-    cluster.fails = ApiUnreachable("writing", "no answer")
+    cluster.fails = Unavailable("writing", "x", "no answer")
     async with published(cluster):
         await cluster.until_attempts(1)
         cluster.fails = None
@@ -153,7 +153,7 @@ async def test_after_a_start_the_last_status_stays_until_all_is_known(
 
 
 async def test_a_reconnected_watch_causes_one_attempt(cluster: FakeCluster) -> None:
-    cluster.fails = ApiUnreachable("writing", "no answer")
+    cluster.fails = Unavailable("writing", "x", "no answer")
     async with published(cluster) as made:
         for attempts in range(1, 5):
             await cluster.until_attempts(attempts)

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 from msgspec import to_builtins
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
-from nodedevice_agent.errors import ApiNotFound, ApiUnreachable
 from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
@@ -18,6 +17,7 @@ from nodedevice_agent.kube.served import StatusMaker
 from nodedevice_agent.kube.write_budget import AGENT_WRITES_AT_ONCE
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
+from nodedevice_kube.api_errors import NotFound, Unavailable
 from prometheus_client import REGISTRY
 
 from tests.fakes.background import background
@@ -58,7 +58,7 @@ class Objects(FakeCluster):
         self.requests.append(("status", name, status["total"]))
         if self.missing:
             self.missing -= 1
-            raise ApiNotFound("writing", "no such object", 404)
+            raise NotFound("writing", "x", "no such object", 404)
         await super().apply_status(name, status)
         self.found = an_object(status["total"], 50)
         return self.found
@@ -268,7 +268,7 @@ async def test_writes_of_ours_that_are_seen_late_are_no_edits(
     source = Visited(objects, 0)
     sync = NodeDeviceSync(source, GPU)
     await sync.visit()
-    objects.fails = ApiUnreachable("writing", "no answer")
+    objects.fails = Unavailable("writing", "x", "no answer")
     for sent in range(1, 6):
         source.status = NodeDeviceStatus(total=sent)
         await sync.visit()

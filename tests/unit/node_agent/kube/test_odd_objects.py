@@ -4,38 +4,36 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import httpx2
 import pytest
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.configs.effective import effective
 from nodedevice_agent.configs.kept import config_of
-from nodedevice_agent.errors import ApiForbidden, ApiUnreachable
 from nodedevice_agent.kube import responses
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
 from nodedevice_agent.kube.pod_objects import PodObject, from_api
 from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_common.api_connections import Request
 from nodedevice_common.decoding import DEEPEST, decode
+from nodedevice_kube.api_errors import Forbidden, InvalidResponse
 
+from tests.fakes import api_answers
+from tests.fakes.api_answers import Answer
 from tests.unit.common.test_decoding import nested
 
 
-class Answer(httpx2.AsyncBaseTransport):
+class Server(api_answers.Server):
     """The same to each request; a watch gets it as its lines."""
 
     body = b""
     status = 200
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(
-            self.status, content=self.body, headers={"Content-Type": "application/json"}, request=request
-        )
+    def answer(self, request: Request) -> Answer:
+        return Answer(self.body, status=self.status)
 
 
 @pytest.fixture
-def server() -> Answer:
-    return Answer()
+def server() -> Server:
+    return Server()
 
 
 def an_object(name: str, depth: int = 1, spec: str = "{}") -> str:
@@ -48,15 +46,16 @@ def a_list(*objects: str) -> bytes:
     return f'{{"metadata":{{"resourceVersion":"9"}},"items":[{",".join(objects)}]}}'.encode()
 
 
-Request = Callable[[KubeClient], Awaitable[Any]]
-ONE: Final[dict[str, Request]] = {
+Ask = Callable[[KubeClient], Awaitable[Any]]
+LEASE: Final = {"metadata": {"name": "n", "namespace": "ns"}}
+ONE: Final[dict[str, Ask]] = {
     "node_uid": lambda c: c.node_uid("n"),
     "node_capacity": lambda c: c.node_capacity("n"),
     "create_node_device": lambda c: c.create_node_device(("n", "u"), "example.com/gpu"),
     "apply_status": lambda c: c.apply_status("n", {}),
     "get_lease": lambda c: c.get_lease("ns", "n"),
-    "create_lease": lambda c: c.create_lease(Lease(metadata=ObjectMeta(name="n"))),
-    "replace_lease": lambda c: c.replace_lease(Lease(metadata=ObjectMeta(name="n"))),
+    "create_lease": lambda c: c.create_lease(LEASE),
+    "replace_lease": lambda c: c.replace_lease(LEASE),
     "review": lambda c: c.review("authentication.k8s.io", "TokenReview", {}),
 }
 KINDS: Final = (PodObject, NodeMetadataObject, NodeDeviceObject, NodeDeviceConfigObject)
@@ -64,14 +63,14 @@ KINDS: Final = (PodObject, NodeMetadataObject, NodeDeviceObject, NodeDeviceConfi
 
 @pytest.mark.parametrize("depth", [1_100, 10_000])
 @pytest.mark.parametrize("request_one", ONE.values(), ids=ONE.keys())
-async def test_one_object(cluster: KubeClient, server: Answer, request_one: Request, depth: int) -> None:
+async def test_one_object(cluster: KubeClient, server: Server, request_one: Ask, depth: int) -> None:
     server.body = an_object("x", depth).encode()
     await request_one(cluster)
 
 
 @pytest.mark.parametrize("depth", [1_100, 10_000])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_lists_and_watches(cluster: KubeClient, server: Answer, kind: Any, depth: int) -> None:
+async def test_lists_and_watches(cluster: KubeClient, server: Server, kind: Any, depth: int) -> None:
     objects = [an_object("a"), an_object("deep", depth, f'{{"plugins":{nested(depth)}}}'), an_object("z")]
     server.body = a_list(*objects)
     found, version = await cluster.list(kind, {})
@@ -81,7 +80,7 @@ async def test_lists_and_watches(cluster: KubeClient, server: Answer, kind: Any,
         assert [one.metadata.name async for _, one in events] == ["a", "deep", "z"]
 
 
-async def test_what_is_read_of_a_configuration_is_not_deep(cluster: KubeClient, server: Answer) -> None:
+async def test_what_is_read_of_a_configuration_is_not_deep(cluster: KubeClient, server: Server) -> None:
     """It is kept as text; whoever decodes that gets nothing deep."""
     server.body = a_list(an_object("deep", 1, f'{{"plugins":{nested(10_000)}}}'))
     [found], _ = await cluster.list(NodeDeviceConfigObject, {})
@@ -100,7 +99,7 @@ ODD: Final = an_object(
 
 
 async def test_a_pod_of_another_form_is_known_by_its_name(
-    cluster: KubeClient, server: Answer, caplog: pytest.LogCaptureFixture
+    cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Were it left out, its devices would be free."""
     server.body = a_list(an_object("a"), ODD)
@@ -121,7 +120,7 @@ async def test_a_pod_of_another_form_is_known_by_its_name(
 
 
 async def test_one_without_a_namespace_is_logged_without_one(
-    cluster: KubeClient, server: Answer, caplog: pytest.LogCaptureFixture
+    cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.body = a_list('{"metadata":{"name":"alone"},"spec":7}')
     await cluster.list(PodObject, {})
@@ -130,7 +129,7 @@ async def test_one_without_a_namespace_is_logged_without_one(
 
 
 async def test_one_that_is_too_long_is_known_by_its_name_and_its_neighbours_are_read(
-    cluster: KubeClient, server: Answer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(responses, "MOST_OBJECT_BYTES", 32 * 1024)
     server.body = a_list(an_object("a"), an_object("long", 1, f'"{"x" * 40_000}"'), an_object("z"))
@@ -140,27 +139,26 @@ async def test_one_that_is_too_long_is_known_by_its_name_and_its_neighbours_are_
     ]
     [line] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert (line.__dict__["object"], line.__dict__["error"]) == ("long", "it is longer than 0 MiB")
-    with pytest.raises(ApiUnreachable, match="it is longer than"):
+    with pytest.raises(InvalidResponse, match="it is longer than"):
         await cluster.list(NodeDeviceObject, {})
 
 
-async def test_of_another_kind_nothing_is_concluded(cluster: KubeClient, server: Answer) -> None:
+async def test_of_another_kind_nothing_is_concluded(cluster: KubeClient, server: Server) -> None:
     """A NodeDevice without its spec would have no cordons."""
     server.body = a_list(an_object("odd", 1, "7"))
-    with pytest.raises(ApiUnreachable, match="cannot decode the response"):
+    with pytest.raises(InvalidResponse, match="cannot decode the response"):
         await cluster.list(NodeDeviceObject, {})
 
 
-async def test_an_error_of_any_depth(cluster: KubeClient, server: Answer) -> None:
-    """The one thing that the library decodes."""
+async def test_an_error_of_any_depth(cluster: KubeClient, server: Server) -> None:
     server.status, server.body = 403, f'{{"message":"no","details":{nested(10_000)}}}'.encode()
-    with pytest.raises(ApiForbidden):
+    with pytest.raises(Forbidden):
         await cluster.node_uid("n")
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b'{"items": 7}', b"[" * 20_000])
-async def test_what_is_no_answer_of_an_api_server(cluster: KubeClient, server: Answer, body: bytes) -> None:
+async def test_what_is_no_answer_of_an_api_server(cluster: KubeClient, server: Server, body: bytes) -> None:
     server.body = body
     for kind in KINDS:
-        with pytest.raises(ApiUnreachable):
+        with pytest.raises(InvalidResponse):
             await cluster.list(kind, {})

@@ -11,7 +11,6 @@ from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
-from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches
@@ -21,6 +20,7 @@ from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.write_queue import WriteQueue
 from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_api.names import node_device_name
+from nodedevice_kube.api_errors import Unavailable
 from prometheus_client import generate_latest
 
 from tests.fakes.virtual_time import later, virtual_time
@@ -327,7 +327,7 @@ async def test_without_a_cordon_it_is_given_out_once_that_is_known() -> None:
 @virtual_time
 async def test_an_api_server_that_does_not_answer_ends_nothing() -> None:
     async with node() as made:
-        made.objects.fails = ApiUnreachable("listing", "no answer")
+        made.objects.fails = Unavailable("listing", "x", "no answer")
         made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0"}])
         await asyncio.sleep(3 * A_ROUND)
         assert made.publisher.is_parked(LAST)

@@ -1,66 +1,49 @@
 """What each request of the agent is, as it is sent, what comes of its response, and how it is named where it fails."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import httpx2
 import pytest
-from lightkube.models.coordination_v1 import LeaseSpec
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.dra.claim import ResourceClaimObject
-from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiUnreachable
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
 from nodedevice_agent.kube.pod_objects import PodObject
+from nodedevice_common.api_connections import Request
+from nodedevice_kube.api_errors import ApiError, NotFound, TooBig
 from prometheus_client import REGISTRY
+
+from tests.fakes import api_answers
+from tests.fakes.api_answers import Answer, json_answer, path_of, query_of
 
 OWN = "/apis/nodedevice.io/v1alpha1/nodedevices"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/agents/leases"
 APPLY = {"fieldManager": "nodedevice-agent", "force": "true"}
 METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 NAME = "n1.example.com.gpu"
-LEASE = Lease(metadata=ObjectMeta(name="n1", namespace="agents"), spec=LeaseSpec(holderIdentity="a"))
+LEASE = {"metadata": {"name": "n1", "namespace": "agents"}, "spec": {"holderIdentity": "a"}}
 
 
-class Parts(httpx2.AsyncByteStream):
-    """A body that comes in parts. read: how many so far. is_open: until its connection is free for another request."""
-
-    def __init__(self, *parts: bytes) -> None:
-        self.parts = parts
-        self.read = 0
-        self.is_open = True
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for part in self.parts:
-            self.read += 1
-            yield part
-
-    async def aclose(self) -> None:
-        self.is_open = False
-
-
-class Transport(httpx2.AsyncBaseTransport):
+class Server(api_answers.Server):
     """Answers with `body` and `status`, and keeps what it was asked."""
 
     def __init__(self) -> None:
         self.body: Any = {"metadata": {"name": "n1", "uid": "u", "resourceVersion": "7"}, "items": []}
         self.status = 200
-        self.asked: list[httpx2.Request] = []
+        self.asked: list[Request] = []
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+    def answer(self, request: Request) -> Answer:
         self.asked.append(request)
-        if isinstance(self.body, Parts):
-            return httpx2.Response(self.status, stream=self.body, request=request)
+        if isinstance(self.body, Answer):
+            return self.body
         if isinstance(self.body, bytes):
-            return httpx2.Response(self.status, content=self.body, request=request)
-        return httpx2.Response(self.status, json=self.body, request=request)
+            return Answer(self.body, status=self.status)
+        return json_answer(self.body, self.status)
 
 
 @pytest.fixture
-def server() -> Transport:
-    return Transport()
+def server() -> Server:
+    return Server()
 
 
 async def watched(cluster: KubeClient, kind: type[Any], fields: dict[str, str]) -> list[Any]:
@@ -170,37 +153,34 @@ BODIES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_each_request(name: str, cluster: KubeClient, server: Transport) -> None:
+async def test_each_request(name: str, cluster: KubeClient, server: Server) -> None:
     call, method, path, query, _ = REQUESTS[name]
     if name.startswith("watch"):
         server.body = b""
     await call(cluster)
     (asked,) = server.asked
-    assert (asked.method, asked.url.path, dict(asked.url.params)) == (method, path, query)
-    # a watch may be silent for long: its lines are timed instead
-    assert (asked.extensions["timeout"]["read"] is None) is name.startswith("watch")
+    assert (asked.method, path_of(asked), query_of(asked)) == (method, path, query)
+    headers = dict(asked.headers)
     if name in BODIES:
-        assert json.loads(asked.content) == BODIES[name]
-        assert asked.headers["Content-Type"] == "application/apply-patch+yaml"
+        assert json.loads(asked.body or b"") == BODIES[name]
+        assert headers["Content-Type"] == "application/apply-patch+yaml"
     kind = {"metadata": "List", "watch of metadata": ""}.get(name)
-    if kind is not None:
-        assert asked.headers["Accept"] == METADATA.format(kind)
+    assert headers["Accept"] == ("application/json" if kind is None else METADATA.format(kind))
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_each_failure_names_its_request(name: str, cluster: KubeClient, server: Transport) -> None:
+async def test_each_failure_names_its_request(name: str, cluster: KubeClient, server: Server) -> None:
     call, *_, what = REQUESTS[name]
     server.status, server.body = 404, {"message": "none here", "reason": "NotFound", "code": 404}
-    with pytest.raises(ApiNotFound, match=f"^{what}: none here$"):
+    with pytest.raises(NotFound, match=f"^{what}: none here$"):
         await call(cluster)
 
 
-async def test_several_fields_select_together_and_pods_come_whole(cluster: KubeClient, server: Transport) -> None:
+async def test_several_fields_select_together_and_pods_come_whole(cluster: KubeClient, server: Server) -> None:
     server.body = b""
     await watched(cluster, PodObject, {"spec.nodeName": "n1", "metadata.name": "p"})
     (asked,) = server.asked
-    assert asked.url.params["fieldSelector"] == "spec.nodeName=n1,metadata.name=p"
-    assert "PartialObjectMetadata" not in asked.headers["Accept"]
+    assert query_of(asked)["fieldSelector"] == "spec.nodeName=n1,metadata.name=p"
 
 
 def writes(kind: str, outcome: str) -> float:
@@ -212,22 +192,32 @@ def writes(kind: str, outcome: str) -> float:
     [("create", "NodeDevice"), ("status", "NodeDevice"), ("new lease", "Lease"), ("renewal", "Lease")],
 )
 @pytest.mark.parametrize(
-    ("status", "outcome"), [(200, "ok"), (409, "ApiRefused"), (503, "ApiUnreachable"), (404, "ApiNotFound")]
+    ("status", "outcome"),
+    [
+        (200, "ok"),
+        (401, "ApiUnauthorized"),
+        (403, "ApiForbidden"),
+        (404, "ApiNotFound"),
+        (409, "ApiRefused"),
+        (410, "ApiGone"),
+        (422, "ApiRefused"),
+        (503, "ApiUnreachable"),
+    ],
 )
 async def test_each_write_is_counted_by_its_outcome(
-    name: str, kind: str, status: int, outcome: str, cluster: KubeClient, server: Transport
+    name: str, kind: str, status: int, outcome: str, cluster: KubeClient, server: Server
 ) -> None:
     before, server.status = writes(kind, outcome), status
     if status != 200:
         server.body = {"message": "x", "code": status}
-        with pytest.raises((ApiRefused, ApiUnreachable, ApiNotFound)):
+        with pytest.raises(ApiError):
             await REQUESTS[name][0](cluster)
     else:
         await REQUESTS[name][0](cluster)
     assert writes(kind, outcome) == before + 1
 
 
-async def test_what_comes_of_responses(cluster: KubeClient, server: Transport) -> None:
+async def test_what_comes_of_responses(cluster: KubeClient, server: Server) -> None:
     assert await cluster.node_uid("n1") == "u"
     assert await cluster.catch_up(PodObject, {}) == "7"
     assert not await cluster.exists(PodObject, {})
@@ -249,12 +239,10 @@ async def test_what_comes_of_responses(cluster: KubeClient, server: Transport) -
     assert await cluster.node_uid("n1") == ""
     server.body = {"metadata": {}, "status": {"authenticated": True}}
     assert await cluster.review("g", "TokenReview", {"token": "t"}) == {"authenticated": True}
-    assert json.loads(server.asked[-1].content)["spec"] == {"token": "t"}
+    assert json.loads(server.asked[-1].body or b"")["spec"] == {"token": "t"}
 
 
-async def test_a_nodes_capacity_is_of_extended_resources_and_whole_numbers(
-    cluster: KubeClient, server: Transport
-) -> None:
+async def test_a_nodes_capacity_is_of_extended_resources_and_whole_numbers(cluster: KubeClient, server: Server) -> None:
     capacity = {"cpu": "8", "memory": "1Ki", "example.com/a": "3", "example.com/b": 4, "example.com/c": "x"}
     server.body = {"metadata": {"name": "n1"}, "status": {"capacity": capacity}}
     assert await cluster.node_capacity("n1") == {"example.com/a": 3, "example.com/b": 4}
@@ -262,17 +250,15 @@ async def test_a_nodes_capacity_is_of_extended_resources_and_whole_numbers(
 
 @pytest.mark.parametrize("excess", [(), (b" ", b" ")], ids=["it fits", "too long"])
 async def test_an_object_is_read_up_to_its_bound_and_its_connection_is_free_again(
-    cluster: KubeClient, server: Transport, excess: tuple[bytes, ...]
+    cluster: KubeClient, server: Server, excess: tuple[bytes, ...]
 ) -> None:
     content = b'{"metadata":{"name":"claim"}}'
-    server.body = Parts(content[:9], content[9:], *excess)
+    answer = server.body = Answer(content[:9], content[9:], *excess)
     reading = cluster.object_of(ResourceClaimObject, "agents", "claim", len(content))
     if excess:
-        with pytest.raises(
-            ApiRefused, match=f"^reading resourceclaims agents/claim: .* more than {len(content)} bytes$"
-        ):
+        with pytest.raises(TooBig, match=f"^reading resourceclaims agents/claim: .* more than {len(content)} bytes$"):
             await reading
-        assert server.body.read == 3
+        assert len(answer.chunks) == 1
     else:
         assert (await reading).metadata.name == "claim"
-    assert not server.body.is_open
+    assert not answer.is_open

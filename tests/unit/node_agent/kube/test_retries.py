@@ -3,11 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
-from nodedevice_agent.errors import ApiGone, ApiUnreachable
 from nodedevice_agent.kube import retries
 from nodedevice_agent.kube.retries import LONGEST_PAUSE_SECONDS, until_done
+from nodedevice_kube.api_errors import Gone, Unavailable
 
-LOST = ApiUnreachable("watching pods", "lost")
+LOST = Unavailable("watching", "pods", "lost")
 
 
 class Attempts:
@@ -24,7 +24,7 @@ class Attempts:
         if error is not None:
             raise error
 
-    def pause_seconds(self, failures: int) -> float:
+    def pause_seconds(self, failures: int, *_: object) -> float:
         self.pauses.append(failures)
         return 0.0
 
@@ -47,7 +47,7 @@ async def test_pauses_grow_and_begin_again_after_what_worked_for_long(
 
 
 async def test_an_error_that_the_caller_handles_is_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = attempts(monkeypatch, (0, LOST), (0, ApiGone("watching pods", "too old", 410)))
-    with pytest.raises(ApiGone):
-        await until_done(made.once, but=ApiGone)
+    made = attempts(monkeypatch, (0, LOST), (0, Gone("watching", "pods", "too old", 410)))
+    with pytest.raises(Gone):
+        await until_done(made.once, but=Gone)
     assert made.pauses == [1]

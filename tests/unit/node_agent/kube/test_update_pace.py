@@ -4,14 +4,16 @@ import asyncio
 import json
 from typing import Any
 
-import httpx2
 import pytest
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.pod_objects import PodObject, SeenPod, seen
 from nodedevice_agent.kube.update_pace import AT_ONCE, MOST_TOKENS, UpdatePace
+from nodedevice_common.api_connections import Request
 from nodedevice_common.decoding import decode
 
+from tests.fakes import api_answers
+from tests.fakes.api_answers import Answer, json_answer, query_of
 from tests.fakes.api_client import client_of
 from tests.fakes.background import background
 from tests.fakes.virtual_time import later
@@ -47,31 +49,23 @@ def pod(version: int) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"containers": []}}
 
 
-class Server(httpx2.AsyncBaseTransport):
+class Server(api_answers.Server):
     """A pod that changes a hundred times in one go, and lists with its last version."""
 
     def __init__(self) -> None:
         self.version = 1
         self.single: list[dict[str, str]] = []
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        if "watch" in request.url.params:
-            return httpx2.Response(200, stream=Changes(self), request=request)
-        if "metadata.name" in request.url.params["fieldSelector"]:
-            self.single.append(dict(request.url.params))
-        body = {"metadata": {"resourceVersion": str(self.version)}, "items": [pod(self.version)]}
-        return httpx2.Response(200, json=body, request=request)
-
-
-class Changes(httpx2.AsyncByteStream):
-    def __init__(self, server: Server) -> None:
-        self._server = server
-
-    async def __aiter__(self) -> Any:
-        versions = range(2, 102)
-        self._server.version = versions[-1]
-        yield b"".join(json.dumps({"type": "MODIFIED", "object": pod(each)}).encode() + b"\n" for each in versions)
-        await asyncio.Event().wait()
+    def answer(self, request: Request) -> Answer:
+        query = query_of(request)
+        if "watch" in query:
+            versions = range(2, 102)
+            self.version = versions[-1]
+            lines = (json.dumps({"type": "MODIFIED", "object": pod(each)}).encode() + b"\n" for each in versions)
+            return Answer(b"".join(lines), None)
+        if "metadata.name" in query["fieldSelector"]:
+            self.single.append(query)
+        return json_answer({"metadata": {"resourceVersion": str(self.version)}, "items": [pod(self.version)]})
 
 
 class Seen:

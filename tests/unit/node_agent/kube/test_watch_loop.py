@@ -5,17 +5,16 @@ import sys
 import tracemalloc
 from collections.abc import Awaitable, Callable
 
-import httpx2
 import pytest
-from nodedevice_agent.errors import ApiRequestError
-from nodedevice_agent.kube import watch_state
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.retries import LONGEST_PAUSE_SECONDS
 from nodedevice_agent.kube.turns import MOST_UNDER_WAY
-from nodedevice_agent.kube.watch_state import CATCH_UP_SECONDS
+from nodedevice_common.api_connections import Broken
+from nodedevice_kube.api_errors import ApiError
+from nodedevice_kube.list_watch import CATCH_UP_SECONDS, SILENCE_SECONDS
 from prometheus_client import REGISTRY
 
 from tests.fakes.background import background
@@ -62,22 +61,22 @@ async def test_a_watch_that_is_open_holds_up_none_that_begins(cluster: KubeClien
 @pytest.mark.parametrize(
     ("ask", "fails", "status"),
     [
-        pytest.param(once, httpx2.ReadError("cut"), 200, id="list"),
+        pytest.param(once, Broken("cut"), 200, id="list"),
         pytest.param(once, None, 503, id="watch"),
-        pytest.param(lambda watches: watches.list_once(PodObject, {}), httpx2.ReadError("cut"), 200, id="list once"),
+        pytest.param(lambda watches: watches.list_once(PodObject, {}), Broken("cut"), 200, id="list once"),
     ],
 )
 async def test_a_request_that_has_failed_holds_up_nobody(
     cluster: KubeClient,
     server: Server,
     ask: Callable[[Watches], Awaitable[object]],
-    fails: Exception | None,
+    fails: Broken | None,
     status: int,
 ) -> None:
     server.fails, server.status = fails, status
     watches = watches_of(cluster)
     for _ in range(2 * MOST_UNDER_WAY):
-        with pytest.raises(ApiRequestError):
+        with pytest.raises(ApiError):
             async with asyncio.timeout(60):
                 await ask(watches)
 
@@ -151,7 +150,7 @@ async def test_after_a_watch_that_has_brought_something_the_next_failure_is_logg
         await asyncio.sleep(LONGEST_PAUSE_SECONDS + 1)
         assert len(warnings(caplog)) == 1
         server.version = 1000
-        await asyncio.sleep(watch_state.SILENCE_SECONDS + 1)
+        await asyncio.sleep(SILENCE_SECONDS + 1)
         assert len(warnings(caplog)) == 2
 
 
@@ -194,7 +193,7 @@ async def test_a_change_from_before_a_watch_is_no_reason_to_doubt_that_watch(
     server.status, server.items = 503, [pod(5)]
     watches = watches_of(cluster)
     async with background(watches.follow("pods", PodObject, {}, RecordedEvents())):
-        await asyncio.sleep(watch_state.SILENCE_SECONDS - 10)
+        await asyncio.sleep(SILENCE_SECONDS - 10)
         server.status, server.items, server.chunks = 200, [pod(6)], [None]
         await asyncio.sleep(LONGEST_PAUSE_SECONDS + 1)
         assert watches.stale() == frozenset()

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import httpx2
 import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -27,7 +26,9 @@ from nodedevice_api.nodedevice import (
     NodeDeviceStatus,
 )
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement, part_id
+from nodedevice_common.api_connections import Request
 
+from tests.fakes.api_answers import Answer, Server
 from tests.unit import golden
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
@@ -333,14 +334,14 @@ CASES: Final[dict[str, Callable[[], Json]]] = {
 }
 
 
-class Sent(httpx2.AsyncBaseTransport):
+class Sent(Server):
     """Keeps the last body."""
 
     body = b""
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        self.body = await request.aread()
-        return httpx2.Response(200, content=b'{"metadata":{"name":"n"}}', request=request)
+    def answer(self, request: Request) -> Answer:
+        self.body = request.body or b""
+        return Answer(b'{"metadata":{"name":"n"}}')
 
 
 @pytest.fixture

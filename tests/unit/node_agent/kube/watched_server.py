@@ -5,30 +5,16 @@ from tests.unit.node_agent.kube.watched_server import server as server
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx2
 import pytest
+from nodedevice_common.api_connections import Broken, Request
+
+from tests.fakes import api_answers
+from tests.fakes.api_answers import Answer, json_answer, path_of, query_of
 
 
-class Stream(httpx2.AsyncByteStream):
-    """These chunks, an error or silence."""
-
-    def __init__(self, chunks: list[bytes | Exception | None]) -> None:
-        self._chunks = chunks
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for chunk in self._chunks:
-            if chunk is None:
-                await asyncio.Event().wait()
-            elif isinstance(chunk, Exception):
-                raise chunk
-            else:
-                yield chunk
-
-
-class Server(httpx2.AsyncBaseTransport):
+class Server(api_answers.Server):
     """Lists of `items`, of version 10 and up, and `status` and `chunks` for each watch. fails: raised instead of a list.
 
     asked: the query of each request, and when (the loop's clock).
@@ -38,20 +24,19 @@ class Server(httpx2.AsyncBaseTransport):
         self.status = 200
         self.version = 9
         self.items: list[dict[str, Any]] = []
-        self.fails: Exception | None = None
+        self.fails: Broken | None = None
         self.chunks: list[bytes | Exception | None] = []
         self.asked: list[tuple[float, dict[str, str]]] = []
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        self.asked.append((asyncio.get_running_loop().time(), {**dict(request.url.params), "path": request.url.path}))
-        if "watch" not in request.url.params:
-            if self.fails is not None:
-                raise self.fails
-            self.version += 1
-            body = {"metadata": {"resourceVersion": str(self.version)}, "items": self.items}
-            return httpx2.Response(200, json=body, request=request)
-        headers = {"Content-Type": "application/json"}
-        return httpx2.Response(self.status, stream=Stream(self.chunks), headers=headers, request=request)
+    def answer(self, request: Request) -> Answer:
+        query = query_of(request)
+        self.asked.append((asyncio.get_running_loop().time(), {**query, "path": path_of(request)}))
+        if "watch" in query:
+            return Answer(*self.chunks, status=self.status)
+        if self.fails is not None:
+            raise self.fails
+        self.version += 1
+        return json_answer({"metadata": {"resourceVersion": str(self.version)}, "items": self.items})
 
     def consistent_reads(self) -> list[str]:
         """The paths of lists of one object."""

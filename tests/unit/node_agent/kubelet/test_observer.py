@@ -14,7 +14,6 @@ from nodedevice_agent.devicemanager import places
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
-from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kubelet import observer, pod_resources
 from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, POD_RESOURCES, KubeletDirectory
 from nodedevice_agent.kubelet.observer import Observer
@@ -25,6 +24,7 @@ from nodedevice_agent.lib.file_watcher import Subscription
 from nodedevice_agent.lib.filesystem import replace_durably
 from nodedevice_api.device_ids import shown_id
 from nodedevice_common.pacing import Backoff
+from nodedevice_kube.api_errors import Unavailable
 
 from tests.fakes.background import background
 from tests.fakes.log_lines import log_lines
@@ -58,7 +58,7 @@ class Kubelet:
 
     async def read_capacity(self) -> Mapping[str, int]:
         if self.capacity is None:
-            raise ApiUnreachable("reading the node", "no route")
+            raise Unavailable("reading", "the node", "no route")
         return self.capacity
 
     def write(self, *held: Allocation, registered: Mapping[str, tuple[str, ...]] | None = None) -> None:

@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import Effect, Publish
-from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kubelet import observer as module
 from nodedevice_agent.kubelet.attribution import KubeletState
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, Pace, PodReading, PodResourcesRow
 from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
+from nodedevice_kube.api_errors import Unavailable
 
 from tests.fakes.background import background
 from tests.fakes.log_lines import log_lines
@@ -72,7 +72,7 @@ class Node:
     async def _capacity(self) -> Mapping[str, int]:
         self.reads.append(now())
         if self.fails:
-            raise ApiUnreachable("reading the node", "no route")
+            raise Unavailable("reading", "the node", "no route")
         return {GPU: 5}
 
     def reads_devices(self, **devices: tuple[int, ...]) -> None:

@@ -1,0 +1,149 @@
+"""Requests to one API server, with the credentials of the moment: responses of 2xx, or an error of the client core.
+
+The one asynchronous transport of the programs. Retries nothing but what the API server refused with a 401, once, with credentials
+that were read again.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import Final, Self
+
+from nodedevice_kube.api_errors import ApiError, NoAnswer, Silent, TooBig, Unreachable, WatchInterrupted, refusal
+from nodedevice_kube.credentials import Access, Credentials
+from nodedevice_kube.errors import CredentialProblem
+
+from nodedevice_common.api_connections import Broken, Late, Request, Response, Sender
+from nodedevice_common.threads import Shared
+
+# How long a log-in program of a kubeconfig may take.
+EXEC_SECONDS: Final = 30.0
+# Of the body of a refusal: a Status is much shorter, and a proxy's page is of no use.
+_MOST_REFUSAL_BYTES: Final = 64 * 1024
+
+
+class Transport:
+    """seconds: how long the API server may be silent, before a response and within it."""
+
+    def __init__(self, credentials: Credentials, sender: Sender, *, seconds: float) -> None:
+        self._credentials, self._sender, self._seconds = credentials, sender, seconds
+        self._refreshed = Shared(credentials.refresh)
+
+    async def call(
+        self, verb: str, what: str, request: Request, *, most_bytes: float = math.inf, seconds: float | None = None
+    ) -> bytes:
+        """The whole body. verb, what: for errors. seconds: for the whole call, if there is a limit beside that of `__init__`.
+
+        Raises ApiError; TooBig as soon as the body has more than most_bytes.
+        """
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(seconds):
+                async with await self.open(verb, what, request) as stream:
+                    return await stream.read(most_bytes)
+        except TimeoutError as exc:
+            raise self.error(verb, what, Late(time.monotonic() - began)) from exc
+
+    async def open(
+        self, verb: str, what: str, request: Request, *, is_watch: bool = False, seconds: float | None = None
+    ) -> "Stream":
+        """A response of 2xx, whose body is still to be read; to be closed. Raises ApiError.
+
+        is_watch: a body that ends early is a WatchInterrupted, and silence in it is Silent. seconds: how long its body may be
+        silent (None: for ever); that of other responses is bounded by `__init__`.
+        """
+        access = await self._access(verb, what)
+        response = await self._send(verb, what, request, access)
+        try:
+            if response.status == HTTPStatus.UNAUTHORIZED:
+                self._credentials.refused(access)
+                renewed = await self._access(verb, what)
+                if renewed is not access:
+                    response.close()
+                    response = await self._send(verb, what, request, renewed)
+            if response.status // 100 == 2:
+                return Stream(
+                    self, response, verb, what, is_watch=is_watch, seconds=seconds if is_watch else self._seconds
+                )
+            raise await self._refusal(verb, what, request, response)
+        except BaseException:
+            response.close()
+            raise
+
+    async def close(self) -> None:
+        await self._sender.close()
+
+    async def _access(self, verb: str, what: str) -> Access:
+        """What a request made now is sent with."""
+        try:
+            return await self._refreshed.result() if self._credentials.is_due else self._credentials.current
+        except CredentialProblem as exc:
+            raise Unreachable(verb, what, str(exc)) from exc
+
+    async def _send(self, verb: str, what: str, request: Request, access: Access) -> Response:
+        try:
+            return await self._sender.send(request, access, self._seconds)
+        except Broken as exc:
+            raise self.error(verb, what, exc) from exc
+
+    async def _refusal(self, verb: str, what: str, request: Request, response: Response) -> ApiError:
+        body = b""
+        try:
+            while len(body) < _MOST_REFUSAL_BYTES and (octets := await response.read(self._seconds)):
+                body += octets
+        except Broken:
+            # The status says enough.
+            pass
+        return refusal(verb, what, response.status, body, response.header("retry-after"), method=request.method)
+
+    def error(self, verb: str, what: str, problem: Broken, *, is_watch: bool = False) -> ApiError:
+        proxy = self._credentials.proxy
+        text = str(problem) + (f", by the proxy {proxy.url}" if proxy is not None else "")
+        if isinstance(problem, Late):
+            return Silent(verb, what, text) if is_watch else NoAnswer(verb, what, text, problem.seconds)
+        return WatchInterrupted(verb, what, text) if is_watch else Unreachable(verb, what, text)
+
+
+class Stream:
+    """The body of a response. The connection is free for other requests once it is read to its end and closed."""
+
+    def __init__(
+        self, transport: Transport, response: Response, verb: str, what: str, *, is_watch: bool, seconds: float | None
+    ) -> None:
+        self._transport, self._response, self._seconds = transport, response, seconds
+        self._verb, self._what, self._is_watch = verb, what, is_watch
+        self.status = response.status
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """As they arrive. Raises ApiError."""
+        while octets := await self._next():
+            yield octets
+            # The next ones may be minutes away.
+            del octets
+
+    async def read(self, most_bytes: float = math.inf) -> bytes:
+        """All of it. Raises ApiError, and TooBig as soon as there is more than most_bytes."""
+        body = bytearray()
+        while octets := await self._next():
+            body += octets
+            if len(body) > most_bytes:
+                problem = f"the response has more than {most_bytes} bytes"
+                raise TooBig(self._verb, self._what, problem, self.status)
+        return bytes(body)
+
+    def close(self) -> None:
+        self._response.close()
+
+    async def _next(self) -> bytes:
+        try:
+            return await self._response.read(self._seconds)
+        except Broken as exc:
+            raise self._transport.error(self._verb, self._what, exc, is_watch=self._is_watch) from exc

@@ -11,7 +11,7 @@ from nodedevice_common.text import shown
 from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.masking import masked
 
-# what a method of the agent's client raises
+# what every request to the API server may raise, for those who take the errors of an agent from here
 ApiRequestError = ApiError
 
 

@@ -413,7 +413,7 @@ async def test_a_name_that_no_certificate_can_have() -> None:
 # -- proxies ------------------------------------------------------------------------------------------------------------------
 
 
-def forwarding(port: int, seen: list[Received]) -> Peer:
+def forwarding(port: int, seen: list[Received], head: bytes) -> Peer:
     """A proxy that connects to that port, whatever is asked for."""
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -423,19 +423,28 @@ def forwarding(port: int, seen: list[Received]) -> Peer:
 
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         seen.append(await received(reader))
-        writer.write(b"HTTP/1.1 200 Connection established\r\nX-Proxy: a\r\n\r\n")
+        writer.write(head + b"\r\n\r\n")
         upstream = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.gather(pump(reader, upstream[1]), pump(upstream[0], writer), return_exceptions=True)
 
     return peer
 
 
-async def test_tls_goes_through_a_tunnel_and_the_proxys_password_to_the_proxy_alone() -> None:
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 Connection established\r\nX-Proxy: a",
+        b"HTTP/1.0 200 OK",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 7",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",
+    ],
+)
+async def test_tls_goes_through_a_tunnel_and_the_proxys_password_to_the_proxy_alone(head: bytes) -> None:
     by_proxy: list[Received] = []
     by_server: list[Received] = []
     async with (
         listening(answering(OK, OK, seen=by_server), tls=server_tls()) as server,
-        listening(forwarding(server.port, by_proxy)) as way,
+        listening(forwarding(server.port, by_proxy, head)) as way,
         client(server.port, "https", Proxy("127.0.0.1", way.port, "Basic cA==")) as connections,
     ):
         access = Access((), client_tls())

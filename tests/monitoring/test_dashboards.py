@@ -13,7 +13,6 @@ from nodedevice_operator.informers.store import Cache, Store
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.observability.metrics import Metrics
-from nodedevice_operator.observability.recorder import EventRecorder, EventsApi
 from nodedevice_operator.shared_slices import SharedSlices
 from prometheus_client import REGISTRY, CollectorRegistry
 
@@ -35,8 +34,7 @@ def exported() -> set[str]:
     # neither asks for anything before it works
     nobody, fence = cast(Client, None), WriteFence()
     operator.registry.register(SharedSlices(nobody, fence))
-    recorder = EventRecorder(EventsApi(nobody), operator, fence)
-    operator.registry.register(ConfigController(ConfigsApi(nobody), fence, recorder, Store()))
+    operator.registry.register(ConfigController(ConfigsApi(nobody), fence, Store()))
     agent.begin("example.com/gpu", pre_start_required=True)
     fleet = Fleet()
     extender = ExtenderMetrics()

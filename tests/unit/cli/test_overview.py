@@ -8,12 +8,10 @@ from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice import needs
-from kubectl_nodedevice.cluster import Pod
-from kubectl_nodedevice.records import record_of
 
 from tests.unit.cli.api_server import FakeApiServer, status
 from tests.unit.cli.conftest import Run, Terminal
-from tests.unit.cli.objects import GPU, allocation, condition, device, node_device, pod
+from tests.unit.cli.objects import allocation, condition, device, node_device, pod
 
 _OURS: Final = "/apis/nodedevice.io/v1alpha1"
 _NOW: Final = datetime(2026, 11, 28, 10, 12, 0, tzinfo=UTC)
@@ -133,28 +131,6 @@ def test_older_crds_have_no_number_of_waiting_pods(run: Run, server: FakeApiServ
     server.omitted_columns = frozenset({"Waiting"})
     del server.objects["/api/v1/pods"][1]
     assert run().out.splitlines()[1].split()[-1] == "-"
-
-
-# the pure part
-
-
-@pytest.mark.parametrize(
-    ("resource", "number", "asks"),
-    [
-        (GPU, "1", True),
-        (GPU, "0", False),
-        ("cpu", "1", False),
-        ("nvidia.com/gpus", "1", True),
-        ("hugepages-2Mi", "1", False),
-        ("kubernetes.io/batch", "1", False),
-        ("attachable.kubernetes.io/x", "1", False),
-        ("deviceclass.resource.kubernetes.io/gpu.example.com", "1", True),
-    ],
-)
-def test_what_a_pod_asks_for(resource: str, number: str, asks: bool) -> None:
-    written = pod("p", node="", phase="Pending", resource=resource)
-    written["spec"]["containers"][0]["resources"] = {"requests": {resource: number}}
-    assert bool(list(needs.of_pending([record_of(Pod, written)], _NOW))) is asks
 
 
 def test_a_narrow_terminal_loses_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

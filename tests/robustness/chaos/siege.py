@@ -84,7 +84,7 @@ class Siege:
             certificate = stack.control_plane.authority.server("fault-proxy")
             proxies = {name: undo.enter_context(FaultProxy(admin, certificate)) for name in programs}
             for name, program in programs.items():
-                lead_through(proxies[name], stack.control_plane.url, program)
+                lead_through(proxies[name], program)
             stack.control_plane.add_namespace("chaos")
             for node in (NODE_A, NODE_B):
                 for number in range(PODS):
@@ -326,12 +326,9 @@ def are_served(cluster: ControlPlane, resource: str, devices: int, condition: st
     return True
 
 
-def lead_through(proxy: FaultProxy, server: str, program: Program) -> None:
-    """Restart a program so that it reaches the API server, which is at that URL, through a proxy."""
-    kubeconfig = program.folder / "kubeconfig"
-    text = kubeconfig.read_text()
-    assert server in text
-    kubeconfig.write_text(text.replace(server, proxy.url))
+def lead_through(proxy: FaultProxy, program: Program) -> None:
+    """Restart a program so that it reaches the API server through a proxy."""
+    proxy.lead(program.folder / "kubeconfig")
     program.process.kill()
     program.process.start()
 

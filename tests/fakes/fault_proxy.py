@@ -30,7 +30,6 @@ from tests.fakes.virtual_time import later
 
 _HOP: Final = {"host", "connection", "transfer-encoding", "content-length", "content-encoding", "accept-encoding"}
 _SETTLE_SECONDS: Final = 0.1
-_AS_JSON: Final = {"Content-Type": "application/json"}
 
 
 @dataclass
@@ -70,10 +69,9 @@ class FaultProxy:
     rules: asked in order. requests: when each came (monotonic seconds), its method and path. is_frozen: nothing comes over watches
     any more, though their connections stay. frozen_kinds: nor over those of these kinds (plurals). halved_kinds: of each list of
     these kinds, and of the next line of each watch, only the first half is passed on, and the connection is closed; halved: how
-    often. is_held: nothing comes over watches, and it comes later, once that is cleared. is_ending: every watch is accepted and
-    ended at once. is_expired: it is answered with 410. is_old: like an API server whose cache lags behind: what watches bring is
-    held, and every second list that any version would do for is one from before. slow_writes: how long the answers to writes take
-    (seconds, in turn), by the end of their path; what they write is there after half of that.
+    often. is_held: nothing comes over watches, and it comes later, once that is cleared. is_old: like an API server whose cache
+    lags behind: what watches bring is held, and every second list that any version would do for is one from before. slow_writes:
+    how long the answers to writes take (seconds, in turn), by the end of their path; what they write is there after half of that.
     """
 
     def __init__(self, kubeconfig: Path, certificate: Certificate | None = None) -> None:
@@ -88,8 +86,7 @@ class FaultProxy:
         self.rules: list[Rule] = []
         self.requests: list[tuple[float, str, str]] = []
         self.is_frozen = threading.Event()
-        self.is_held, self.is_ending = threading.Event(), threading.Event()
-        self.is_expired, self.is_old = threading.Event(), threading.Event()
+        self.is_held, self.is_old = threading.Event(), threading.Event()
         self.frozen_kinds: frozenset[str] = frozenset()
         self.halved_kinds: frozenset[str] = frozenset()
         self.halved: Counter[str] = Counter()
@@ -200,10 +197,6 @@ class FaultProxy:
             if rule.method == method and request.path.endswith(rule.path) and not rule.is_over:
                 rule.at.append((time.monotonic(), f"{request.path}?{request.query.get('fieldSelector', '')}"))
                 return web.Response(status=rule.status, body=rule.body, headers=rule.headers)
-        if is_watch and self.is_ending.is_set():
-            return web.Response(headers=_AS_JSON)
-        if is_watch and self.is_expired.is_set():
-            return web.Response(status=410, body=refusal(410, "Expired", "too old resource version"), headers=_AS_JSON)
         half = self._half_of_its_time(request)
         await later(half)
         try:

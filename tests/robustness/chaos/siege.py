@@ -6,7 +6,7 @@ device that is healthy or held.
 
 import os
 import signal
-import threading
+import sys
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -30,7 +30,7 @@ from hack.cluster.local.stack import NODE_A, NODE_B, Program, Stack
 from hack.cluster.observe import NodeDevice
 from hack.cluster.processes.loopback import fetch
 from hack.cluster.processes.processes import tail
-from tests.fakes.fault_proxy import FaultProxy
+from tests.fakes.fault_proxy import FaultProxy, refusal
 from tests.robustness.chaos import schedule
 from tests.robustness.chaos.schedule import Round, Step
 from tests.robustness.chaos.witness import Witness
@@ -159,24 +159,23 @@ class Siege:
 
     def _trouble_proxies(self, what: str) -> Callable[[], None]:
         """That goes wrong between the API server and all programs. Watches that are open would go on: those are cut."""
-        flags = {
-            schedule.ENDED: "is_ending",
-            schedule.FROZEN: "is_held",
-            schedule.EXPIRED: "is_expired",
-            schedule.OLD: "is_old",
-        }
-        found: list[threading.Event] = [getattr(proxy, flags[what]) for proxy in self._proxies.values()]
-        for flag in found:
-            flag.set()
-        if what in (schedule.ENDED, schedule.EXPIRED):
-            for proxy in self._proxies.values():
+        for proxy in self._proxies.values():
+            if what == schedule.FROZEN:
+                proxy.is_held.set()
+            elif what == schedule.OLD:
+                proxy.is_old.set()
+            else:
+                answer = (200, b"") if what == schedule.ENDED else (410, refusal(410, "Expired", "too old"))
+                proxy.rule("WATCH", "", sys.maxsize, *answer, {"Content-Type": "application/json"})
                 proxy.cut()
-        return partial(self._end_trouble, found, time.monotonic() + _PROXY_SECONDS)
+        return partial(self._end_trouble, time.monotonic() + _PROXY_SECONDS)
 
-    def _end_trouble(self, flags: list[threading.Event], at: float) -> None:
+    def _end_trouble(self, at: float) -> None:
         time.sleep(max(at - time.monotonic(), 0.0))
-        for flag in flags:
-            flag.clear()
+        for proxy in self._proxies.values():
+            proxy.rules.clear()
+            proxy.is_held.clear()
+            proxy.is_old.clear()
 
     def _resume(self, etcd: int) -> None:
         os.kill(etcd, signal.SIGCONT)

@@ -15,6 +15,7 @@ import json
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,12 +30,14 @@ from tests.fakes.virtual_time import later
 
 _HOP: Final = {"host", "connection", "transfer-encoding", "content-length", "content-encoding", "accept-encoding"}
 _SETTLE_SECONDS: Final = 0.1
-_AS_JSON: Final = {"Content-Type": "application/json"}
 
 
 @dataclass
 class Rule:
-    """The next `count` requests of that method whose path ends so get that answer; a watch is the method WATCH."""
+    """The next `count` requests of that method whose path ends so get that answer; a watch is the method WATCH.
+
+    at: when each came (monotonic seconds), its path and field selector.
+    """
 
     method: str
     path: str
@@ -42,7 +45,11 @@ class Rule:
     status: int
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
-    given: int = 0
+    at: list[tuple[float, str]] = field(default_factory=list)
+
+    @property
+    def given(self) -> int:
+        return len(self.at)
 
     @property
     def is_over(self) -> bool:
@@ -59,12 +66,12 @@ class FaultProxy:
     """Serves on loopback in a thread of its own, for the length of a block.
 
     kubeconfig: where the API server is, and by which authority it is known. certificate: to serve TLS with; plain HTTP without.
-    rules: asked in order. requests: when each came (monotonic seconds), its method and path. frozen: nothing comes over watches
-    any more, though their connections stay. frozen_kinds: nor over those of these kinds (plurals). is_held: the same, and it comes
-    later, once that is cleared. is_ending: every watch is accepted and ended at once. is_expired: it is answered with 410. is_old:
-    like an API server whose cache lags behind: what watches bring is held, and every second list that any version would do for is
-    one from before. slow_writes: how long the answers to writes take (seconds, in turn), by the end of their path; what they write
-    is there after half of that.
+    rules: asked in order. requests: when each came (monotonic seconds), its method and path. is_frozen: nothing comes over watches
+    any more, though their connections stay. frozen_kinds: nor over those of these kinds (plurals). halved_kinds: of each list of
+    these kinds, and of the next line of each watch, only the first half is passed on, and the connection is closed; halved: how
+    often. is_held: nothing comes over watches, and it comes later, once that is cleared. is_old: like an API server whose cache
+    lags behind: what watches bring is held, and every second list that any version would do for is one from before. slow_writes:
+    how long the answers to writes take (seconds, in turn), by the end of their path; what they write is there after half of that.
     """
 
     def __init__(self, kubeconfig: Path, certificate: Certificate | None = None) -> None:
@@ -79,16 +86,15 @@ class FaultProxy:
         self.rules: list[Rule] = []
         self.requests: list[tuple[float, str, str]] = []
         self.is_frozen = threading.Event()
-        self.is_held, self.is_ending = threading.Event(), threading.Event()
-        self.is_expired, self.is_old = threading.Event(), threading.Event()
+        self.is_held, self.is_old = threading.Event(), threading.Event()
         self.frozen_kinds: frozenset[str] = frozenset()
+        self.halved_kinds: frozenset[str] = frozenset()
+        self.halved: Counter[str] = Counter()
         self.slow_writes: Mapping[str, Iterator[float]] = {}
         self._watches: list[tuple[web.Request, web.StreamResponse]] = []
+        self._silent: set[int] = set()
         # lists that any version would do for, by path: one from before, and whether it is the next answer
         self._earlier: dict[str, tuple[bytes, bool]] = {}
-        # kinds whose watches are cut in the middle of what comes next
-        self._half: set[str] = set()
-        self._lock = threading.Lock()
         self._is_up = threading.Event()
         self._loop: asyncio.AbstractEventLoop
         self._runner: web.AppRunner
@@ -118,15 +124,17 @@ class FaultProxy:
         """Send a line that the API server never sent over the watches of that kind; over how many."""
         return self._do(self._send(kind, line))
 
-    def cut_in_the_next_line(self, kind: str) -> None:
-        """Pass on only the first half of what comes next, and hang up."""
-        with self._lock:
-            self._half.add(kind)
+    def silence(self) -> int:
+        """Nothing comes any more over the watches that are open, though their connections stay; how many they are."""
+        self._silent = {id(request) for request, _ in list(self._watches)}
+        return len(self._silent)
 
-    def is_to_be_cut(self, kind: str) -> bool:
-        """Whether that has not happened yet."""
-        with self._lock:
-            return kind in self._half
+    def lead(self, kubeconfig: Path) -> Path:
+        """Change that file, which is for the API server: programs that are started with it from now on come here instead."""
+        text = kubeconfig.read_text()
+        assert self._server in text
+        kubeconfig.write_text(text.replace(self._server, self.url))
+        return kubeconfig
 
     def open_watches(self, kind: str) -> int:
         return len(self._of(kind))
@@ -187,20 +195,23 @@ class FaultProxy:
         self.requests.append((time.monotonic(), method, request.path))
         for rule in self.rules:
             if rule.method == method and request.path.endswith(rule.path) and not rule.is_over:
-                rule.given += 1
+                rule.at.append((time.monotonic(), f"{request.path}?{request.query.get('fieldSelector', '')}"))
                 return web.Response(status=rule.status, body=rule.body, headers=rule.headers)
-        if is_watch and self.is_ending.is_set():
-            return web.Response(headers=_AS_JSON)
-        if is_watch and self.is_expired.is_set():
-            return web.Response(status=410, body=refusal(410, "Expired", "too old resource version"), headers=_AS_JSON)
         half = self._half_of_its_time(request)
         await later(half)
         try:
             async with self._asked(request) as answer:
                 await later(half)
                 kept = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
+                kind = request.path.rpartition("/")[2]
                 if not is_watch:
                     body = self._as_a_cache_has_it(request, answer.status, await answer.read())
+                    if request.method == "GET" and kind in self.halved_kinds:
+                        whole = web.StreamResponse(headers=kept)
+                        whole.content_length = len(body)
+                        await whole.prepare(request)
+                        await self._halve(request, kind, body, whole)
+                        return whole
                     return web.Response(status=answer.status, headers=kept, body=body)
                 return await self._watch(request, answer, web.StreamResponse(status=answer.status, headers=kept))
         except (aiohttp.ClientError, ConnectionError):
@@ -251,16 +262,17 @@ class FaultProxy:
         self, request: web.Request, kind: str, content: aiohttp.StreamReader, passed: web.StreamResponse
     ) -> None:
         async for chunk in content.iter_any():
-            if self.is_frozen.is_set() or kind in self.frozen_kinds:
+            if self.is_frozen.is_set() or kind in self.frozen_kinds or id(request) in self._silent:
                 continue
             while self.is_held.is_set() or self.is_old.is_set():
                 await asyncio.sleep(_SETTLE_SECONDS)
-            if not self.is_to_be_cut(kind):
-                await passed.write(chunk)
-                continue
-            await passed.write(chunk[: len(chunk) // 2])
-            with self._lock:
-                self._half.discard(kind)
-            assert request.transport is not None
+            if kind in self.halved_kinds:
+                await self._halve(request, kind, chunk, passed)
+                return
+            await passed.write(chunk)
+
+    async def _halve(self, request: web.Request, kind: str, data: bytes, passed: web.StreamResponse) -> None:
+        await passed.write(data[: len(data) // 2])
+        self.halved[kind] += 1
+        if request.transport is not None:
             request.transport.close()
-            return

@@ -6,7 +6,7 @@ device that is healthy or held.
 
 import os
 import signal
-import threading
+import sys
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -30,7 +30,7 @@ from hack.cluster.local.stack import NODE_A, NODE_B, Program, Stack
 from hack.cluster.observe import NodeDevice
 from hack.cluster.processes.loopback import fetch
 from hack.cluster.processes.processes import tail
-from tests.fakes.fault_proxy import FaultProxy
+from tests.fakes.fault_proxy import FaultProxy, refusal
 from tests.robustness.chaos import schedule
 from tests.robustness.chaos.schedule import Round, Step
 from tests.robustness.chaos.witness import Witness
@@ -84,7 +84,7 @@ class Siege:
             certificate = stack.control_plane.authority.server("fault-proxy")
             proxies = {name: undo.enter_context(FaultProxy(admin, certificate)) for name in programs}
             for name, program in programs.items():
-                lead_through(proxies[name], stack.control_plane.url, program)
+                lead_through(proxies[name], program)
             stack.control_plane.add_namespace("chaos")
             for node in (NODE_A, NODE_B):
                 for number in range(PODS):
@@ -159,24 +159,23 @@ class Siege:
 
     def _trouble_proxies(self, what: str) -> Callable[[], None]:
         """That goes wrong between the API server and all programs. Watches that are open would go on: those are cut."""
-        flags = {
-            schedule.ENDED: "is_ending",
-            schedule.FROZEN: "is_held",
-            schedule.EXPIRED: "is_expired",
-            schedule.OLD: "is_old",
-        }
-        found: list[threading.Event] = [getattr(proxy, flags[what]) for proxy in self._proxies.values()]
-        for flag in found:
-            flag.set()
-        if what in (schedule.ENDED, schedule.EXPIRED):
-            for proxy in self._proxies.values():
+        for proxy in self._proxies.values():
+            if what == schedule.FROZEN:
+                proxy.is_held.set()
+            elif what == schedule.OLD:
+                proxy.is_old.set()
+            else:
+                answer = (200, b"") if what == schedule.ENDED else (410, refusal(410, "Expired", "too old"))
+                proxy.rule("WATCH", "", sys.maxsize, *answer, {"Content-Type": "application/json"})
                 proxy.cut()
-        return partial(self._end_trouble, found, time.monotonic() + _PROXY_SECONDS)
+        return partial(self._end_trouble, time.monotonic() + _PROXY_SECONDS)
 
-    def _end_trouble(self, flags: list[threading.Event], at: float) -> None:
+    def _end_trouble(self, at: float) -> None:
         time.sleep(max(at - time.monotonic(), 0.0))
-        for flag in flags:
-            flag.clear()
+        for proxy in self._proxies.values():
+            proxy.rules.clear()
+            proxy.is_held.clear()
+            proxy.is_old.clear()
 
     def _resume(self, etcd: int) -> None:
         os.kill(etcd, signal.SIGCONT)
@@ -326,12 +325,9 @@ def are_served(cluster: ControlPlane, resource: str, devices: int, condition: st
     return True
 
 
-def lead_through(proxy: FaultProxy, server: str, program: Program) -> None:
-    """Restart a program so that it reaches the API server, which is at that URL, through a proxy."""
-    kubeconfig = program.folder / "kubeconfig"
-    text = kubeconfig.read_text()
-    assert server in text
-    kubeconfig.write_text(text.replace(server, proxy.url))
+def lead_through(proxy: FaultProxy, program: Program) -> None:
+    """Restart a program so that it reaches the API server through a proxy."""
+    proxy.lead(program.folder / "kubeconfig")
     program.process.kill()
     program.process.start()
 

@@ -127,7 +127,7 @@ class Site:
         programs = {"operator": stack.operator, **stack.agents}
         proxies = {name: opened.enter_context(FaultProxy(cluster.admin_kubeconfig, certificate)) for name in programs}
         for name, program in programs.items():
-            lead_through(proxies[name], cluster.url, program)
+            lead_through(proxies[name], program)
         containers = Containers(_call(loop, runtime.plugin()))
         cluster.add_namespace("chaos")
         for number in range(PODS):

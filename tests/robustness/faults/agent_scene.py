@@ -21,7 +21,6 @@ from tests.fakes.plugin import FakePlugin
 from tests.integration.agent_process import GPU, AgentNode, holdings
 from tests.integration.configured_node import SERIAL, SIMULATED, ConfiguredNode, simulated
 from tests.integration.product_process import ProductProcess
-from tests.robustness.faults.trial import lead_through
 
 FLIPPING, COMING, ADDED = "example.com/flipping", "example.com/coming", "example.com/added"
 _DEVICES = 4
@@ -53,7 +52,7 @@ class AgentScene:
         registry = node.folder / "r"
         registry.mkdir()
         kubeconfig = await asyncio.to_thread(node.kubeconfig)
-        lead_through(self._proxy, node.control_plane, kubeconfig)
+        self._proxy.lead(kubeconfig)
         self._configured.start_agent(
             **{
                 "--kubeconfig": str(kubeconfig),

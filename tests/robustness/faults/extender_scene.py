@@ -19,7 +19,6 @@ from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod, placed
 from tests.integration.operator_process import delete
 from tests.integration.product_process import ProductProcess
-from tests.robustness.faults.trial import lead_through
 
 # parts of the GPU, and of one that shrank; what pods want. What one had that is gone is given back some seconds later.
 _MOST, _FEW = 512, 50
@@ -99,9 +98,7 @@ def extender_scene(
     extender = ExtenderProcess(control_plane, folder)
     # with a token: the proxy passes no client certificate on
     extender.reach_by(proxy.url, namespace)
-    lead_through(
-        proxy, control_plane, control_plane.service_account_kubeconfig(namespace, "extender", folder / "kubeconfig")
-    )
+    proxy.lead(control_plane.service_account_kubeconfig(namespace, "extender", folder / "kubeconfig"))
     with contextlib.closing(extender), GpuNode(control_plane) as node:
         node.settle_parts(_MOST)
         extender.launch()

@@ -15,7 +15,6 @@ from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode
 from tests.integration.product_process import ProductProcess
-from tests.robustness.faults.trial import lead_through
 
 _DEVICES = 4
 
@@ -68,7 +67,7 @@ def operator_scene(
 ) -> Iterator[OperatorScene]:
     """A scene with an operator that leads; all of it ends with the block."""
     operator = OperatorProcess(control_plane, folder)
-    lead_through(proxy, control_plane, folder / "kubeconfig")
+    proxy.lead(folder / "kubeconfig")
     with contextlib.closing(operator), PlayedNode(control_plane) as node:
         operator.start()
         node.settle()

@@ -10,13 +10,10 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
-from pathlib import Path
 from typing import Final, Protocol
 
 import pytest
 
-from hack.cluster.control_plane.control_plane import ControlPlane
-from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.agent_process import until
 from tests.integration.product_process import Json, ProductProcess
 from tests.robustness.faults.calls import QUIET, uncategorized
@@ -47,11 +44,6 @@ class Scene(Protocol):
 
     async def round(self) -> None:
         """Everything changes, and the program follows. Raises AssertionError or TimeoutError where it does not."""
-
-
-def lead_through(proxy: FaultProxy, control_plane: ControlPlane, kubeconfig: Path) -> None:
-    """Whoever is started with that file from now on reaches the API server by the proxy."""
-    kubeconfig.write_text(kubeconfig.read_text().replace(control_plane.url, proxy.url))
 
 
 @asynccontextmanager

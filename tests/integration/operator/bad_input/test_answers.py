@@ -83,39 +83,6 @@ class TestWatches:
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize(
-        "again",
-        [
-            pytest.param((410, EXPIRED, {}), id="410"),
-            pytest.param((500, refusal(500, "InternalError", "boom"), {}), id="500"),
-            pytest.param((429, b"Too many requests\n", {"Retry-After": "1"}), id="429"),
-        ],
-    )
-    def test_that_is_cut_and_not_opened_again_at_once(
-        self,
-        node: PlayedNode,
-        proxy: FaultProxy,
-        kind: str,
-        again: tuple[int, bytes, dict[str, str]],
-    ) -> None:
-        rule = proxy.rule("WATCH", f"/{kind}", 2, *again)
-        assert proxy.cut(kind) == 1
-        node.verify_follows()
-        wait_until(lambda: rule.is_over and proxy.open_watches(kind) == 1, "it is open again")
-        node.verify_follows()
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_that_is_cut_within_a_line(self, node: PlayedNode, proxy: FaultProxy, kind: str) -> None:
-        proxy.cut_in_the_next_line(kind)
-        if kind == names.POD_DEVICES:
-            # one that nothing calls for: the operator deletes it
-            body = pod_device("default", f"pod-{node.name}", nodeName=node.name)
-            node.client.apply(body, field_manager="admin")
-        node.verify_follows()
-        wait_until(lambda: not proxy.is_to_be_cut(kind), "it was cut")
-        node.verify_follows()
-
-    @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize(
         "line",
         [
             pytest.param(error_line(EXPIRED), id="410 Gone"),

@@ -1,0 +1,210 @@
+"""Agent, operator and extender as processes, each behind a proxy of its own: a change in the API, and what each shows of it."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+import yaml
+from nodedevice_api import names
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.fakes.fault_proxy import FaultProxy
+from tests.integration.agent_process import GPU, AgentNode
+from tests.integration.crds.custom_resources import pod_device
+from tests.integration.extender.extender_process import MEMORY, ExtenderProcess, GpuNode, make_pod
+from tests.integration.operator_process import OperatorProcess, PlayedNode
+from tests.integration.operator_process import pod_device as find_pod_device
+from tests.integration.product_process import ProductProcess
+
+NAMESPACE: Final = "faults"
+# What the programs watch.
+KINDS: Final = frozenset(
+    {"nodes", "pods", "resourceslices", names.NODE_DEVICES, names.POD_DEVICES, names.NODE_DEVICE_CONFIGS}
+)
+# Devices, or parts of one, that are free at most; one more is held all the time.
+MOST: Final = 3
+_RESOURCES: Final = (GPU, "example.com/r1", "example.com/r2", "example.com/r3")
+
+
+class Program(ABC):
+    """A program that is ready, and what it works for."""
+
+    def __init__(self, control_plane: ControlPlane, proxy: FaultProxy) -> None:
+        self.control_plane, self.proxy = control_plane, proxy
+        self.process: ProductProcess
+
+    @abstractmethod
+    def change(self, free: int) -> None:
+        """Write into the API, past the proxy, that so many are free; up to MOST."""
+
+    @abstractmethod
+    def shown(self) -> int | None:
+        """How many are free, as the program shows it; None while it shows nothing."""
+
+    @abstractmethod
+    def verify_kept(self) -> None:
+        """What was held before is still held, and nothing was taken away meanwhile."""
+
+    def wait_shown(self, free: int) -> None:
+        def is_shown() -> bool:
+            self.process.verify_running()
+            return self.shown() == free
+
+        wait_until(is_shown, f"{type(self).__name__} shows {free}; it shows {self.shown()}")
+
+    def wait_requested(self, number: int) -> None:
+        wait_until(lambda: len(self.requested()) >= number, f"{type(self).__name__} lists and watches {number} times")
+
+    def watches(self) -> int:
+        """How many are open now."""
+        return sum(map(self.proxy.open_watches, KINDS))
+
+    def requested(self) -> list[float]:
+        """When its lists and watches came so far, in monotonic seconds."""
+        found = list(self.proxy.requests)
+        return [when for when, how, path in found if how in ("GET", "WATCH") and path.rpartition("/")[2] in KINDS]
+
+
+class Agent(Program):
+    """A node with simulated devices; a pod holds one. What changes is the number of those that are cordoned."""
+
+    def __init__(self, control_plane: ControlPlane, proxy: FaultProxy, folder: Path) -> None:
+        super().__init__(control_plane, proxy)
+        control_plane.add_node("agent", wait_ready=False)
+        self._node = node = AgentNode(control_plane, NAMESPACE, "agent", folder)
+        simulated = [{"resourceName": name, "count": MOST + 1} for name in _RESOURCES]
+        config = folder / "agent.yaml"
+        config.write_text(yaml.safe_dump({"plugins": {"simulated": simulated}}))
+        kubeconfig = proxy.lead(node.kubeconfig())
+        self.process = node.start_agent({"--config": str(config), "--kubeconfig": str(kubeconfig)})
+
+    def settle(self) -> None:
+        self.wait_shown(MOST + 1)
+        asyncio.run(self._node.pod("held"))
+        self.wait_shown(MOST)
+        self._held = self._node.status()["allocations"]
+        [entry] = self._held
+        self._others = [each["id"] for each in self._node.status()["devices"] if each["id"] not in entry["deviceIDs"]]
+
+    def change(self, free: int) -> None:
+        cordoned = [{"id": device_id} for device_id in self._others[free:]]
+        asyncio.run(self._node.edit({"spec": {"cordonedDevices": cordoned}}))
+
+    def shown(self) -> int | None:
+        return self._node.status().get("available")
+
+    def verify_kept(self) -> None:
+        # with the moment since when: it was not freed and allocated again meanwhile
+        assert self._node.status()["allocations"] == self._held
+
+    def close(self) -> None:
+        asyncio.run(self._node.close())
+
+
+class Operator(Program):
+    """A Node whose agent is played. What changes is how many of its devices are healthy."""
+
+    def __init__(self, control_plane: ControlPlane, proxy: FaultProxy, folder: Path) -> None:
+        super().__init__(control_plane, proxy)
+        self._node = PlayedNode(control_plane, "operator")
+        self._operator = OperatorProcess(control_plane, folder)
+        proxy.lead(folder / "kubeconfig")
+        self._changes = 0
+        self.process = self._operator
+        self._operator.launch()
+
+    def settle(self) -> None:
+        self._node.settle()
+
+    def change(self, free: int) -> None:
+        self._node.publish(healthy=1 + free, broken=MOST - free)
+        self._changes += 1
+        # one that no allocation calls for: the operator deletes it
+        body = pod_device("default", "stray", nodeName=self._node.name)
+        self.control_plane.client.apply(body, field_manager="admin", force=True)
+
+    def shown(self) -> int | None:
+        capacity, allocatable = self._node.shown()
+        return int(capacity) - 1 if capacity is not None and capacity == allocatable else None
+
+    def wait_shown(self, free: int) -> None:
+        super().wait_shown(free)
+        wait_until(lambda: find_pod_device(self.control_plane.client, "default", "stray") is None, "the stray is gone")
+
+    def verify_kept(self) -> None:
+        status = f"/nodes/{self._node.name}/status"
+        written = sum((method, path.endswith(status)) == ("PATCH", True) for _, method, path in self.proxy.requests)
+        assert written <= 1 + self._changes, (
+            "each change is written once: capacity was not wiped and restored meanwhile"
+        )
+
+    def close(self) -> None:
+        self._operator.close()
+        self._operator.verify_no_traceback()
+
+
+class Extender(Program):
+    """A Node with one GPU whose agent is played; a pod holds parts of it. What changes is how many parts it has."""
+
+    def __init__(self, control_plane: ControlPlane, proxy: FaultProxy, folder: Path) -> None:
+        super().__init__(control_plane, proxy)
+        self._node = GpuNode(control_plane, "extender")
+        self._extender = ExtenderProcess(control_plane, folder)
+        # with a token: the proxy passes no client certificate on
+        self._extender.reach_by(proxy.url, NAMESPACE)
+        kubeconfig = control_plane.service_account_kubeconfig(NAMESPACE, "extender", folder / "kubeconfig")
+        proxy.lead(kubeconfig)
+        self.process = self._extender
+        self._extender.launch()
+
+    def settle(self) -> None:
+        self._node.settle_parts(MOST + 1)
+        self._extender.wait_active()
+        held, asking = (make_pod(self.control_plane, NAMESPACE, f"parts-{name}", 1) for name in ("held", "asking"))
+        self._pod = asking.to_dict()
+        wait_until(lambda: self._extender.bind(held, self._node.name) == (200, {"Error": ""}), "the pod is bound")
+
+    def change(self, free: int) -> None:
+        self._node.settle_parts(1 + free)
+
+    def shown(self) -> int | None:
+        """The most parts with which the pod fits. It is one pod: what one is offered is not offered to another for seconds."""
+        for size in range(MOST + 1, 0, -1):
+            self._pod["spec"]["containers"][0]["resources"]["limits"][MEMORY] = str(size)
+            status, answer = self._extender.call("filter", {"Pod": self._pod, "NodeNames": [self._node.name]})
+            if status != HTTPStatus.OK or answer.get("Error"):
+                return None
+            if answer["NodeNames"]:
+                return size
+        return 0
+
+    def verify_kept(self) -> None:
+        shown = self.shown()
+        assert shown is None or shown <= MOST, "the part that a pod holds is not offered"
+
+    def close(self) -> None:
+        self._extender.close()
+        self._extender.verify_no_traceback()
+
+
+@contextmanager
+def running(control_plane: ControlPlane, folder: Path) -> Iterator[tuple[Program, ...]]:
+    """All three, each of them ready."""
+    control_plane.add_namespace(NAMESPACE)
+    with ExitStack() as undo:
+        made: list[Agent | Operator | Extender] = []
+        for kind in (Agent, Operator, Extender):
+            certificate = control_plane.authority.server(f"proxy-{kind.__name__}")
+            proxy = undo.enter_context(FaultProxy(control_plane.admin_kubeconfig, certificate))
+            home = folder / kind.__name__[0]
+            home.mkdir()
+            made.append(kind(control_plane, proxy, home))
+            undo.callback(made[-1].close)
+        for program in made:
+            program.settle()
+        yield tuple(made)

@@ -8,7 +8,11 @@ AgentError
 """
 
 from nodedevice_common.text import shown
+from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.masking import masked
+
+# what a method of the agent's client raises
+ApiRequestError = ApiError
 
 
 class AgentError(Exception):

@@ -8,7 +8,7 @@ OperatorError
 
 from typing import Final
 
-from nodedevice_kube.api_errors import ApiError
+from nodedevice_kube.api_errors import ApiError as ApiError
 from nodedevice_kube.masking import masked
 
 

@@ -1,6 +1,6 @@
 """What ends kopf's watch of configurations, and kopf with it: the operator opens it again.
 
-It says so once, its other work goes on meanwhile in the same process, and no change of a configuration is missed.
+It says so once, keeps the lead, its other work goes on meanwhile in the same process, and no change of a configuration is missed.
 """
 
 import uuid
@@ -15,7 +15,7 @@ from hack.cluster.api import NodeDeviceConfig
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy, refusal
-from tests.integration.operator_process import LogFromHere, PlayedNode
+from tests.integration.operator_process import LogFromHere, OperatorProcess, PlayedNode
 
 KIND = names.NODE_DEVICE_CONFIGS
 EXPIRED = refusal(410, "Expired", "too old resource version: 1 (9)")
@@ -53,12 +53,28 @@ class Config:
         wait_until(lambda: self._observed() == self.generation, "the status follows", _PATIENCE_SECONDS)
 
 
+@pytest.fixture(scope="module")
+def process(
+    installed: ControlPlane, proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    """One that has to keep the lead."""
+    options = ("--agent-poll-seconds", "1", "--no-required-plugins")
+    made = OperatorProcess(installed, tmp_path_factory.mktemp("operator"), *options)
+    made.reach_by(proxy.url)
+    made.start()
+    wait_until(lambda: made.leads, "it leads")
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def config(installed: ControlPlane, node: PlayedNode, proxy: FaultProxy) -> Iterator[Config]:
+def config(installed: ControlPlane, node: PlayedNode, proxy: FaultProxy, process: OperatorProcess) -> Iterator[Config]:
     made = Config(installed, f"c{uuid.uuid4().hex[:6]}")
     made.verify_followed()
     wait_until(lambda: proxy.open_watches(KIND) == 1, "they are watched")
     yield made
+    assert process.leads
+    assert len(process.lines("leading")) == 1
     installed.client.delete(NodeDeviceConfig, made.name)
 
 

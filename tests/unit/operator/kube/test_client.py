@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 from nodedevice_common.api_connections import Connections
-from nodedevice_kube.api_errors import ApiError, Invalid, NoAnswer, NotFound, Unreachable, WatchInterrupted
+from nodedevice_kube.api_errors import ApiError, Invalid, NotFound, Unreachable
 from nodedevice_kube.paths import APPLY
-from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.observability.metrics import Metrics
 
-from tests.unit.operator.kube.api_server import Server, client_of, kubeconfig_text, listening
+from tests.unit.operator.kube.api_server import Server, client_of
 
 
 async def _watched(client: Client) -> list[bytes]:
@@ -66,36 +65,6 @@ async def test_outage_and_its_end_are_logged(server: Server, client: Client, hea
     with pytest.raises(NotFound):
         await client.request("GET", "nodes", "/x")
     assert health.problems() == ()
-
-
-async def test_a_token_that_is_not_accepted_is_read_again(server: Server, client: Client, tmp_path: Path) -> None:
-    server.answers = [(401, {}), (200, {})]
-    (tmp_path / "token").write_text("second")
-    await client.request("GET", "nodes", "/x")
-    assert [headers["Authorization"] for _, _, headers, _ in server.asked] == ["Bearer first", "Bearer second"]
-
-
-async def test_a_tls_connection_that_ends_in_the_middle_is_an_outage(tmp_path: Path) -> None:
-    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.close()
-
-    async with listening(hang_up, "https") as url, client_of(tmp_path, url) as client:
-        with pytest.raises(Unreachable):
-            await client.request("PUT", "leases", "/", body={})
-
-
-async def test_a_host_name_for_which_no_thread_can_be_started_is_no_response(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object, **__: object) -> Any:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
-    with pytest.raises(Unreachable, match="can't start new thread"):
-        await client.request("GET", "nodes", "/x")
-    with pytest.raises(Unreachable, match="can't start new thread"):
-        await _watched(client)
 
 
 @pytest.mark.parametrize(
@@ -178,16 +147,6 @@ async def test_how_long_a_response_is_waited_for(
         assert (used, made._transport._seconds, connections._connect_seconds) == ([total], read_seconds, connect)
 
 
-async def test_a_response_that_does_not_come_in_time_is_an_error_which_knows_how_long_that_was(tmp_path: Path) -> None:
-    """Others may have been answered meanwhile: then the API server is slow, and not away."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        async with client_of(tmp_path, url, read_seconds=0.05) as client:
-            with pytest.raises(NoAnswer, match=r"PUT leases: no response within 0.1 s") as failed:
-                await client.request("PUT", "leases", "/x", body={})
-    assert failed.value.seconds == pytest.approx(0.05)
-
-
 async def test_a_watch_may_be_silent_for_as_long_as_between_two_bookmarks(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,18 +163,6 @@ async def test_a_watch_may_be_silent_for_as_long_as_between_two_bookmarks(
     assert used == [90.0]
 
 
-async def test_a_watch_that_is_cut_names_its_kind(tmp_path: Path) -> None:
-    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}\n")
-        writer.close()
-
-    async with listening(cut) as url, client_of(tmp_path, url) as client:
-        with pytest.raises(WatchInterrupted) as interrupted:
-            await _watched(client)
-    assert (interrupted.value.verb, interrupted.value.what) == ("watch", "nodes")
-
-
 async def test_an_error_of_a_watch_names_its_kind(server: Server, client: Client, tmp_path: Path) -> None:
     server.answers = [(410, {"message": "too old"})]
     with pytest.raises(ApiError) as refused:
@@ -227,14 +174,3 @@ async def test_an_error_of_a_watch_names_its_kind(server: Server, client: Client
             await _watched(lost)
     assert "is unreachable" in health.problems()[0]
     assert (failed.value.verb, failed.value.what) == ("watch", "nodes")
-
-
-async def test_a_proxy_that_never_says_that_it_has_connected_is_given_up(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as proxy:
-        cluster = {"server": "https://10.1.2.3:6443", "proxy-url": f"http://127.0.0.1:{proxy.getsockname()[1]}"}
-        (tmp_path / "proxied").write_text(kubeconfig_text(cluster, {"token": "t"}))
-        login = credentials.load(str(tmp_path / "proxied"))
-        made = Client(login, health=ApiHealth(login.server), writes=Metrics().writes, read_seconds=0.01)
-        with pytest.raises(Unreachable, match=r"no connection within 0\.02 s, by the proxy"):
-            await made.request("GET", "nodes", "/x")
-        await made.close()

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_common.api_connections import Connections
 from nodedevice_kube.api_errors import NotLeading
 from nodedevice_operator.kube.write_fence import WriteFence
 
@@ -73,24 +72,6 @@ async def test_an_open_connection_carries_no_byte_and_is_given_up(tmp_path: Path
             await ended.wait()
     # with a proxy or TLS, the start of the connection would be there
     assert received == [b""]
-
-
-async def test_a_write_that_waits_for_its_connection_meets_a_fence_that_closed_meanwhile(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fence = open_fence()
-    connect = Connections._connect
-
-    async def slow(connections: Connections, tls: Any) -> Any:
-        connection = await connect(connections, tls)
-        fence.close()
-        return connection
-
-    monkeypatch.setattr(Connections, "_connect", slow)
-    async with client_of(tmp_path, server.url, fence=fence) as made:
-        with pytest.raises(NotLeading):
-            await made.request("PATCH", "nodes/status", "/x", body={})
-    assert server.asked == []
 
 
 async def test_all_is_sent_through_an_open_one(server: Server, tmp_path: Path) -> None:

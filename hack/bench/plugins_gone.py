@@ -13,19 +13,19 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from lightkube.resources.core_v1 import Pod
 from nodedevice_api.names import node_device_name
 
 from hack.bench.latency import has
 from hack.bench.load import event_loop
 from hack.bench.results import Result, judged, publish, worst
 from hack.bench.running import bench_folder, show_progress
+from hack.cluster.api import NodeDevice, Pod
 from hack.cluster.cluster import a_pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import NODE_A, Program, Stack
-from hack.cluster.observe import NodeDevice, Observer
+from hack.cluster.observe import Observer
 from tests.fakes.many_plugins import MOST, many_plugins
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
@@ -79,7 +79,7 @@ class Beside:
         """A pod comes -> its device is on disk, and in the NodeDevice."""
         client, name = self._cluster.client, f"p{number}"
         began = time.monotonic()
-        client.create(cast("Pod", Pod.from_dict(a_pod(name, _NAMESPACE, {_BESIDE: 1}, NODE_A))))
+        client.create(Pod.from_dict(a_pod(name, _NAMESPACE, {_BESIDE: 1}, NODE_A)))
         while not self._holds(name):
             if time.monotonic() - began > _PATIENCE_SECONDS:
                 raise TimeoutError(f"pod {name} has no device")
@@ -89,7 +89,6 @@ class Beside:
         return passed
 
     def _holds(self, pod: str) -> bool:
-        # lightkube's generic objects have no types
         found: Any = self._cluster.client.get(NodeDevice, node_device_name(NODE_A, _BESIDE))
         return any(held["name"] == pod for held in (found.status or {}).get("allocations", ()))
 

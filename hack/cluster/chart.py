@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightkube.resources.apiextensions_v1 import CustomResourceDefinition
 from nodedevice_api.names import AGENTS_NAMESPACE, GROUP
 
 from hack import yaml_text
+from hack.cluster.api import CustomResourceDefinition
 from hack.cluster.build.binaries import find
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import CommandError

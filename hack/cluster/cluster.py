@@ -9,14 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
-from lightkube import Client
-from lightkube.core.exceptions import ApiError
-from lightkube.models.authentication_v1 import BoundObjectReference, TokenRequestSpec
-from lightkube.models.core_v1 import Taint
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Namespace, Node, Pod, ServiceAccount, ServiceAccountToken
-
 from hack.cluster import nodes
+from hack.cluster.api import ApiError, Client, Namespace, Node, Object, Pod, ServiceAccount, ServiceAccountToken
 from hack.cluster.control_plane import kubeconfigs
 from hack.cluster.errors import CommandError
 from hack.cluster.waiting import wait_until
@@ -33,7 +27,7 @@ class Cluster(ABC):
     # of each Node and namespace that is made
     labels: Mapping[str, str] = {}
     # of each Node that is made
-    taints: Sequence[Taint] = ()
+    taints: Sequence[Object] = ()
 
     def __init__(self, folder: Path, admin_kubeconfig: Path, client: Client, kubectl: Path, version: str) -> None:
         self.folder = folder
@@ -114,13 +108,10 @@ class Cluster(ABC):
         bound_to = None
         if node_name is not None:
             node = self.client.get(Node, node_name)
-            assert node.metadata is not None
-            bound_to = BoundObjectReference(apiVersion="v1", kind="Node", name=node_name, uid=node.metadata.uid)
+            bound_to = Object(apiVersion="v1", kind="Node", name=node_name, uid=node.metadata.uid)
         # no audience named: that of the API server itself
-        spec = TokenRequestSpec(audiences=[], expirationSeconds=_TOKEN_SECONDS, boundObjectRef=bound_to)
-        issued = self.client.create(ServiceAccountToken(metadata=ObjectMeta(), spec=spec), name, namespace=namespace)
-        assert issued.status is not None
-        assert issued.status.token is not None
+        spec = Object(audiences=[], expirationSeconds=_TOKEN_SECONDS, boundObjectRef=bound_to)
+        issued = self.client.create(ServiceAccountToken(metadata=Object(), spec=spec), name, namespace=namespace)
         return kubeconfigs.write_for_token(path, self.admin_kubeconfig, issued.status.token)
 
     def __enter__(self) -> Self:
@@ -132,7 +123,7 @@ class Cluster(ABC):
 
 def create_namespace(client: Client, name: str, labels: Mapping[str, str] = MappingProxyType({})) -> None:
     """Make a namespace, and wait for the ServiceAccount `default` without which it refuses pods."""
-    client.create(Namespace(metadata=ObjectMeta(name=name, labels=dict(labels))))
+    client.create(Namespace(metadata=Object(name=name, labels=dict(labels))))
     wait_until(lambda: has_default_service_account(client, name), f"namespace {name} has its default ServiceAccount")
 
 

@@ -10,19 +10,14 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Final
 
-from lightkube import ApiError, Client
-from lightkube.models.core_v1 import NodeAddress, NodeSpec, NodeStatus, NodeSystemInfo, Taint
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Node
-from lightkube.resources.core_v1 import NodeStatus as NodeStatusPart
-
+from hack.cluster.api import ApiError, Client, Node, Object
 from hack.cluster.waiting import wait_until
 
 # not in nodedevice.io/ itself: those on a Node are the operator's, which removes any that it did not set
 PLAYED_LABEL = "test.nodedevice.io/played-by"
 PLAYED_BY_KWOK = "kwok"
 # of Nodes in a cluster that others use: their pods would be bound there, and be shown as running where nothing runs
-LENT_TAINT: Final = Taint(key="test.nodedevice.io/demo", effect="NoSchedule")
+LENT_TAINT: Final = Object(key="test.nodedevice.io/demo", effect="NoSchedule")
 
 _FIELD_MANAGER = "kubelet"
 _CAPACITY = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "500Gi", "pods": "250"}
@@ -44,7 +39,7 @@ def create_node(
     kubelet_version: str,
     played_by: str = PLAYED_BY_KWOK,
     more_labels: Mapping[str, str] = MappingProxyType({}),
-    taints: Sequence[Taint] = (),
+    taints: Sequence[Object] = (),
 ) -> None:
     """Make the Node; who plays it sees its label and reports it Ready. It has cpu, memory and pods, and no devices.
 
@@ -57,15 +52,15 @@ def create_node(
         PLAYED_LABEL: played_by,
         **more_labels,
     }
-    status = NodeStatus(
+    status = Object(
         capacity=dict(_CAPACITY),
         allocatable=dict(_CAPACITY),
-        addresses=[NodeAddress(type="Hostname", address=name)],
+        addresses=[Object(type="Hostname", address=name)],
         nodeInfo=_node_info(kubelet_version),
     )
-    spec = NodeSpec(taints=list(taints) or None)
-    client.create(Node(metadata=ObjectMeta(name=name, labels=labels), spec=spec), field_manager=_FIELD_MANAGER)
-    client.patch(NodeStatusPart, name, NodeStatusPart(status=status), field_manager=_FIELD_MANAGER)
+    spec = Object(taints=list(taints) or None)
+    client.create(Node(metadata=Object(name=name, labels=labels), spec=spec), field_manager=_FIELD_MANAGER)
+    client.patch(Node.Status, name, Node.Status(status=status), field_manager=_FIELD_MANAGER)
 
 
 def wait_schedulable(client: Client, names: Sequence[str], timeout_seconds: float = 60.0) -> None:
@@ -91,9 +86,9 @@ def is_schedulable(client: Client, name: str) -> bool:
     return is_ready and all(taint.key == LENT_TAINT.key for taint in taints)
 
 
-def _node_info(kubelet_version: str) -> NodeSystemInfo:
+def _node_info(kubelet_version: str) -> Object:
     """What a Node says of its machine; the API wants every field, and a played one has nothing to say in most."""
-    return NodeSystemInfo(
+    return Object(
         architecture="amd64",
         operatingSystem="linux",
         kubeletVersion=kubelet_version,

@@ -7,18 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import httpx2
-from lightkube import KubeConfig
-from lightkube.generic_resource import create_global_resource
-from lightkube.resources.core_v1 import Node, Pod
-from nodedevice_api import names
-
-from hack.cluster.clients import open_client
-
-NodeDevice = create_global_resource(names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES)
-NodeDeviceConfig = create_global_resource(
-    names.GROUP, names.VERSION, names.NODE_DEVICE_CONFIG, names.NODE_DEVICE_CONFIGS
-)
+from hack.cluster.api import NO_ANSWER, Node, NodeDevice, NodeDeviceConfig, Pod, open_client
 
 
 @dataclass(frozen=True)
@@ -34,7 +23,7 @@ class Observer:
     """Watches one kind, all objects; wait() finds the first event since a moment that is as asked."""
 
     def __init__(self, kubeconfig: Path, kind: Any) -> None:
-        self._client = open_client(KubeConfig.from_file(kubeconfig))
+        self._client = open_client(kubeconfig)
         self._kind = kind
         self._seen: list[Seen] = []
         self._changed = threading.Condition()
@@ -93,7 +82,7 @@ class Observer:
                 with self._changed:
                     self._seen.append(Seen(time.monotonic(), event, found))
                     self._changed.notify_all()
-        except (httpx2.HTTPError, httpx2.StreamError, OSError, RuntimeError):
+        except (*NO_ANSWER, RuntimeError):
             # closed with the observer, or the API server went away: whoever waits runs into the time-out
             return
 

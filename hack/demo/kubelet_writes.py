@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from lightkube.models.core_v1 import Container
-from lightkube.resources.core_v1 import Node, Pod
+from hack.cluster.api import Object
 
 Body = dict[str, Any]
 
@@ -29,7 +28,7 @@ class Write:
     patch: Body | None
 
 
-def ready_node(node: Node, now: datetime) -> Body | None:
+def ready_node(node: Object, now: datetime) -> Body | None:
     """The patch that makes it Ready; None where it is. Capacity is not in it: that belongs to whom the demo is about."""
     found = {each.type: each for each in (node.status and node.status.conditions) or []}
     if "Ready" in found and found["Ready"].status == "True":
@@ -42,9 +41,8 @@ def ready_node(node: Node, now: datetime) -> Body | None:
     return {"status": {"conditions": conditions}}
 
 
-def node_lease(node: Node, now: datetime) -> Body:
+def node_lease(node: Object, now: datetime) -> Body:
     """The Lease by which the node controller sees that the node lives."""
-    assert node.metadata is not None
     owner = {"apiVersion": "v1", "kind": "Node", "name": node.metadata.name, "uid": node.metadata.uid}
     return {
         "apiVersion": "coordination.k8s.io/v1",
@@ -58,12 +56,11 @@ def node_lease(node: Node, now: datetime) -> Body:
     }
 
 
-def next_write(pod: Pod, now: datetime) -> Write | None:
+def next_write(pod: Object, now: datetime) -> Write | None:
     """What a kubelet writes next about a pod of its node; None: nothing, until somebody changes the pod.
 
     Pending, its containers being created; Running; after its deletion, its containers ended; and then the pod is removed.
     """
-    assert pod.metadata is not None
     phase = (pod.status and pod.status.phase) or "Pending"
     if pod.metadata.deletionTimestamp is not None:
         return Write(None if phase in _ENDED else _with_identity(pod, _ended(pod, now)))
@@ -73,7 +70,7 @@ def next_write(pod: Pod, now: datetime) -> Write | None:
     return Write(_with_identity(pod, _running(pod, now) if is_created else _created(pod, now)))
 
 
-def _created(pod: Pod, now: datetime) -> Body:
+def _created(pod: Object, now: datetime) -> Body:
     waiting = {"waiting": {"reason": "ContainerCreating"}}
     return {
         "startTime": _written(now),
@@ -82,7 +79,7 @@ def _created(pod: Pod, now: datetime) -> Body:
     }
 
 
-def _running(pod: Pod, now: datetime) -> Body:
+def _running(pod: Object, now: datetime) -> Body:
     running, done = {"running": {"startedAt": _written(now)}}, _terminated(now)
     initial = (pod.spec and pod.spec.initContainers) or []
     return {
@@ -97,7 +94,7 @@ def _running(pod: Pod, now: datetime) -> Body:
     }
 
 
-def _ended(pod: Pod, now: datetime) -> Body:
+def _ended(pod: Object, now: datetime) -> Body:
     started = pod.status.startTime if pod.status else None
     done = _terminated(started or now, now)
     return {
@@ -109,24 +106,23 @@ def _ended(pod: Pod, now: datetime) -> Body:
     }
 
 
-def _with_identity(pod: Pod, status: Body) -> Body:
+def _with_identity(pod: Object, status: Body) -> Body:
     """A patch of this very pod, not of a later one of its name."""
-    assert pod.metadata is not None
     return {
         "metadata": {"uid": pod.metadata.uid},
         "status": {"observedGeneration": pod.metadata.generation, **status},
     }
 
 
-def _containers(pod: Pod) -> list[Container]:
+def _containers(pod: Object) -> list[Object]:
     return list(pod.spec.containers) if pod.spec else []
 
 
-def _is_sidecar(container: Container) -> bool:
-    return container.restartPolicy == "Always"
+def _is_sidecar(container: Object) -> bool:
+    return bool(container.restartPolicy == "Always")
 
 
-def _container(container: Container, state: Body, *, is_running: bool) -> Body:
+def _container(container: Object, state: Body, *, is_running: bool) -> Body:
     return {
         "name": container.name,
         "image": container.image or "",

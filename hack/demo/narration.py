@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lightkube import ApiError
-
+from hack.cluster.api import ApiError
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.processes.processes import removed_at_the_end

@@ -16,13 +16,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
-import httpx2
-from lightkube import ApiError, AsyncClient, KubeConfig
-from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import Node, NodeStatus, Pod, PodStatus
-from lightkube.types import PatchType
-
-from hack.cluster.clients import open_async_client
+from hack.cluster.api import NO_ANSWER, ApiError, AsyncClient, Lease, Node, Object, PatchType, Pod, open_client
 from hack.cluster.cluster import Cluster
 from hack.cluster.nodes import PLAYED_LABEL
 from hack.cluster.processes.processes import Process, tail
@@ -60,17 +54,17 @@ class _Kubelets:
     """Those of all Nodes with a label."""
 
     def __init__(self, kubeconfig: Path, played_by: str) -> None:
-        self._config = KubeConfig.from_file(kubeconfig)
+        self._kubeconfig = kubeconfig
         self._labels: dict[str, Any] = {PLAYED_LABEL: played_by}
         self._logged = ""
 
     async def play(self) -> None:
-        client = open_async_client(self._config)
+        client = AsyncClient(open_client(self._kubeconfig))
         kubelets: dict[str, asyncio.Task[None]] = {}
         try:
             async with asyncio.TaskGroup() as tasks:
 
-                async def see(kind: str, node: Node) -> None:
+                async def see(kind: str, node: Object) -> None:
                     name = _name(node)
                     if kind == "DELETED":
                         kubelets.pop(name).cancel()
@@ -78,25 +72,24 @@ class _Kubelets:
                     if name not in kubelets:
                         kubelets[name] = tasks.create_task(self._play_kubelet(client, node))
                     if patch := ready_node(node, datetime.now(UTC)):
-                        await self._write(client.patch(NodeStatus, name, patch, field_manager=_FIELD_MANAGER))
+                        await self._write(client.patch(Node.Status, name, patch, field_manager=_FIELD_MANAGER))
 
                 await self._follow(lambda: client.watch(Node, labels=self._labels), see)
         finally:
             await client.close()
 
-    async def _play_kubelet(self, client: AsyncClient, node: Node) -> None:
+    async def _play_kubelet(self, client: AsyncClient, node: Object) -> None:
         """What is written again and again for one node, and about its pods."""
 
-        async def see(kind: str, pod: Pod) -> None:
+        async def see(kind: str, pod: Object) -> None:
             step = next_write(pod, datetime.now(UTC)) if kind != "DELETED" else None
             if step is None:
                 return
-            assert pod.metadata is not None
             name, namespace = _name(pod), pod.metadata.namespace
             if step.patch is None:
                 await self._write(client.delete(Pod, name, namespace=namespace, grace_period=0))
                 return
-            change = client.patch(PodStatus, name, step.patch, namespace=namespace, field_manager=_FIELD_MANAGER)
+            change = client.patch(Pod.Status, name, step.patch, namespace=namespace, field_manager=_FIELD_MANAGER)
             await self._write(change)
 
         fields: dict[str, Any] = {"spec.nodeName": _name(node)}
@@ -104,7 +97,7 @@ class _Kubelets:
             tasks.create_task(self._renew_lease(client, node))
             await self._follow(lambda: client.watch(Pod, namespace="*", fields=fields), see)
 
-    async def _renew_lease(self, client: AsyncClient, node: Node) -> None:
+    async def _renew_lease(self, client: AsyncClient, node: Object) -> None:
         while True:
             change = client.patch(
                 Lease,
@@ -125,14 +118,14 @@ class _Kubelets:
                 async with aclosing(cast("AsyncGenerator[Any]", watch())) as events:
                     async for kind, found in events:
                         await see(kind, found)
-            except (httpx2.HTTPError, httpx2.StreamError, OSError) as exc:
+            except (ApiError, *NO_ANSWER) as exc:
                 self._log(f"a played node cannot be watched, or its pods: {exc}")
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _write(self, request: Awaitable[Any]) -> None:
         try:
             await request
-        except httpx2.HTTPError as exc:
+        except (ApiError, *NO_ANSWER) as exc:
             if not (isinstance(exc, ApiError) and exc.status.code in _OUTRUN):
                 self._log(f"a played node cannot be written, or its pods: {exc}")
 
@@ -143,10 +136,8 @@ class _Kubelets:
         self._logged = problem
 
 
-def _name(found: Node | Pod) -> str:
-    assert found.metadata is not None
-    assert found.metadata.name is not None
-    return found.metadata.name
+def _name(found: Object | Object) -> str:
+    return str(found.metadata.name)
 
 
 if __name__ == "__main__":

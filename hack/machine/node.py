@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from lightkube.resources.core_v1 import Node
-
+from hack.cluster.api import Node
 from hack.cluster.control_plane import kubeconfigs
 from hack.cluster.control_plane.certificates import Identity
 from hack.cluster.control_plane.control_plane import ControlPlane

@@ -29,7 +29,7 @@ import pytest
 # as test modules and ours import them
 _PRELOADED: Final = (
     *("aiohttp", "asyncio", "click", "google.protobuf", "grpc.aio", "hypothesis", "kopf", "kubernetes.client"),
-    *("lightkube.resources.core_v1", "msgspec", "prometheus_client", "psutil", "pytest_asyncio", "tenacity", "yaml"),
+    *("kubernetes.dynamic", "msgspec", "prometheus_client", "psutil", "pytest_asyncio", "tenacity", "yaml"),
 )
 _FOLDERS: Final = tuple(f"tests/unit/{name}" for name in ("node_agent", "operator", "common", "kube", "api", "cli"))
 _PROFILE: Final = "gate"  # of tests/examples.py: with the examples that a change has to pass, whatever is set outside

@@ -1,6 +1,7 @@
 """Wheels and sdists in a Python package index, by uv, which reads its credentials from UV_PUBLISH_* itself."""
 
-import httpx2
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 from hack.publish.dist import Dist
 from hack.publish.programs import Program
@@ -25,8 +26,10 @@ class PackageIndex:
     def check(self) -> None:
         """Raise ReleaseError where nobody answers; whether it takes files from us, only an upload shows."""
         try:
-            httpx2.get(self._address, timeout=_ANSWER_SECONDS)
-        except (httpx2.TransportError, httpx2.InvalidURL) as exc:
+            urlopen(self._address, timeout=_ANSWER_SECONDS).close()
+        except HTTPError as refusal:
+            refusal.close()
+        except (OSError, ValueError) as exc:
             raise ReleaseError(
                 f"INDEX={self._address} gives no answer ({exc})", "check its address, and that this machine reaches it"
             ) from exc

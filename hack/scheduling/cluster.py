@@ -7,14 +7,13 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
 
 from hack.cluster import agent_objects
+from hack.cluster.api import Node, NodeDevice
 from hack.cluster.chart import install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import Program, extender_program
-from hack.cluster.observe import NodeDevice
 from hack.cluster.processes.processes import reserved_ports
 from hack.cluster.second_scheduler import Extender, second_scheduler
 from hack.scheduling.node_model import GPUS, RESOURCE, UNITS

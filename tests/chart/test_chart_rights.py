@@ -11,16 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightkube import ApiError, Client, KubeConfig
-from lightkube.models import core_v1
-from lightkube.models.authorization_v1 import SelfSubjectRulesReviewSpec
-from lightkube.models.coordination_v1 import LeaseSpec
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.authorization_v1 import SelfSubjectRulesReview
-from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import ConfigMap, Event, Namespace, Node, NodeStatus, Pod, Secret
-from lightkube.resources.resource_v1 import ResourceClaim, ResourceSlice
-from lightkube.types import PatchType
 from nodedevice_api.names import (
     AGENT_FIELD_MANAGER,
     AGENTS_NAMESPACE,
@@ -32,20 +22,30 @@ from nodedevice_api.names import (
 )
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
 
-from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.clients import open_client
-from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import (
+from hack.cluster.api import (
+    ApiError,
+    Client,
+    ConfigMap,
+    Event,
+    Lease,
+    Namespace,
+    Node,
     NodeDevice,
     NodeDeviceConfig,
+    Object,
+    PatchType,
+    Pod,
     PodDevice,
-    apply_status,
-    condition,
-    free,
-    node_device,
-    pod_device,
+    ResourceClaim,
+    ResourceSlice,
+    Secret,
+    SelfSubjectRulesReview,
+    open_client,
 )
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import apply_status, condition, free, node_device, pod_device
 
 pytestmark = pytest.mark.cluster
 
@@ -121,8 +121,7 @@ OPERATOR_OWN_LEASE = each_verb("coordination.k8s.io", f"leases ['{OPERATOR_LEASE
 
 def rights(client: Client, namespace: str) -> set[Right]:
     """Every right that the client's account has in a namespace, as the API server lists them to it."""
-    review = client.create(SelfSubjectRulesReview(spec=SelfSubjectRulesReviewSpec(namespace=namespace)))
-    assert review.status is not None
+    review = client.create(SelfSubjectRulesReview(spec=Object(namespace=namespace)))
     assert not review.status.incomplete
     return {
         (group, resource if not rule.resourceNames else f"{resource} {rule.resourceNames}", verb)
@@ -147,7 +146,7 @@ def account(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
         def of(name: str) -> Client:
             bound_to = NODE if name == "nodedevice-agent" else None
             path = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, name, folder / name, bound_to)
-            return open_clients.enter_context(open_client(KubeConfig.from_file(path)))
+            return open_clients.enter_context(open_client(path))
 
         yield of
     installed.remove_node(NODE)
@@ -212,13 +211,12 @@ def test_rights_among_the_leases(agent: Client, operator: Client, nobody: Client
     assert rights(operator, AGENTS_NAMESPACE) - everybody == OPERATOR | OPERATOR_LEASES
 
 
-def lease(namespace: str) -> Lease:
-    return Lease(metadata=ObjectMeta(name=NODE, namespace=namespace), spec=LeaseSpec(holderIdentity=NODE))
+def lease(namespace: str) -> Object:
+    return Lease(metadata=Object(name=NODE, namespace=namespace), spec=Object(holderIdentity=NODE))
 
 
 def test_agent_can_do_its_work(installed: ControlPlane, agent: Client) -> None:
     owner = agent.get(Node, NODE)
-    assert owner.metadata is not None
     list(agent.list(Pod, fields={"spec.nodeName": NODE}, namespace="*"))
     try:
         owners = [{"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": owner.metadata.uid}]
@@ -241,20 +239,17 @@ def test_agent_can_do_its_work(installed: ControlPlane, agent: Client) -> None:
 
 def test_operator_can_do_its_work(operator: Client, published: str, namespace: str) -> None:
     one = {"example.com/gpu": "1"}
-    status = core_v1.NodeStatus(capacity=one, allocatable=one)
-    operator.apply(
-        NodeStatus(metadata=ObjectMeta(name=NODE), status=status), NODE, field_manager=OPERATOR_FIELD_MANAGER
-    )
+    status = Object(capacity=one, allocatable=one)
+    operator.apply(Node.Status(metadata=Object(name=NODE), status=status), NODE, field_manager=OPERATOR_FIELD_MANAGER)
     stored = operator.get(Node, NODE)
-    assert stored.status is not None
     assert stored.status.capacity is not None
     assert stored.status.capacity["example.com/gpu"] == "1"
 
     apply_status(operator, published, {"conditions": [condition(Condition.ADVERTISED)]}, OPERATOR_FIELD_MANAGER)
     operator.apply(pod_device(namespace), field_manager=OPERATOR_FIELD_MANAGER)
     operator.delete(PodDevice, "pod-a", namespace=namespace)
-    about = core_v1.ObjectReference(kind="Pod", name="pod-a", namespace=namespace)
-    event = ObjectMeta(name="pod-a.1", namespace=namespace)
+    about = Object(kind="Pod", name="pod-a", namespace=namespace)
+    event = Object(name="pod-a.1", namespace=namespace)
     operator.create(Event(metadata=event, involvedObject=about, reason="Test"))
     list(operator.list(Lease, namespace=AGENTS_NAMESPACE))
     list(operator.list(ResourceSlice, fields={"spec.nodeName": ""}))
@@ -274,14 +269,14 @@ def is_forbidden(call: Callable[[], Any]) -> bool:
     return True
 
 
-def pod(namespace: str, name: str = "pod-a") -> Pod:
+def pod(namespace: str, name: str = "pod-a") -> Object:
     return Pod(
-        metadata=ObjectMeta(name=name, namespace=namespace, annotations={"old": "there"}),
-        spec=core_v1.PodSpec(containers=[core_v1.Container(name="main", image="img")]),
+        metadata=Object(name=name, namespace=namespace, annotations={"old": "there"}),
+        spec=Object(containers=[Object(name="main", image="img")]),
     )
 
 
-def patch_pod(client: Client, namespace: str, patch: dict[str, Any]) -> Pod:
+def patch_pod(client: Client, namespace: str, patch: dict[str, Any]) -> Any:
     by: dict[str, Any] = {"patch_type": PatchType.STRATEGIC, "field_manager": OPERATOR_FIELD_MANAGER}
     return client.patch(Pod, "pod-a", patch, namespace=namespace, **by)
 
@@ -373,9 +368,7 @@ def test_operator_cannot(operator: Client, held_to_policies: str, call: Callable
 
 def test_operator_patches_pods_with_at_most_the_mark(installed: ControlPlane, operator: Client, namespace: str) -> None:
     made = installed.client.create(pod(namespace))
-    assert made.metadata is not None
     assert [each.metadata.name for each in operator.list(Pod, namespace=namespace) if each.metadata] == ["pod-a"]
     patch_pod(operator, namespace, {"metadata": {"uid": made.metadata.uid}})
     marked = patch_pod(operator, namespace, {"metadata": {"annotations": {ANNOTATION: "[ nodedevice ]"}}})
-    assert marked.metadata is not None
     assert marked.metadata.annotations == {"old": "there", ANNOTATION: "[ nodedevice ]"}

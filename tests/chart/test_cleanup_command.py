@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from lightkube import ApiError, Client
-from lightkube.resources.core_v1 import Node, Pod
-from lightkube.types import PatchType
 from nodedevice_api import names
 from nodedevice_operator.__main__ import main as operator_main
 from nodedevice_operator.cli import cleanup as cleanup
@@ -23,12 +20,12 @@ from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
 from hack import yaml_text
 from hack.cluster.accounts import client_with_token
+from hack.cluster.api import ApiError, Client, Node, NodeDevice, PatchType, Pod
 from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.chart.rendering import hook_manifests, render
 from tests.chart.values import Command
-from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode
 
 pytestmark = pytest.mark.cluster

@@ -5,17 +5,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lightkube import ApiError
 from nodedevice_api.names import RELEASE_ANNOTATION
 from nodedevice_operator import __version__
 from nodedevice_operator.cli.crds import NAMES
 
 from hack import yaml_text
 from hack.cluster.accounts import client_with_token
+from hack.cluster.api import ApiError, NodeDevice
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, wait_established
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.values import Command
-from tests.integration.crds.custom_resources import NodeDevice
 
 pytestmark = pytest.mark.cluster
 

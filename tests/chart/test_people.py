@@ -8,20 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightkube import Client, KubeConfig
-from lightkube.core.exceptions import ApiError
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import ServiceAccount
-from lightkube.types import PatchType
 from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, GROUP, node_device_name
 
+from hack.cluster.api import ApiError, Client, NodeDevice, Object, PatchType, PodDevice, ServiceAccount, open_client
 from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.clients import open_client
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.chart.rendering import render
 from tests.chart.test_chart_rights import Right, each_verb, forbidden, is_forbidden, rights
-from tests.integration.crds.custom_resources import NodeDevice, PodDevice, apply_status, free, node_device, pod_device
+from tests.integration.crds.custom_resources import apply_status, free, node_device, pod_device
 
 pytestmark = pytest.mark.cluster
 
@@ -61,7 +56,7 @@ class People:
     def with_roles(self, name: str, *bindings: str) -> Client:
         """bindings: as kubectl creates them: KIND ROLE [NAMESPACE]."""
         if name != "nobody":
-            self._installed.client.create(ServiceAccount(metadata=ObjectMeta(name=name, namespace=self.namespace)))
+            self._installed.client.create(ServiceAccount(metadata=Object(name=name, namespace=self.namespace)))
         else:
             name = "default"
         account = f"--serviceaccount={self.namespace}:{name}"
@@ -75,7 +70,7 @@ class People:
                 self._installed.kubectl, "delete", command, made, "--ignore-not-found", "--wait=false", *place
             )
         path = self._installed.service_account_kubeconfig(self.namespace, name, self._folder / name)
-        return self._clients.enter_context(open_client(KubeConfig.from_file(path)))
+        return self._clients.enter_context(open_client(path))
 
 
 @pytest.fixture

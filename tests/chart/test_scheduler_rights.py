@@ -3,22 +3,16 @@
 import json
 import ssl
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-import msgspec
 import pytest
-from lightkube import ApiError, Client
-from lightkube.models.core_v1 import ObjectReference
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Event, Node, Pod
-from lightkube.types import PatchType
 from nodedevice_api.names import GROUP
 
 from hack import yaml_text
 from hack.cluster.accounts import client_with_token
+from hack.cluster.api import ApiError, Client, Event, Node, Object, PatchType, Pod, PodBinding
 from hack.cluster.build.binaries import find
 from hack.cluster.chart import SYSTEM_NAMESPACE, is_hook
 from hack.cluster.cluster import a_pod
@@ -86,11 +80,9 @@ def node(installed: ControlPlane) -> Iterator[str]:
 
 
 def bind(client: Client, namespace: str, kind: str = "Node", dry_run: bool = False, **metadata: Any) -> None:
-    target = ObjectReference(kind=kind, name="bound-node")
-    meta = ObjectMeta(name="pod-a", namespace=namespace, **metadata)
-    # the answer is a Status, which the library takes for a Binding
-    with suppress(msgspec.ValidationError):
-        client.create(Pod.Binding(metadata=meta, target=target), "pod-a", namespace=namespace, dry_run=dry_run)
+    target = Object(kind=kind, name="bound-node")
+    meta = Object(name="pod-a", namespace=namespace, **metadata)
+    client.create(PodBinding(metadata=meta, target=target), "pod-a", namespace=namespace, dry_run=dry_run)
 
 
 @pytest.fixture
@@ -141,11 +133,8 @@ def test_the_choice_is_all_it_may_write_into_a_pod(installed: ControlPlane, acco
         # a policy is in force some moments after it was made
         wait_until(is_refused, sentence)
     made = installed.client.get(Pod, "pod-a", namespace=waiting)
-    assert made.metadata is not None
     bind(account, waiting, annotations={CHOICE: "{}"}, uid=made.metadata.uid)
     bound = installed.client.get(Pod, "pod-a", namespace=waiting)
-    assert bound.spec is not None
-    assert bound.metadata is not None
     assert bound.spec.nodeName == "bound-node"
     assert (bound.metadata.annotations or {})[CHOICE] == "{}"
     assert (bound.metadata.labels or {}) == {ZONE: "a"}
@@ -219,7 +208,7 @@ def test_while_the_extender_is_away_its_pods_wait_and_others_never_notice(
     def node_of(name: str) -> str | None:
         spec = installed.client.get(Pod, name, namespace=namespace).spec
         assert spec is not None
-        return spec.nodeName
+        return str(spec.nodeName) if spec.nodeName else None
 
     def words() -> str:
         second_scheduler.verify_alive()

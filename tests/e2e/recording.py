@@ -12,10 +12,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from lightkube.resources.core_v1 import Node
-
 from docs import generate_tried_nodes
 from docs.tried_nodes import TriedNode, merged
+from hack.cluster.api import Node
 from hack.cluster.build.binaries import find
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.node.real_node import RealNode

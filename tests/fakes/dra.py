@@ -3,16 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lightkube import Client
-from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from hack.cluster.api import Client, ResourceSlice
 
 Json = dict[str, Any]
 API_VERSION = "resource.k8s.io/v1"
 # without it a namespace may have no claim with admin access
 ADMIN_LABEL = "resource.kubernetes.io/admin-access"
-# as they are in JSON: what the client's own models lack is there, too
-ResourceSlice = create_global_resource("resource.k8s.io", "v1", "ResourceSlice", "resourceslices")
-ResourceClaim = create_namespaced_resource("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
 
 
 def device_class(name: str, driver: str, extended_resource: str = "") -> Json:

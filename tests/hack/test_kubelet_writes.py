@@ -4,9 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from lightkube.codecs import from_dict
-from lightkube.resources.core_v1 import Node, Pod
 
+from hack.cluster.api import Node, Object, Pod
 from hack.demo.kubelet_writes import Write, next_write, node_lease, ready_node
 
 _NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -17,7 +16,7 @@ _CREATED["containerStatuses"][0]["restartCount"] = 0  # type: ignore[index]
 
 def _pod(
     status: dict[str, Any] | None, *, is_deleted: bool = False, initial: list[dict[str, Any]] | None = None
-) -> Pod:
+) -> Object:
     deleted = {"deletionTimestamp": _TIME} if is_deleted else {}
     pod = {
         "apiVersion": "v1",
@@ -26,9 +25,7 @@ def _pod(
         "spec": {"containers": [{"name": "main", "image": "x"}], "initContainers": initial},
         **({} if status is None else {"status": status}),
     }
-    found = from_dict(pod)
-    assert isinstance(found, Pod)
-    return found
+    return Pod.from_dict(pod)
 
 
 def _patch(write: Write | None) -> dict[str, Any]:
@@ -111,8 +108,6 @@ def test_its_lease_ends_with_it() -> None:
     assert lease["spec"]["renewTime"] == "2026-01-02T03:04:05.000000Z"
 
 
-def _node(conditions: list[dict[str, str]]) -> Node:
+def _node(conditions: list[dict[str, str]]) -> Object:
     metadata = {"name": "node-a", "uid": "u2"}
-    found = from_dict({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"conditions": conditions}})
-    assert isinstance(found, Node)
-    return found
+    return Node.from_dict({"metadata": metadata, "status": {"conditions": conditions}})

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from lightkube.resources.core_v1 import Pod
 
 from hack.cluster import nodes
+from hack.cluster.api import Object
 from hack.cluster.cluster import a_pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.observe import Observer
@@ -60,8 +60,7 @@ def test_a_pod_lives_as_with_a_kubelet(cluster: ControlPlane, node: str) -> None
     assert list(dict.fromkeys(states)) == ["Pending", "Pending waiting", "Running running", "Succeeded terminated"]
 
 
-def _state(pod: Pod) -> str:
-    assert pod.status is not None
+def _state(pod: Object) -> str:
     statuses = pod.status.containerStatuses or []
     states = [name for each in statuses if each.state for name, value in each.state.to_dict().items() if value]
     return " ".join([pod.status.phase or "", *states])

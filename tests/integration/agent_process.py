@@ -17,20 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from lightkube import ApiError
-from lightkube.models.core_v1 import Container, PodSpec, ResourceRequirements
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Pod
 from nodedevice_api.names import node_device_name
 from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_delay
 
+from hack.cluster.api import ApiError, NodeDevice, Object, Pod
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.loopback import fetch
 from hack.cluster.waiting import pauses
 from tests.fakes.dra import pod_claims
 from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.deadlines import DEADLINES, environment
 from tests.integration.product_process import PATIENCE_SECONDS, Json, ProductProcess
 
@@ -163,7 +159,6 @@ class AgentNode:
     def object(self, resource_name: str = GPU) -> Json:
         """The NodeDevice; empty where there is none."""
         try:
-            # lightkube's generic objects have no types
             found: Any = self.client.get(NodeDevice, node_device_name(self.name, resource_name))
         except ApiError as exc:
             if exc.status.code != 404:
@@ -224,15 +219,14 @@ class AgentNode:
         annotations: Mapping[str, str] | None = None,
     ) -> str:
         """A pod bound to this node, past the scheduler; one container for each number of devices. Returns its uid."""
-        spec = PodSpec(
+        spec = Object(
             nodeName=self.name,
             initContainers=[_container(f"i{index}", resource, count) for index, count in enumerate(init)],
             containers=[_container(f"c{index}", resource, count) for index, count in enumerate(limits)],
             terminationGracePeriodSeconds=0,
         )
-        metadata = ObjectMeta(name=name, namespace=self.namespace, annotations=dict(annotations or {}))
+        metadata = Object(name=name, namespace=self.namespace, annotations=dict(annotations or {}))
         made = await asyncio.to_thread(self.client.create, Pod(metadata=metadata, spec=spec))
-        assert made.metadata is not None
         return str(made.metadata.uid)
 
     async def claiming_pod(self, name: str, claim: str) -> None:
@@ -291,6 +285,6 @@ async def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
         raise AssertionError(f"never so: {what()}") from None
 
 
-def _container(name: str, resource: str, count: int) -> Container:
-    needs = ResourceRequirements(limits={resource: str(count)}) if count else None
-    return Container(name=name, image="none", resources=needs)
+def _container(name: str, resource: str, count: int) -> Object:
+    needs = Object(limits={resource: str(count)}) if count else None
+    return Object(name=name, image="none", resources=needs)

@@ -4,13 +4,10 @@ import asyncio
 import json
 from typing import Any
 
-from lightkube import ApiError
-from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
 
+from hack.cluster.api import ApiError, Lease, Node, NodeDeviceConfig
 from tests.integration.agent_process import AgentNode, until
-from tests.integration.crds.custom_resources import NodeDeviceConfig
 
 SIMULATED, SERIAL = "example.com/simulated", "example.com/serial"
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
 from nodedevice_operator.cli.api import LeftoversApi
 from nodedevice_operator.cli.progress import connected
@@ -21,12 +20,12 @@ from nodedevice_operator.kube.client import OWN
 from nodedevice_operator.kube.decode import decode_list
 from nodedevice_operator.objects.unwatched import PodSchema
 
+from hack.cluster.api import Node, NodeDeviceConfig
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.loopback import fetch
 from hack.cluster.waiting import wait_until
 from tests.integration.agent_process import GPU, AgentNode, holdings, until
 from tests.integration.configured_node import SIMULATED, ConfiguredNode
-from tests.integration.crds.custom_resources import NodeDeviceConfig
 from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod
 from tests.integration.operator_process import OperatorProcess
 

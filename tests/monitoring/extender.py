@@ -9,14 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from lightkube import ApiError
-from lightkube.models.core_v1 import ObjectReference
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import PodBinding
 from nodedevice_api import names
 
 from hack.cluster import agent_objects
+from hack.cluster.api import ApiError, Lease, Object, PodBinding
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
@@ -95,8 +91,8 @@ class PlayedScheduler:
     def _is_refused(self) -> bool:
         """Whether a bind of that pod is refused; nothing is bound."""
         name, namespace = self._refused.metadata.name, self._refused.metadata.namespace
-        target = ObjectReference(apiVersion="v1", kind="Node", name=self._node)
-        binding = PodBinding(metadata=ObjectMeta(name=name, namespace=namespace), target=target)
+        target = Object(apiVersion="v1", kind="Node", name=self._node)
+        binding = PodBinding(metadata=Object(name=name, namespace=namespace), target=target)
         try:
             # what is accepted is answered by a Status, which is none
             with suppress(msgspec.ValidationError):

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from lightkube import ApiError
-from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import Node
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api import names
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
+from hack.cluster.api import ApiError, Lease, Node
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
@@ -247,7 +245,7 @@ def _is_refused(node: AgentNode) -> bool:
     try:
         node.client.patch(Node.Status, node.name, {"status": {"capacity": {"example.com/probe": "1"}}}, dry_run=True)
     except ApiError as error:
-        return error.status.code == 422
+        return bool(error.status.code == 422)
     return False
 
 

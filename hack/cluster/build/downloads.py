@@ -13,10 +13,15 @@ import os
 import shutil
 import tarfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-import httpx2
+import urllib3
+from urllib3.exceptions import HTTPError
 
 from hack.cluster.build.builder import built_path
 from hack.cluster.build.cache import lock
@@ -28,7 +33,9 @@ from hack.cluster.errors import BinaryError
 _ANSWER_SECONDS = 4.0
 _STALLED_SECONDS = 20.0
 _TRIES = 5
+_BLOCK_BYTES = 64 * 1024
 _REPORT_EVERY_SECONDS = 5.0
+_REDIRECTS_ALONE = urllib3.Retry(None, connect=0, read=0, redirect=10, status=0, other=0)
 _CHOICES = ("build", "download")
 
 
@@ -49,7 +56,7 @@ def download(binaries: Sequence[str], cache: Path, progress: Callable[[str], Non
     files = {binary: file for binary in binaries if (file := published(binary))}
     if choice == "build" or not files:
         return
-    with lock(cache, progress), _client() as client:
+    with lock(cache, progress):
         missing = [binary for binary in files if not built_path(binary, cache).exists()]
         silent: set[str] = set()
         for number, binary in enumerate(missing, start=1):
@@ -57,7 +64,7 @@ def download(binaries: Sequence[str], cache: Path, progress: Callable[[str], Non
                 continue
             label = f"[{number}/{len(missing)}] {binary} {family_of(binary).version}"
             try:
-                _fetch(client, files[binary], built_path(binary, cache), label, progress)
+                _fetch(files[binary], built_path(binary, cache), label, progress)
             except _NotReached as exc:
                 if choice == "download":
                     raise BinaryError(
@@ -69,9 +76,17 @@ def download(binaries: Sequence[str], cache: Path, progress: Callable[[str], Non
                 progress(f"{label}: not downloaded, to be built: {exc}")
 
 
-def _client() -> httpx2.Client:
-    timeout = httpx2.Timeout(_STALLED_SECONDS, connect=_ANSWER_SECONDS)
-    return httpx2.Client(follow_redirects=True, timeout=timeout)
+def _open(url: str, read_seconds: float, headers: Mapping[str, str] = MappingProxyType({})) -> urllib3.BaseHTTPResponse:
+    """The answer, its body not read yet. Goes by the proxy of the environment. Raises HTTPError."""
+    address = urlsplit(url)
+    proxy = "" if proxy_bypass(address.hostname or "") else getproxies().get(address.scheme, "")
+    account = unquote(urllib3.util.parse_url(proxy).auth or "") if proxy else ""
+    by = urllib3.make_headers(proxy_basic_auth=account) if account else None
+    manager = urllib3.ProxyManager(proxy, proxy_headers=by) if proxy else urllib3.PoolManager()
+    timeout = urllib3.Timeout(connect=_ANSWER_SECONDS, read=read_seconds)
+    return manager.request(
+        "GET", url, headers=dict(headers), timeout=timeout, retries=_REDIRECTS_ALONE, preload_content=False
+    )
 
 
 def _url(address: str) -> str:
@@ -79,13 +94,13 @@ def _url(address: str) -> str:
     return f"{mirror}/{address}" if mirror else f"https://{address}"
 
 
-def _fetch(client: httpx2.Client, file: Published, target: Path, label: str, progress: Callable[[str], None]) -> None:
-    expected = file.pinned() or _published_checksum(client, file)
+def _fetch(file: Published, target: Path, label: str, progress: Callable[[str], None]) -> None:
+    expected = file.pinned() or _published_checksum(file)
     target.parent.mkdir(parents=True, exist_ok=True)
     # its name carries the checksum: what was begun of another file is not gone on with
     part = target.with_name(f".{target.name}.{expected[:12]}.part")
     progress(f"{label}: downloading from {file.host}")
-    _receive(client, _url(file.address), part, label, progress)
+    _receive(_url(file.address), part, label, progress)
     with part.open("rb") as received:
         found = hashlib.file_digest(received, "sha256").hexdigest()
     if found != expected:
@@ -99,16 +114,17 @@ def _fetch(client: httpx2.Client, file: Published, target: Path, label: str, pro
     progress(f"{label}: downloaded, checksum verified")
 
 
-def _published_checksum(client: httpx2.Client, file: Published) -> str:
+def _published_checksum(file: Published) -> str:
     url = _url(file.checksums)
     try:
-        answer = client.get(url, timeout=_ANSWER_SECONDS)
-    except httpx2.TransportError as exc:
+        answer = _open(url, _ANSWER_SECONDS)
+        text = answer.data.decode(errors="replace")
+    except HTTPError as exc:
         raise _NotReached(f"{url} gave no answer within {_ANSWER_SECONDS:.0f} s ({type(exc).__name__})") from exc
-    if answer.status_code != httpx2.codes.OK:
-        raise _NotReached(f"{url} answered {answer.status_code}")
+    if answer.status != HTTPStatus.OK:
+        raise _NotReached(f"{url} answered {answer.status}")
     try:
-        checksum = file.checksum_in(answer.text)
+        checksum = file.checksum_in(text)
     except json.JSONDecodeError:
         checksum = None
     if checksum is None:
@@ -116,12 +132,12 @@ def _published_checksum(client: httpx2.Client, file: Published) -> str:
     return checksum
 
 
-def _receive(client: httpx2.Client, url: str, part: Path, label: str, progress: Callable[[str], None]) -> None:
+def _receive(url: str, part: Path, label: str, progress: Callable[[str], None]) -> None:
     """Append to `part` until it is whole; after each cut it goes on from there."""
     for attempt in range(1, _TRIES + 1):
         try:
-            _receive_rest(client, url, part, label, progress)
-        except httpx2.TransportError as exc:
+            _receive_rest(url, part, label, progress)
+        except HTTPError as exc:
             if attempt == _TRIES:
                 raise _NotReached(f"{url} was cut off {_TRIES} times ({type(exc).__name__})") from exc
             progress(f"{label}: cut off after {part.stat().st_size if part.exists() else 0} bytes, going on from there")
@@ -129,21 +145,21 @@ def _receive(client: httpx2.Client, url: str, part: Path, label: str, progress: 
             return
 
 
-def _receive_rest(client: httpx2.Client, url: str, part: Path, label: str, progress: Callable[[str], None]) -> None:
+def _receive_rest(url: str, part: Path, label: str, progress: Callable[[str], None]) -> None:
     have = part.stat().st_size if part.exists() else 0
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-    with client.stream("GET", url, headers=headers) as answer:
-        if have and answer.status_code == httpx2.codes.RANGE_NOT_SATISFIABLE:
+    with _open(url, _STALLED_SECONDS, headers) as answer:
+        if have and answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             return  # it is whole already
-        if answer.status_code not in (httpx2.codes.OK, httpx2.codes.PARTIAL_CONTENT):
-            raise _NotReached(f"{url} answered {answer.status_code}")
-        goes_on = answer.status_code == httpx2.codes.PARTIAL_CONTENT
+        if answer.status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
+            raise _NotReached(f"{url} answered {answer.status}")
+        goes_on = answer.status == HTTPStatus.PARTIAL_CONTENT
         before = have if goes_on else 0
         length = answer.headers.get("Content-Length", "")
         total = before + int(length) if length.isdecimal() else 0
         began = reported = time.monotonic()
         with part.open("ab" if goes_on else "wb") as file:
-            for block in answer.iter_bytes():
+            while block := answer.read1(_BLOCK_BYTES):
                 file.write(block)
                 if time.monotonic() - reported > _REPORT_EVERY_SECONDS:
                     reported = time.monotonic()

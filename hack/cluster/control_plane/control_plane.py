@@ -21,11 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from lightkube import Client, KubeConfig
-from lightkube.codecs import load_all_yaml
-
+from hack import yaml_text
+from hack.cluster.api import KINDS, Client, open_client
 from hack.cluster.build.binaries import find
-from hack.cluster.clients import open_client
 from hack.cluster.cluster import Cluster, has_default_service_account
 from hack.cluster.control_plane import audit_log
 from hack.cluster.control_plane.components import SERVICE_NETWORK, Ports
@@ -71,8 +69,7 @@ class ControlPlane(Cluster):
             for process in layout.processes:
                 # all they could still save is thrown away with the folder, so they are not asked to end in order
                 undo.callback(process.kill)
-            config = KubeConfig.from_file(layout.admin_kubeconfig)
-            client = undo.enter_context(open_client(config))
+            client = undo.enter_context(open_client(layout.admin_kubeconfig))
             bring_up(layout, client, progress)
             control_plane = cls(layout, binaries, client)
             control_plane._undo = undo.pop_all()
@@ -159,8 +156,8 @@ def bring_up(layout: Layout, client: Client, progress: Callable[[str], None]) ->
     start_apiserver(layout)
     progress(f"kube-apiserver ready at {layout.ports.url} after {time.monotonic() - began:.1f} s")
     if layout.kwok is not None:
-        for manifest in load_all_yaml((HERE / "kwok-role.yaml").read_text()):
-            client.create(manifest)
+        for manifest in yaml_text.load_all((HERE / "kwok-role.yaml").read_text()):
+            client.create(KINDS[manifest["kind"]].from_dict(manifest))
     for process in layout.controllers:
         process.start()
     for process in layout.controllers:

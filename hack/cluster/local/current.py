@@ -13,15 +13,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
-from lightkube import Client, KubeConfig
-from lightkube.core.exceptions import ConfigError
 from nodedevice_api.names import AGENTS_NAMESPACE, GROUP
+from nodedevice_operator.errors import CredentialsError
 
 from hack import yaml_text
 from hack.cluster import nodes
+from hack.cluster.api import Client, open_client
 from hack.cluster.build.binaries import find
 from hack.cluster.chart import SYSTEM_NAMESPACE
-from hack.cluster.clients import open_client
 from hack.cluster.cluster import Cluster
 from hack.cluster.control_plane import components
 from hack.cluster.control_plane.certificates import write_private
@@ -95,7 +94,7 @@ class CurrentCluster(Cluster):
                 selector = nodes.node_selector(cls.played_by)
                 command = components.kwok(binaries["kwok"], kubeconfig, HERE / "kwok.yaml", port, selector)
                 kwok = Process("kwok", command, folder / "kwok.log")
-            client = undo.enter_context(open_client(_config(kubeconfig)))
+            client = undo.enter_context(_client(kubeconfig))
             cluster = cls(folder, kubeconfig, client, binaries["kubectl"], "", kwok)
             cluster.version = cluster._usable_version(context)
             cluster._take_leftovers(context, progress)
@@ -214,8 +213,8 @@ def _take_kubeconfig(kubectl: Path, folder: Path) -> tuple[Path, str]:
     return path, str(content["current-context"])
 
 
-def _config(kubeconfig: Path) -> Any:
+def _client(kubeconfig: Path) -> Client:
     try:
-        return KubeConfig.from_file(kubeconfig).get()
-    except ConfigError as exc:
+        return open_client(kubeconfig)
+    except CredentialsError as exc:
         raise CurrentClusterError(f"the current kubeconfig cannot be used: {exc}") from exc

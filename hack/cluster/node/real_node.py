@@ -18,8 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from lightkube import Client
-
+from hack.cluster.api import Client
 from hack.cluster.build.binaries import find
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.control_plane.layout import claim

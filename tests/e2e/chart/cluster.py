@@ -17,12 +17,11 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 
-from lightkube import ApiError
-from lightkube.resources.core_v1 import Node, Pod
 from nodedevice_api import names
 
 from docs.tried_nodes import TriedNode
 from hack import yaml_text
+from hack.cluster.api import ApiError, Node, NodeDevice, Pod
 from hack.cluster.build.binaries import find
 from hack.cluster.build.images import write_program_archive
 from hack.cluster.build.product_images import REGISTRY, ProductImage, product_images
@@ -33,7 +32,6 @@ from hack.cluster.node import network as node_network
 from hack.cluster.node.in_cluster_api import reachable_from_pods
 from hack.cluster.node.layout import NodeOptions
 from hack.cluster.node.real_node import RealNode
-from hack.cluster.observe import NodeDevice
 from hack.cluster.waiting import wait_until
 from tests.e2e.chart.workloads import VENDOR_IMAGE
 from tests.e2e.recording import described_real_node
@@ -176,7 +174,6 @@ class InstalledCluster:
     def capacity(self, node: str = NODE) -> dict[str, int]:
         """What the Node shows of resources of ours and of vendors'."""
         found = self.control_plane.client.get(Node, node)
-        assert found.status is not None
         return {name: int(count) for name, count in (found.status.capacity or {}).items() if "/" in name}
 
     def wait_capacity(self, resource: str, count: int, node: str = NODE) -> None:

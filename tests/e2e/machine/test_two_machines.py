@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
-from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api.names import OPERATOR_LEASE, Condition, Reason
 
+from hack.cluster.api import Lease
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.observe import Observer, capacity
 from hack.cluster.processes.processes import removed_at_the_end

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lightkube.resources.core_v1 import Node
 from nodedevice_api import extended_resources, names
 
 from docs.tried_nodes import TriedNode
+from hack.cluster.api import Node
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import program_path

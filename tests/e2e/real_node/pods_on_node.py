@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from lightkube import ApiError
-from lightkube.resources.core_v1 import Pod
 
+from hack.cluster.api import ApiError, Pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.node.kubelet import MANIFESTS
 from hack.cluster.node.real_node import RealNode

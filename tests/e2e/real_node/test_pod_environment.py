@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import ConfigMap
 from nodedevice_agent.plugins.nvml.environment import TABLE, unset_value
 
+from hack.cluster.api import ConfigMap, Object
 from hack.cluster.build.images import CUDA_IMAGE
 from hack.cluster.waiting import wait_until
 from tests.e2e.real_node.gpus import Gpus, gpus
@@ -37,7 +36,7 @@ def cuda(name: str, limits: dict[str, int] | None = None, **more: Any) -> Json:
 @contextmanager
 def config_map(of: NodeUnderTest, data: dict[str, str]) -> Iterator[None]:
     client = of.control_plane.client
-    made = ConfigMap(metadata=ObjectMeta(name="gpus", namespace=of.namespace), data=data)
+    made = ConfigMap(metadata=Object(name="gpus", namespace=of.namespace), data=data)
     client.create(made)
     try:
         yield

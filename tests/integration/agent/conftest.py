@@ -5,10 +5,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from lightkube import ApiError, Client
 from nodedevice_api.names import AGENT_FIELD_MANAGER
 
 from hack.cluster.accounts import client_of_pod, client_with_token
+from hack.cluster.api import ApiError, Client, PodDevice
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
@@ -20,7 +20,6 @@ from tests.fakes.pod_resources import PodResources
 from tests.integration.agent.injecting_agent import RESOURCE, agent, answer
 from tests.integration.agent.two_agents import OTHER, POLICY, A, B, body, owner, publishing
 from tests.integration.agent_process import AgentNode
-from tests.integration.crds.custom_resources import PodDevice
 from tests.oracle.kubelet import Kubelet, way_to_mount
 from tests.oracle.steps import Machine
 

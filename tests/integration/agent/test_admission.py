@@ -8,11 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from lightkube import Client
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import Namespace, Node
-from lightkube.types import PatchType
 from nodedevice_api.names import (
     AGENT_FIELD_MANAGER,
     AGENTS_NAMESPACE,
@@ -25,11 +20,12 @@ from nodedevice_api.names import (
 
 from hack import yaml_text
 from hack.cluster.accounts import client_of_pod
+from hack.cluster.api import Client, Lease, Namespace, Node, NodeDevice, Object, PatchType
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.agent.two_agents import GPU, NAME, OTHER, A, B, body, lease, owner, publishing, refused
-from tests.integration.crds.custom_resources import NodeDevice, apply_status, condition, free, pod_device
+from tests.integration.crds.custom_resources import apply_status, condition, free, pod_device
 
 pytestmark = pytest.mark.cluster
 
@@ -66,12 +62,10 @@ def test_the_work_of_an_agent_passes(cluster: ControlPlane, agents: dict[str, Cl
     assert {c["type"] for c in written.status["conditions"]} == {"Advertised", "Ready", "Healthy"}
     try:
         made = agent.create(lease())
-        assert made.metadata is not None
         for annotated in ({REFUSALS_ANNOTATION: "a"}, {REFUSALS_ANNOTATION: "b"}, {}):
             made.metadata.annotations = annotated
             made.metadata.labels = {CONFIG_REFUSED_LABEL: "true"} if annotated else None
             made = agent.replace(made)
-            assert made.metadata is not None
         agent.get(Lease, A, namespace=AGENTS_NAMESPACE)
     finally:
         cluster.client.delete(Lease, A, namespace=AGENTS_NAMESPACE)
@@ -82,7 +76,6 @@ def test_the_new_node_of_a_name_replaces_the_old_one(cluster: ControlPlane, agen
     agents[A].apply(body([old]), field_manager=AGENT_FIELD_MANAGER, force=True, dry_run=True)
     # an owner that is there keeps the garbage collector from deleting the object
     default = cluster.client.get(Namespace, "default")
-    assert default.metadata is not None
     other = {"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": default.metadata.uid}
     try:
         cluster.client.apply(body([other]), field_manager="somebody")
@@ -127,7 +120,7 @@ def test_every_name_that_an_agent_makes_passes(
 
 @pytest.mark.parametrize("node", ["a.dotted.name", "n" * 63 + ("." + "m" * 62) * 3, "x" * 40 + ".y" * 100])
 def test_names_of_nodes_with_dots_or_too_long_for_a_name(cluster: ControlPlane, node: str) -> None:
-    cluster.client.create(Node(metadata=ObjectMeta(name=node)))
+    cluster.client.create(Node(metadata=Object(name=node)))
     try:
         with client_of_pod(cluster, SYSTEM_NAMESPACE, ACCOUNT, node, AGENT_FIELD_MANAGER) as agent:
             made = body([owner(cluster, node)], node_device_name(node, GPU), node)
@@ -144,7 +137,7 @@ SHORT, LONGER = "admission", "admission.b"
 @pytest.fixture(scope="module")
 def short_agent(cluster: ControlPlane) -> Iterator[Client]:
     """The agent of a node whose name, and a dot, begin that of another."""
-    cluster.client.create(Node(metadata=ObjectMeta(name=SHORT)))
+    cluster.client.create(Node(metadata=Object(name=SHORT)))
     with client_of_pod(cluster, SYSTEM_NAMESPACE, ACCOUNT, SHORT, AGENT_FIELD_MANAGER) as agent:
         yield agent
     cluster.remove_node(SHORT)

@@ -6,12 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from lightkube.models.core_v1 import Container, PodSpec, ResourceRequirements
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Pod
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import encode
 
+from hack.cluster.api import Object, Pod
 from tests.integration.agent_process import GPU, AgentNode
 from tests.integration.builtin_plugins.plugins import gpus, running
 from tests.integration.product_process import Json
@@ -39,11 +37,10 @@ def parts(status: Json) -> dict[str, dict[str, int]]:
 
 async def make(node: AgentNode, name: str, count: int) -> str:
     """A pod that no scheduler binds. Returns its uid."""
-    main = Container(name="main", image="none", resources=ResourceRequirements(limits={GPU: str(count)}))
-    spec = PodSpec(containers=[main], schedulerName="nobody", terminationGracePeriodSeconds=0)
-    metadata = ObjectMeta(name=name, namespace=node.namespace)
+    main = Object(name="main", image="none", resources=Object(limits={GPU: str(count)}))
+    spec = Object(containers=[main], schedulerName="nobody", terminationGracePeriodSeconds=0)
+    metadata = Object(name=name, namespace=node.namespace)
     made = await asyncio.to_thread(node.client.create, Pod(metadata=metadata, spec=spec))
-    assert made.metadata is not None
     return str(made.metadata.uid)
 
 

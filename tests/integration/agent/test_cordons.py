@@ -3,12 +3,11 @@
 import asyncio
 from typing import Any
 
-from lightkube.resources.core_v1 import Node
 from nodedevice_api.names import CORDONS_FIELD_MANAGER, node_device_name
 
+from hack.cluster.api import Node, NodeDevice
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.agent_process import GPU, AgentNode, condition, holdings, until
-from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.operator_process import OperatorProcess
 
 FAN = {"id": "d0", "reason": "fan", "by": "alice", "at": "2026-01-01T12:00:00Z"}

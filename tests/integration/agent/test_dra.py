@@ -9,10 +9,10 @@ from nodedevice_agent.dra.names import DEVICES
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
-from tests.fakes.dra import ResourceSlice, Slices, devices, resource_slice
+from hack.cluster.api import NodeDevice, ResourceSlice
+from tests.fakes.dra import Slices, devices, resource_slice
 from tests.fakes.pod_resources import ClaimedDevice, PodResources
 from tests.integration.agent_process import AgentNode, condition, until
-from tests.integration.crds.custom_resources import NodeDevice
 
 Json = dict[str, Any]
 DRIVER = "gpu.vendor.example"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from lightkube.resources.core_v1 import Node
 from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL
 
+from hack.cluster.api import Node
 from hack.fake_nvml.library import FakeNvml
 from tests.integration.agent_process import condition, until
 from tests.integration.configured_node import ConfiguredNode, until_capacity, until_deleted

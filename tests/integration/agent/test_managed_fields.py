@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from lightkube import ApiError, Client
-from lightkube.resources.coordination_v1 import Lease
-from lightkube.types import PatchType
 from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, CONFIGS_ANNOTATION, node_device_name
 
+from hack.cluster.api import ApiError, Client, Lease, NodeDevice, PatchType
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.agent.two_agents import NAME, A, body, lease, owner, publishing, refused
-from tests.integration.crds.custom_resources import NodeDevice, apply_status, free
+from tests.integration.crds.custom_resources import apply_status, free
 
 pytestmark = pytest.mark.cluster
 
@@ -284,8 +282,6 @@ def test_a_lease_that_somebody_edited_is_renewed(cluster: ControlPlane, agents: 
     kind: dict[str, Any] = {"namespace": AGENTS_NAMESPACE, "patch_type": PatchType.MERGE, "field_manager": SOMEBODY}
     cluster.client.patch(Lease, A, edited, **kind)
     found = cluster.client.get(Lease, A, namespace=AGENTS_NAMESPACE)
-    assert found.metadata is not None
-    assert found.spec is not None
     found.metadata.annotations = {**(found.metadata.annotations or {}), CONFIGS_ANNOTATION: "{}"}
     found.spec.holderIdentity = A
     renewed = agents[A].replace(found).to_dict()["metadata"]["managedFields"]

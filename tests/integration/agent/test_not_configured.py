@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
-from lightkube.resources.core_v1 import Event
 from nodedevice_agent.checkpoint.files import restore
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api.names import node_device_name
 
+from hack.cluster.api import Event
 from tests.integration.agent.test_nri import PatientRuntime, container, sandbox
 from tests.integration.agent_process import condition, holdings, reasons, until
 from tests.integration.configured_node import (

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
+from hack.cluster.api import Node
 from hack.cluster.waiting import wait_until
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.pod_resources import AssignedDevices, PodResources

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from lightkube.resources.core_v1 import Node
-
+from hack.cluster.api import Node
 from tests.integration.agent_process import GPU, AgentNode, condition, until
 from tests.integration.operator_process import OperatorProcess
 

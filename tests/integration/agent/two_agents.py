@@ -5,16 +5,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from lightkube import ApiError, Client
-from lightkube.models.coordination_v1 import LeaseSpec
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import Node
-from lightkube.types import PatchType
 from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, OPERATOR_FIELD_MANAGER, node_device_name
 
+from hack.cluster.api import ApiError, Client, Lease, Node, NodeDevice, Object, PatchType
 from hack.cluster.control_plane.control_plane import ControlPlane
-from tests.integration.crds.custom_resources import NodeDevice, apply_status, condition, free
+from tests.integration.crds.custom_resources import apply_status, condition, free
 
 A, B = "admission-a", "admission-b"
 GPU = "example.com/gpu"
@@ -33,8 +28,8 @@ def body(owners: list[dict[str, Any]], name: str = NAME, node: str = A, resource
     return NodeDevice.from_dict({"metadata": {"name": name, "ownerReferences": owners, **metadata}, "spec": spec})
 
 
-def lease(name: str = A, namespace: str = AGENTS_NAMESPACE, **metadata: Any) -> Lease:
-    return Lease(metadata=ObjectMeta(name=name, namespace=namespace, **metadata), spec=LeaseSpec(holderIdentity=name))
+def lease(name: str = A, namespace: str = AGENTS_NAMESPACE, **metadata: Any) -> Object:
+    return Lease(metadata=Object(name=name, namespace=namespace, **metadata), spec=Object(holderIdentity=name))
 
 
 @contextmanager

@@ -12,19 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from lightkube import Client
 from nodedevice_api.names import AGENT_FIELD_MANAGER, node_device_name
 
+from hack.cluster.api import Client, NodeDevice
 from hack.cluster.control_plane.control_plane import ControlPlane
-from tests.integration.crds.custom_resources import (
-    NodeDevice,
-    allocation,
-    apply_status,
-    condition,
-    device,
-    free,
-    node_device,
-)
+from tests.integration.crds.custom_resources import allocation, apply_status, condition, device, free, node_device
 
 pytestmark = pytest.mark.cluster
 

@@ -8,15 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lightkube import ApiError, Client
-from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from nodedevice_api import names
 
-NodeDevice = create_global_resource(names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES)
-NodeDeviceConfig = create_global_resource(
-    names.GROUP, names.VERSION, names.NODE_DEVICE_CONFIG, names.NODE_DEVICE_CONFIGS
-)
-PodDevice = create_namespaced_resource(names.GROUP, names.VERSION, names.POD_DEVICE, names.POD_DEVICES)
+from hack.cluster.api import ApiError, Client, NodeDevice, PodDevice
 
 Body = dict[str, Any]
 NOW = "2026-01-02T03:04:05Z"

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lightkube import ApiError, Client
-from lightkube.types import PatchType
 
+from hack.cluster.api import ApiError, Client, NodeDeviceConfig, PatchType
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDeviceConfig
 
 pytestmark = pytest.mark.cluster
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from lightkube import Client
-from lightkube.types import PatchType
 from nodedevice_api.names import AGENT_FIELD_MANAGER, node_device_name
 
+from hack.cluster.api import Client, NodeDevice, PatchType
 from hack.cluster.build.binaries import find
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.shell import shell_environment
-from tests.integration.crds.custom_resources import Body, NodeDevice, apply_status, free, node_device
+from tests.integration.crds.custom_resources import Body, apply_status, free, node_device
 
 pytestmark = pytest.mark.cluster
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from lightkube import ApiError, Client
 from nodedevice_api.names import (
     AGENT_FIELD_MANAGER,
     API_VERSION,
@@ -17,9 +16,10 @@ from nodedevice_api.names import (
     node_device_name,
 )
 
+from hack.cluster.api import ApiError, Client, NodeDevice
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import CommandError
-from tests.integration.crds.custom_resources import Body, NodeDevice, apply_status, condition, free, node_device
+from tests.integration.crds.custom_resources import Body, apply_status, condition, free, node_device
 
 pytestmark = pytest.mark.cluster
 

@@ -11,15 +11,13 @@ from typing import Any
 
 import pytest
 import yaml
-from lightkube import ApiError, Client
-from lightkube.types import PatchType
 from nodedevice_api.names import node_device_name
 
+from hack.cluster.api import ApiError, Client, NodeDevice, PatchType
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import (
     Body,
-    NodeDevice,
     allocation,
     apply_status,
     condition,

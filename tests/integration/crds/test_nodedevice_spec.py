@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lightkube import Client
-from lightkube.types import PatchType
 from nodedevice_api.names import node_device_name
 
+from hack.cluster.api import Client, NodeDevice, PatchType
 from hack.cluster.control_plane.control_plane import ControlPlane
-from tests.integration.crds.custom_resources import Body, NodeDevice, node_device, refusal
+from tests.integration.crds.custom_resources import Body, node_device, refusal
 
 pytestmark = pytest.mark.cluster
 

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lightkube import Client
 from nodedevice_api.names import Condition, node_device_name
 
+from hack.cluster.api import Client, NodeDevice
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.crds.custom_resources import (
     NOW,
     Body,
-    NodeDevice,
     allocation,
     apply_status,
     condition,

@@ -1,12 +1,11 @@
 """What the API server takes and refuses in a PodDevice, and how kubectl shows one."""
 
 import pytest
-from lightkube import ApiError, Client
-from lightkube.types import PatchType
 from nodedevice_api.names import OPERATOR_FIELD_MANAGER
 
+from hack.cluster.api import ApiError, Client, PatchType, PodDevice
 from hack.cluster.control_plane.control_plane import ControlPlane
-from tests.integration.crds.custom_resources import Body, PodDevice, pod_device, refusal
+from tests.integration.crds.custom_resources import Body, pod_device, refusal
 
 pytestmark = pytest.mark.cluster
 

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from lightkube.core.exceptions import ApiError
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_api.names import node_device_name
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
+from hack.cluster.api import ApiError, NodeDevice
 from hack.cluster.cluster import a_pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import Program, agent_program
-from hack.cluster.observe import NodeDevice
 from hack.cluster.processes.processes import Process, reserved_ports
 from hack.cluster.waiting import wait_until
 

@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from lightkube.models.core_v1 import Container, PodSpec, ResourceRequirements
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Pod
 from nodedevice_api import assigned_parts, names
 from nodedevice_api.nodedevice import DeviceStatus, PartCounts
 
 from hack.bench.operator import counts
 from hack.cluster import agent_objects
+from hack.cluster.api import NodeDevice, Object, Pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.loopback import fetch
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDevice, apply_status
+from tests.integration.crds.custom_resources import apply_status
 from tests.integration.operator_process import PlayedNode, delete
 from tests.integration.product_process import ProductProcess
 
@@ -125,13 +123,13 @@ class GpuNode(PlayedNode):
 
 def make_pod(control_plane: ControlPlane, namespace: str, name: str, units: int) -> Any:
     """A pod that no scheduler binds."""
-    resources = ResourceRequirements(limits={MEMORY: str(units)})
-    spec = PodSpec(
-        containers=[Container(name="main", image="none", resources=resources)],
+    resources = Object(limits={MEMORY: str(units)})
+    spec = Object(
+        containers=[Object(name="main", image="none", resources=resources)],
         schedulerName="nobody",
         terminationGracePeriodSeconds=0,
     )
-    return control_plane.client.create(Pod(metadata=ObjectMeta(name=name, namespace=namespace), spec=spec))
+    return control_plane.client.create(Pod(metadata=Object(name=name, namespace=namespace), spec=spec))
 
 
 def placed(control_plane: ControlPlane, pod: Any) -> tuple[str | None, Any]:

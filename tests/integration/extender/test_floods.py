@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 import trustme
-from lightkube.resources.core_v1 import Pod
 
+from hack.cluster.api import Pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod

@@ -7,11 +7,9 @@ from socket import gethostname
 from typing import Any
 
 import pytest
-from lightkube.models.coordination_v1 import LeaseSpec
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
 
+from hack.cluster.api import Lease, Object
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
@@ -118,9 +116,7 @@ def test_the_one_beside_the_leading_scheduler_is_active(
     client = installed.client
 
     def scheduler_leads(host: str) -> None:
-        lease = Lease(
-            metadata=ObjectMeta(name="scheduler", namespace=namespace), spec=LeaseSpec(holderIdentity=f"{host}_1")
-        )
+        lease = Lease(metadata=Object(name="scheduler", namespace=namespace), spec=Object(holderIdentity=f"{host}_1"))
         client.apply(lease, field_manager="scheduler", force=True)
 
     try:

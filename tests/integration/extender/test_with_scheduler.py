@@ -4,13 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Event, Node, Pod
-from lightkube.resources.scheduling_v1 import PriorityClass
 from nodedevice_api import assigned_parts, names
 from nodedevice_api.nodedevice import AllocationStatus, DeviceStatus, HeldParts, PartCounts, PartRulesStatus
 
 from hack.cluster import agent_objects
+from hack.cluster.api import Event, Node, Object, Pod, PriorityClass
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.second_scheduler import Extender, second_scheduler
 from hack.cluster.waiting import wait_until
@@ -30,7 +28,7 @@ def scheduler(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     asked = Extender(f"http://{extender.verbs}", [MEMORY])
     program = second_scheduler(installed.folder / "kube-scheduler.kubeconfig", folder, _SCHEDULER, asked)
     program.start()
-    installed.client.create(PriorityClass(metadata=ObjectMeta(name=_HIGH), value=1000))
+    installed.client.create(PriorityClass(metadata=Object(name=_HIGH), value=1000))
     yield extender
     program.kill()
     installed.client.delete(PriorityClass, _HIGH)

@@ -7,18 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from lightkube import ApiError, Client
-from lightkube.models import core_v1
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Node, NodeStatus
-from lightkube.types import PatchType
 from nodedevice_api.names import CORDONS_FIELD_MANAGER, OPERATOR_FIELD_MANAGER, node_device_name
 
 from hack.cluster.accounts import client_with_token
+from hack.cluster.api import ApiError, Client, Node, NodeDevice, Object, PatchType
 from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDevice, apply_status, free, node_device
+from tests.integration.crds.custom_resources import apply_status, free, node_device
 from tests.integration.releases import DECLARED_FEATURES, needs
 
 pytestmark = pytest.mark.cluster
@@ -68,8 +64,8 @@ def merge(client: Client, kind: Any, content: dict[str, Any]) -> Any:
 
 
 def apply_capacity(client: Client, numbers: dict[str, str]) -> Any:
-    status = core_v1.NodeStatus(capacity=numbers, allocatable=numbers)
-    body = NodeStatus(metadata=ObjectMeta(name=NODE), status=status)
+    status = Object(capacity=numbers, allocatable=numbers)
+    body = Node.Status(metadata=Object(name=NODE), status=status)
     return client.apply(body, NODE, field_manager=OPERATOR_FIELD_MANAGER)
 
 

@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lightkube.resources.core_v1 import Node
-from lightkube.types import PatchType
 from nodedevice_api import names
 
 from hack.cluster.agent_objects import now_text
+from hack.cluster.api import Node, NodeDevice, PatchType
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, PlayNode, operator_writes
 
 DRIFT = 'nodedevice_operator_drift_repairs_total{cause="%s"}'

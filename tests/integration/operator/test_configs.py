@@ -9,16 +9,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from lightkube.models.coordination_v1 import LeaseSpec
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
 from nodedevice_api.names import ConfigCondition, ConfigReason
 
+from hack.cluster.api import Lease, NodeDeviceConfig, Object
 from hack.cluster.chart import CHART, installed_manifests, wait_established
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDeviceConfig
 from tests.integration.operator_process import OperatorProcess
 
 _PATIENCE_SECONDS = 60.0
@@ -63,11 +60,11 @@ class Fleet:
     def report(self, node: str, text: str | None = None, **outcomes: Any) -> None:
         """By the configuration's name."""
         text = json.dumps({self.name(name): outcome for name, outcome in outcomes.items()}) if text is None else text
-        metadata = ObjectMeta(
+        metadata = Object(
             name=self.name(node), namespace=names.AGENTS_NAMESPACE, annotations={names.CONFIGS_ANNOTATION: text}
         )
         now = datetime.now(UTC)
-        spec = LeaseSpec(holderIdentity="agent", leaseDurationSeconds=3600, acquireTime=now, renewTime=now)
+        spec = Object(holderIdentity="agent", leaseDurationSeconds=3600, acquireTime=now, renewTime=now)
         self._leases.add(self.name(node))
         self.client.apply(Lease(metadata=metadata, spec=spec), field_manager="agent", force=True)
 

@@ -6,18 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.models.resource_v1 import Device, ResourcePool, ResourceSliceSpec
-from lightkube.resources.admissionregistration_v1 import MutatingAdmissionPolicy
-from lightkube.resources.rbac_authorization_v1 import ClusterRole
-from lightkube.resources.resource_v1 import ResourceSlice
 from nodedevice_api import names
 from nodedevice_api.names import Reason
 
+from hack.cluster.api import ClusterRole, MutatingAdmissionPolicy, NodeDevice, Object, ResourceSlice
 from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import OperatorProcess, PlayedNode, PlayNode, delete, operator_writes
 from tests.integration.releases import MUTATING_POLICIES, needs
@@ -131,26 +126,25 @@ def test_a_poddevice_has_rows_by_claim(node: PlayedNode, pods: Pods) -> None:
     pods.remove("pod-a")
 
 
-def slice_of(name: str, driver: str, *devices: str, node: str | None = None) -> ResourceSlice:
+def slice_of(name: str, driver: str, *devices: str, node: str | None = None) -> Object:
     where: dict[str, Any] = {"allNodes": True} if node is None else {"nodeName": node}
-    spec = ResourceSliceSpec(
+    spec = Object(
         driver=driver,
-        pool=ResourcePool(name=name, generation=1, resourceSliceCount=1),
-        devices=[Device(name=each) for each in devices],
+        pool=Object(name=name, generation=1, resourceSliceCount=1),
+        devices=[Object(name=each) for each in devices],
         **where,
     )
-    return ResourceSlice(metadata=ObjectMeta(name=name), spec=spec)
+    return ResourceSlice(metadata=Object(name=name), spec=spec)
 
 
-Offer = Callable[[ResourceSlice], None]
+Offer = Callable[[Object], None]
 
 
 @pytest.fixture
 def offer(installed: ControlPlane) -> Iterator[Offer]:
     made: list[str] = []
 
-    def create(wanted: ResourceSlice) -> None:
-        assert wanted.metadata is not None
+    def create(wanted: Object) -> None:
         installed.client.create(wanted)
         made.append(str(wanted.metadata.name))
 

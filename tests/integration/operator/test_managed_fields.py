@@ -9,18 +9,16 @@ from functools import partial
 from typing import Any
 
 import pytest
-from lightkube import ApiError, Client
-from lightkube.resources.core_v1 import Pod
-from lightkube.types import PatchType
 from nodedevice_api.names import CORDONS_FIELD_MANAGER, OPERATOR_FIELD_MANAGER
 
 from hack import yaml_text
 from hack.cluster.accounts import client_with_token
+from hack.cluster.api import ApiError, Client, NodeDevice, PatchType, Pod
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.cluster import a_pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDevice, node_device
+from tests.integration.crds.custom_resources import node_device
 
 pytestmark = pytest.mark.cluster
 

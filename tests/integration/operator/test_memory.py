@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightkube import Client
 from nodedevice_api import names
 
 from hack.bench.operator.counts import peak_rss_mib
 from hack.cluster import agent_objects
 from hack.cluster.accounts import client_of_pod
+from hack.cluster.api import Client, NodeDevice
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDevice, allocation, apply_status, condition, device
+from tests.integration.crds.custom_resources import allocation, apply_status, condition, device
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 
 pytestmark = pytest.mark.cluster

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightkube import ApiError
-from lightkube.models.core_v1 import Container, PodSpec
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Event, Pod
 from nodedevice_operator.objects.node import TAINT
 
+from hack.cluster.api import ApiError, Event, Object, Pod
 from hack.cluster.chart import install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
@@ -89,11 +86,11 @@ def test_taint_and_labels_come_go_and_are_gone_when_switched_off(
 
 def running_pod(node: PlayedNode, namespace: str) -> str:
     """Make a pod on that node; its UID."""
-    metadata = ObjectMeta(name="held", namespace=namespace, labels={"app": "held"})
-    spec = PodSpec(
+    metadata = Object(name="held", namespace=namespace, labels={"app": "held"})
+    spec = Object(
         nodeName=node.name,
         terminationGracePeriodSeconds=1,
-        containers=[Container(name="main", image="none.invalid/none")],
+        containers=[Object(name="main", image="none.invalid/none")],
     )
     made: Any = node.client.create(Pod(metadata=metadata, spec=spec))
     wait_until(lambda: phase(node, namespace) == "Running", "the pod runs")

@@ -3,13 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from lightkube.resources.core_v1 import Event
-from lightkube.types import PatchType
 from nodedevice_api import names
 
+from hack.cluster.api import Event, NodeDevice, PatchType
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, PlayNode
 
 _NODES = 10

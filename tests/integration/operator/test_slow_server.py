@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
 
+from hack.cluster.api import Lease
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until

@@ -3,11 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from lightkube.resources.apps_v1 import Deployment
-from lightkube.resources.batch_v1 import Job
-from lightkube.resources.core_v1 import Event
-from lightkube.types import PatchType
-
+from hack.cluster.api import Deployment, Event, Job, PatchType
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import allocation
 from tests.integration.why.situations import Controllers, Situation
@@ -95,7 +91,7 @@ def _without_account(kind: str) -> Do:
 def _wait_event(at: Situation, name: str, kind: str) -> None:
     def is_so() -> bool:
         found = at.client.list(Event, namespace=at.namespace, fields={"reason": "FailedCreate"})
-        return any((e.involvedObject.kind, e.involvedObject.name.startswith(name)) == (kind, True) for e in found)  # type: ignore[union-attr]
+        return any((e.involvedObject.kind, e.involvedObject.name.startswith(name)) == (kind, True) for e in found)
 
     wait_until(is_so, f"{kind} {name} is refused")
 

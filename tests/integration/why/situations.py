@@ -12,16 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import Node, Pod
-from lightkube.types import PatchType
 from nodedevice_api import names
 
 from hack.cluster import agent_objects
+from hack.cluster.api import Lease, Node, NodeDevice, PatchType, Pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.nodes import create_node
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDevice, allocation, apply_status, device
+from tests.integration.crds.custom_resources import allocation, apply_status, device
 from tests.integration.operator_process import delete, full
 
 PROGRAM = Path(sys.executable).with_name("kubectl-nodedevice")
@@ -107,7 +105,7 @@ class Situation:
 
     def make_agents(self) -> None:
         for node in self.nodes:
-            uid = self.client.get(Node, node).metadata.uid  # type: ignore[union-attr]
+            uid = self.client.get(Node, node).metadata.uid
             body = agent_objects.node_device(node, self.resource, uid)
             self.client.apply(NodeDevice.from_dict(body), field_manager=names.AGENT_FIELD_MANAGER, force=True)
             self.renew(node)
@@ -207,7 +205,7 @@ class Situation:
         """Let go what a finalizer keeps."""
         for each in self.client.list(Pod, namespace=self.namespace) if self.finalizers else ():
             body = {"metadata": {"finalizers": None}}
-            name = str(each.metadata.name)  # type: ignore[union-attr]
+            name = str(each.metadata.name)
             self.client.patch(Pod, name, body, namespace=self.namespace, patch_type=PatchType.MERGE)
 
     def _phase(self, name: str = "") -> str:

@@ -18,15 +18,12 @@ from kubectl_nodedevice.why.controllers.rollouts import fields
 from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, OF_THE_RELEASE, Access, Role
 from kubectl_nodedevice.why.reasons.row import Row, line_of
 from kubectl_nodedevice.why.reasons.table import TABLE
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Pod, ServiceAccount
-from lightkube.types import PatchType
 
+from hack.cluster.api import NodeDevice, Object, PatchType, Pod, ServiceAccount
 from hack.cluster.build.binaries import find
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.why.absent import QUEUE
 from tests.integration.why.situations import MAKERS, PROGRAM, Situation, ask
 from tests.integration.why.verbs import workload
@@ -99,7 +96,7 @@ class Stage:
         """Of an account that has the role, and no other."""
         if role not in self._kubeconfigs:
             name = str(role)
-            self.cluster.client.create(ServiceAccount(metadata=ObjectMeta(name=name, namespace=self.namespace)))
+            self.cluster.client.create(ServiceAccount(metadata=Object(name=name, namespace=self.namespace)))
             for number, binding in enumerate(_BINDINGS[role]):
                 self._bind(name, f"{self.namespace}-{name}-{number}", binding.format(own=self.namespace).split())
             made = self.cluster.service_account_kubeconfig(self.namespace, name, self._folder / name)

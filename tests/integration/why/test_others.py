@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from lightkube.resources.core_v1 import Node, Pod
 
 from hack.cluster.agent_objects import now_text
+from hack.cluster.api import Node, Pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import apply_status

@@ -5,13 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import Event, Namespace, Pod
-from lightkube.types import PatchType
 from nodedevice_api import names
 
+from hack.cluster.api import Event, Lease, Namespace, NodeDevice, NodeDeviceConfig, PatchType, Pod
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDevice, NodeDeviceConfig, allocation
+from tests.integration.crds.custom_resources import allocation
 from tests.integration.why.situations import Situation
 
 Do = Callable[[Situation], None]

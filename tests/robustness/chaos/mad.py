@@ -9,16 +9,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Self
 
-import httpx2
-from lightkube import ApiError, Client
-from lightkube.resources.core_v1 import Pod
 from nodedevice_api import names
 from nodedevice_api.names import node_device_name
 
 from hack.cluster import agent_objects
+from hack.cluster.api import NO_ANSWER, ApiError, Client, NodeDevice, NodeDeviceConfig, Pod
 from hack.cluster.cluster import Cluster, a_pod
-from hack.cluster.observe import NodeDevice
-from tests.integration.crds.custom_resources import NodeDeviceConfig, apply_status
+from tests.integration.crds.custom_resources import apply_status
 from tests.integration.operator.test_memory import many_broken_devices, many_short_ids, many_words
 
 NAMESPACE: Final = "tenant"
@@ -30,7 +27,7 @@ _NAMES: Final = 1000
 _TOKEN_WORKERS: Final = 8
 # one in so many is as large as may be
 _BIG: Final = 50
-_FOREIGN: Final = (ApiError, httpx2.HTTPError, OSError)
+_FOREIGN: Final = (ApiError, *NO_ANSWER)
 
 
 class Mad:

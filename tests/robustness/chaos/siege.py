@@ -16,18 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import httpx2
 import yaml
-from lightkube import ApiError
-from lightkube.resources.core_v1 import Node
 from nodedevice_agent.plugins.simulated import control
 from nodedevice_api.names import Condition, node_device_name
 
+from hack.cluster.api import NO_ANSWER, ApiError, Node, NodeDevice
 from hack.cluster.cluster import a_pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import ComponentError
 from hack.cluster.local.stack import NODE_A, NODE_B, Program, Stack
-from hack.cluster.observe import NodeDevice
 from hack.cluster.processes.loopback import fetch
 from hack.cluster.processes.processes import tail
 from tests.fakes.fault_proxy import FaultProxy, refusal
@@ -49,7 +46,7 @@ _LEADS = "nodedevice_operator_leader 1.0"
 # So long a proxy is in trouble, at least: what is asked for again and again is counted in a window of that length.
 _PROXY_SECONDS = 10.0
 # What a request may end with while the API server is away.
-_AWAY = (ApiError, httpx2.HTTPError, OSError)
+_AWAY = (ApiError, *NO_ANSWER)
 
 
 class Siege:

@@ -18,18 +18,17 @@ from typing import Any, Self
 
 import pytest
 import yaml
-from lightkube.resources.core_v1 import Node, Pod
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api.names import Condition, node_device_name
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from hack.bench.operator.counts import peak_rss_mib
 from hack.cluster.accounts import client_of_pod
+from hack.cluster.api import Node, NodeDevice, Pod
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.cluster import a_pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import NODE_A, NODE_B, Program, Stack
-from hack.cluster.observe import NodeDevice
 from tests.e2e.real_node.device_plugins import event_loop
 from tests.fakes.fault_proxy import FaultProxy
 from tests.fakes.hostile_lists import hostile_lists
@@ -135,7 +134,6 @@ class Site:
             cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(pod))
         stack.wait_for("pods hold their devices", lambda: _allocated(stack) == PODS)
         for made in cluster.client.list(Pod, namespace="chaos"):
-            assert made.metadata is not None
             uid = str(made.metadata.uid)
             containers.held[uid] = _call(loop, containers.first(uid))
         assert len(set(containers.held.values())) == PODS, "each has a device of its own"

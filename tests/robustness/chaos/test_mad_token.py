@@ -15,19 +15,17 @@ from typing import Any
 
 import pytest
 import yaml
-from lightkube import Client
-from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
 from nodedevice_api.names import Condition, node_device_name
 
 from hack.bench.operator.counts import peak_rss_mib, rss_mib
 from hack.cluster import agent_objects
 from hack.cluster.accounts import client_of_pod
+from hack.cluster.api import Client, Node, NodeDevice
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.cluster import a_pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import NODE_A, NODE_B, Stack
-from hack.cluster.observe import NodeDevice
 from tests.integration.crds.custom_resources import apply_status
 from tests.integration.operator.test_memory import many_broken_devices, many_short_ids, many_words
 from tests.robustness.chaos.siege import are_served

@@ -9,12 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-import httpx2
-from lightkube import ApiError, KubeConfig
-from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
 
-from hack.cluster.clients import open_client
+from hack.cluster.api import NO_ANSWER, ApiError, Node, open_client
 
 _PAUSE_SECONDS = 0.2
 
@@ -25,7 +22,7 @@ class Witness:
     def __init__(self, kubeconfig: Path, resource: str, in_use: Mapping[str, int]) -> None:
         self.seen = 0
         self.violations: list[str] = []
-        self._client = open_client(KubeConfig.from_file(kubeconfig))
+        self._client = open_client(kubeconfig)
         self._resource = resource
         self._in_use = in_use
         self._ended = threading.Event()
@@ -42,13 +39,13 @@ class Witness:
                         self._judge(node)
                     # the list's own: from a Node's, what others were before they were listed would be reported again
                     version = listed.resourceVersion
-                for _, node in self._client.watch(Node, resource_version=version, server_timeout=30):
+                for _, node in self._client.watch(Node, resource_version=version, timeout_seconds=30):
                     version = self._judge(node)
                     if self._ended.is_set():
                         return
             except ApiError:
                 version = None
-            except (httpx2.HTTPError, httpx2.StreamError, OSError, RuntimeError):
+            except (*NO_ANSWER, RuntimeError):
                 pass
             self._ended.wait(_PAUSE_SECONDS)
 

@@ -10,12 +10,10 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from lightkube import ApiError, AsyncClient
-from lightkube.types import on_error_retry
 from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
 from nodedevice_api.names import node_device_name
 
-from tests.integration.crds.custom_resources import NodeDevice
+from hack.cluster.api import ApiError, AsyncClient, NodeDevice
 from tests.robustness.crash.invariants import Holdings, Ledger, published, saved, shared_devices, unmet, wrong_numbers
 from tests.robustness.crash.node import RESOURCES, CrashNode
 from tests.robustness.crash.pod_churn import PodChurn, needs
@@ -181,7 +179,7 @@ class KillRun:
     async def _watch(self, resource: str) -> None:
         fields: Any = {"metadata.name": node_device_name(self._node.name, resource)}
         found: Any
-        async for _, found in self._client.watch(NodeDevice, fields=fields, on_error=on_error_retry):
+        async for _, found in self._client.watch(NodeDevice, fields=fields):
             if found.status:
                 await self._check_status(resource, found.status)
 

@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from lightkube import AsyncClient
-from lightkube.models.core_v1 import Container, PodSpec, ResourceRequirements
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.kube.parts import part_ids
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import HeldParts
 from nodedevice_api.parts import parent_and_number
 
-from tests.integration.crds.custom_resources import NodeDevice
+from hack.cluster.api import AsyncClient, NodeDevice, Object
 from tests.robustness.crash.invariants import Holder, Holdings, Ledger, saved, unmet
 from tests.robustness.crash.parts_node import GPUS, UNITS, UNITS_PER_GPU, PartsNode
 from tests.robustness.crash.pod_churn import PodChurn
@@ -164,14 +162,14 @@ def without_directory(checkpoint: Checkpoint, alive: Collection[str], directorie
     ]
 
 
-def pod_of_units(node_name: str, chance: random.Random) -> PodSpec:
+def pod_of_units(node_name: str, chance: random.Random) -> Object:
     """One to three containers, sometimes an init container, with 1 to 80 units each."""
     init = [_container("init", chance)] if chance.random() < 0.2 else []
     containers = [_container(f"main-{number}", chance) for number in range(chance.choice([1, 1, 2, 3]))]
-    return PodSpec(nodeName=node_name, containers=containers, initContainers=init, terminationGracePeriodSeconds=5)
+    return Object(nodeName=node_name, containers=containers, initContainers=init, terminationGracePeriodSeconds=5)
 
 
-def _container(name: str, chance: random.Random) -> Container:
+def _container(name: str, chance: random.Random) -> Object:
     most = chance.choice([8, UNITS_PER_GPU])
-    units = ResourceRequirements(limits={UNITS: str(chance.randint(1, most))})
-    return Container(name=name, image="none", resources=units)
+    units = Object(limits={UNITS: str(chance.randint(1, most))})
+    return Object(name=name, image="none", resources=units)

@@ -7,12 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lightkube import ApiError, AsyncClient
-from lightkube.models.core_v1 import Container, PodSpec, PodStatus, ResourceRequirements
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Pod
-from lightkube.resources.core_v1 import PodStatus as PodStatusPart
-
+from hack.cluster.api import ApiError, AsyncClient, Object, Pod
 from tests.robustness.crash.invariants import Holder
 from tests.robustness.crash.node import RESOURCES
 
@@ -33,7 +28,7 @@ class PodChurn:
         namespace: str,
         node_name: str,
         chance: random.Random,
-        spec: Callable[[str, random.Random], PodSpec] | None = None,
+        spec: Callable[[str, random.Random], Object] | None = None,
         most: int = _MOST_PODS,
     ) -> None:
         self._spec, self._most = spec or pod_spec, most
@@ -76,7 +71,7 @@ class PodChurn:
 
     async def _make(self) -> None:
         name = f"{self._node_name}-{next(self._numbers)}"
-        metadata = ObjectMeta(name=name, namespace=self._namespace)
+        metadata = Object(name=name, namespace=self._namespace)
         await self._client.create(Pod(metadata=metadata, spec=self._spec(self._node_name, self._chance)))
         self._names.append(name)
         self.created += 1
@@ -90,7 +85,7 @@ class PodChurn:
                 # KWOK may be about to set it to Running, and would revive it, which no kubelet does
                 return
             await self._client.patch(
-                PodStatusPart, name, PodStatusPart(status=PodStatus(phase=phase)), namespace=self._namespace
+                Pod.Status, name, Pod.Status(status=Object(phase=phase)), namespace=self._namespace
             )
 
     async def _delete(self, name: str) -> None:
@@ -116,19 +111,19 @@ def needs(pod: Any) -> Iterator[tuple[Holder, int]]:
                 yield Holder(resource, pod.metadata.uid, container.name), int(limits[resource])
 
 
-def pod_spec(node_name: str, chance: random.Random) -> PodSpec:
+def pod_spec(node_name: str, chance: random.Random) -> Object:
     """At most 4 devices of a resource at a time."""
     starters = [_container(f"init-{n}", chance, chance.random() < 0.3) for n in range(chance.choice([0, 0, 1, 2]))]
     containers = [_container(f"main-{n}", chance) for n in range(chance.randint(1, 3))]
-    return PodSpec(nodeName=node_name, containers=containers, initContainers=starters, terminationGracePeriodSeconds=5)
+    return Object(nodeName=node_name, containers=containers, initContainers=starters, terminationGracePeriodSeconds=5)
 
 
-def _container(name: str, chance: random.Random, is_sidecar: bool = False) -> Container:
+def _container(name: str, chance: random.Random, is_sidecar: bool = False) -> Object:
     limits = {resource: "1" for resource in RESOURCES if chance.random() < 0.6}
-    return Container(
+    return Object(
         name=name,
         image="none",
-        resources=ResourceRequirements(limits=limits),
+        resources=Object(limits=limits),
         restartPolicy="Always" if is_sidecar else None,
     )
 

@@ -12,9 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from lightkube import KubeConfig
 
-from hack.cluster.clients import open_async_client
+from hack.cluster.api import AsyncClient, open_client
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.processes import reserved_ports
 from tests.robustness.crash.kill_run import KillRun, Results
@@ -57,7 +56,7 @@ async def test_no_kill_loses_or_doubles_an_allocation(
 
 
 async def _kill_agents(control_plane: ControlPlane, namespace: str, nodes: list[CrashNode], results: Results) -> None:
-    client = open_async_client(KubeConfig.from_file(control_plane.admin_kubeconfig))
+    client = AsyncClient(open_client(control_plane.admin_kubeconfig))
     try:
         async with asyncio.TaskGroup() as group:
             for index, node in enumerate(nodes):

@@ -11,10 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from lightkube import KubeConfig
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 
-from hack.cluster.clients import open_async_client
+from hack.cluster.api import AsyncClient, open_client
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.processes import reserved_ports
 from tests.robustness.crash.invariants import Holder, Holdings
@@ -33,7 +32,7 @@ async def test_no_unit_twice_and_no_container_over_two_gpus(
     progress(f"\n{STEPS} steps of pods with units of GPUs, CRASH_SEED={SEED}")
     name = f"parts-{uuid.uuid4().hex[:6]}"
     installed.add_nodes([name])
-    client = open_async_client(KubeConfig.from_file(installed.admin_kubeconfig))
+    client = AsyncClient(open_client(installed.admin_kubeconfig))
     with ExitStack() as undo:
         undo.callback(installed.remove_node, name)
         (port,) = undo.enter_context(reserved_ports(1))

@@ -11,8 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from lightkube.resources.core_v1 import Pod
-
+from hack.cluster.api import Pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy

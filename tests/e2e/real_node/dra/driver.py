@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hack import yaml_text
+from hack.cluster.api import ResourceSlice
 from hack.cluster.build.binaries import find
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.node import kubelet
@@ -101,7 +102,7 @@ class DraDriver:
 
     def slices(self) -> list[Json]:
         """Those of this driver on this node, as they are in the API."""
-        listed = self._control_plane.client.list(dra.ResourceSlice, fields={"spec.driver": self.name})
+        listed = self._control_plane.client.list(ResourceSlice, fields={"spec.driver": self.name})
         return [dict(found) for found in listed if found["spec"].get("nodeName") == self._node.name]
 
     def _is_registered(self, log_offset: int) -> bool:

@@ -9,19 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from lightkube.generic_resource import create_namespaced_resource
-from lightkube.resources.core_v1 import Pod
-from nodedevice_api import names
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 
+from hack.cluster.api import NodeDevice, Pod, PodDevice, ResourceClaim
 from hack.cluster.cluster import Cluster
-from hack.cluster.observe import NodeDevice
-from tests.fakes.dra import ResourceClaim
 
 Json = dict[str, Any]
-# as it is in JSON: the client's own models lack what is new
-_Pod = create_namespaced_resource("", "v1", "Pod", "pods")
-_PodDevice = create_namespaced_resource(names.GROUP, names.VERSION, names.POD_DEVICE, names.POD_DEVICES)
 _ANSWER_SECONDS = 10.0
 _ENDED = ("Succeeded", "Failed")
 
@@ -101,7 +94,7 @@ def by_pod_devices(cluster: Cluster, node: str) -> set[Held]:
             device.get("claim", ""),
             device.get("shareID", ""),
         )
-        for found in cluster.client.list(_PodDevice, namespace="*")
+        for found in cluster.client.list(PodDevice, namespace="*")
         if found["spec"]["nodeName"] == node
         for container in found.get("status", {}).get("containers", ())
         for resource in container.get("resources", ())
@@ -144,7 +137,7 @@ def asked_by_pods(cluster: Cluster, node: str) -> set[AskedByName]:
         AskedByName(
             pod["metadata"]["namespace"], pod["metadata"]["name"], container, made["resourceClaimName"], resource
         )
-        for pod in cluster.client.list(_Pod, namespace="*", fields={"spec.nodeName": node})
+        for pod in cluster.client.list(Pod, namespace="*", fields={"spec.nodeName": node})
         if pod["status"].get("phase") not in _ENDED
         for made in [pod["status"].get("extendedResourceClaimStatus", {})]
         for mapping in made.get("requestMappings", ())
@@ -163,7 +156,7 @@ def asked_by_pod_devices(cluster: Cluster, node: str) -> set[AskedByName]:
             device["claim"],
             device["extendedResource"],
         )
-        for found in cluster.client.list(_PodDevice, namespace="*")
+        for found in cluster.client.list(PodDevice, namespace="*")
         if found["spec"]["nodeName"] == node
         for container in found.get("status", {}).get("containers", ())
         for resource in container.get("resources", ())

@@ -6,8 +6,8 @@ from typing import Any
 from nodedevice_agent.kubelet.directory import POD_RESOURCES
 
 from hack import yaml_text
+from hack.cluster.api import NodeDevice
 from hack.cluster.node import kubelet
-from hack.cluster.observe import NodeDevice
 from hack.cluster.waiting import wait_until
 from tests.e2e.real_node.dra.driver import DraDriver
 from tests.e2e.real_node.dra.holdings import Held, differences

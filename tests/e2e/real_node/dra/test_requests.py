@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from hack.cluster.api import ResourceClaim
 from hack.cluster.waiting import wait_until
 from tests.e2e.real_node.dra.driver import DraDriver
 from tests.e2e.real_node.dra.holdings import by_kubelet
@@ -15,7 +16,6 @@ from tests.e2e.real_node.dra.lab import Lab
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
 from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
-from tests.fakes.dra import ResourceClaim
 
 Json = dict[str, Any]
 DRIVER, WIDGET = "dra.example.com", "dra.example.com/widget"

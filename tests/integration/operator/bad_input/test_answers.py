@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from lightkube import ApiError
-from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
 from nodedevice_api.names import Reason
 
+from hack.cluster.api import ApiError, Node
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy, refusal
@@ -200,5 +199,5 @@ def is_refused(node: PlayedNode) -> bool:
     try:
         node.client.patch(Node.Status, node.name, {"status": {"capacity": {"example.com/probe": "1"}}}, dry_run=True)
     except ApiError as error:
-        return error.status.code == 403
+        return bool(error.status.code == 403)
     return False

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from nodedevice_api import names
 
+from hack.cluster.api import NodeDeviceConfig
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy, refusal
-from tests.integration.crds.custom_resources import NodeDeviceConfig
 from tests.integration.operator_process import LogFromHere, OperatorProcess, PlayedNode
 
 KIND = names.NODE_DEVICE_CONFIGS

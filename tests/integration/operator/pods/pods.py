@@ -5,10 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lightkube.models.core_v1 import Container, PodSpec
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Pod
-
+from hack.cluster.api import Object, Pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.operator_process import PlayedNode, delete, pod_device
@@ -25,9 +22,8 @@ class Pods:
     def run(self, name: str, node: str | None) -> str:
         """Make a pod that is bound to the node already, or to none and never will be; its uid."""
         scheduler = None if node else "nobody"
-        spec = PodSpec(nodeName=node, schedulerName=scheduler, containers=[Container(name="main", image="none")])
-        made = self.client.create(Pod(metadata=ObjectMeta(name=name, namespace=self.namespace), spec=spec))
-        assert made.metadata is not None
+        spec = Object(nodeName=node, schedulerName=scheduler, containers=[Object(name="main", image="none")])
+        made = self.client.create(Pod(metadata=Object(name=name, namespace=self.namespace), spec=spec))
         return str(made.metadata.uid)
 
     @contextmanager

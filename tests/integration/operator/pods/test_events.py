@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from lightkube.resources.core_v1 import Event
 
+from hack.cluster.api import Event
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.operator.pods.pods import Pods

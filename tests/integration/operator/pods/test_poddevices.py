@@ -4,11 +4,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from lightkube.types import PatchType
 
+from hack.cluster.api import PatchType, PodDevice
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import PodDevice
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, operator_writes, pod_device
 

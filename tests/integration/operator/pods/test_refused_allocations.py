@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from lightkube.resources.core_v1 import Event
-
+from hack.cluster.api import Event
 from hack.cluster.waiting import wait_until
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import OperatorProcess, PlayedNode

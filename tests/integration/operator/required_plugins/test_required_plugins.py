@@ -9,15 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
-from lightkube import Client
-from lightkube.models.core_v1 import Container, PodSpec, ResourceRequirements
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Pod
-from lightkube.types import PatchType
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
 from nodedevice_operator.requiredplugins import policy as required_plugins
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES, is_annotated
 
+from hack.cluster.api import Client, Object, PatchType, Pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import CommandError
 from hack.cluster.waiting import wait_until
@@ -47,20 +43,21 @@ def client(control_plane: ControlPlane) -> Iterator[Client]:
     wait_until(lambda: annotated(control_plane.client, {GPU: "1"}) == {}, "the policy is gone")
 
 
-def pod(limits: dict[str, Any], init: dict[str, Any] | None = None, annotations: dict[str, str] | None = None) -> Pod:
-    def container(name: str, limits: dict[str, Any]) -> Container:
-        return Container(name=name, image="none.invalid/none", resources=ResourceRequirements(limits=limits))
+def pod(
+    limits: dict[str, Any], init: dict[str, Any] | None = None, annotations: dict[str, str] | None = None
+) -> Object:
+    def container(name: str, limits: dict[str, Any]) -> Object:
+        return Object(name=name, image="none.invalid/none", resources=Object(limits=limits))
 
-    spec = PodSpec(containers=[Container(name="plain", image="none.invalid/none"), container("main", limits)])
+    spec = Object(containers=[Object(name="plain", image="none.invalid/none"), container("main", limits)])
     if init is not None:
         spec.initContainers = [container("init", init)]
-    return Pod(metadata=ObjectMeta(name="asks", namespace="default", annotations=annotations), spec=spec)
+    return Pod(metadata=Object(name="asks", namespace="default", annotations=annotations), spec=spec)
 
 
 def annotated(client: Client, limits: dict[str, Any], **annotations: str) -> dict[str, str]:
     """Annotations of a pod with these limits, once the API server has admitted it."""
     made = client.create(pod(limits, annotations=annotations), dry_run=True)
-    assert made.metadata is not None
     return made.metadata.annotations or {}
 
 
@@ -89,7 +86,6 @@ def test_exactly_the_pods_that_ask(
     client: Client, limits: dict[str, Any], init: dict[str, Any] | None, is_annotated: bool
 ) -> None:
     made = client.create(pod(limits, init), dry_run=True)
-    assert made.metadata is not None
     assert (ANNOTATION in (made.metadata.annotations or {})) is is_annotated
     if is_annotated:
         assert required(made.metadata.annotations or {}) == ["nodedevice"]
@@ -170,13 +166,11 @@ def test_what_holds_it_already_is_left_as_it_is(client: Client, value: str) -> N
 
 def test_taken_off_later_it_is_put_back(client: Client, namespace: str) -> None:
     made = pod({GPU: "1"})
-    assert made.metadata is not None
     made.metadata.namespace = namespace
     client.create(made)
     for value in (None, "[]"):
         patch = {"metadata": {"annotations": {ANNOTATION: value, f"{ANNOTATION}/container.main": "[]"}}}
         changed = client.patch(Pod, "asks", patch, namespace=namespace, patch_type=PatchType.MERGE)
-        assert changed.metadata is not None
         assert required(changed.metadata.annotations or {}) == ["nodedevice"]
 
 
@@ -205,11 +199,8 @@ def test_as_many_names_as_it_may_hold(control_plane: ControlPlane, client: Clien
     asked = {names[-1]: "1"}
     wait_until(lambda: annotated(client, asked) != {}, "the longer policy is in force")
     many = pod(asked)
-    assert many.spec is not None
     many.spec.containers += [
-        Container(name=f"c{i}", image="x", resources=ResourceRequirements(limits=dict.fromkeys(names[:20], "1")))
-        for i in range(40)
+        Object(name=f"c{i}", image="x", resources=Object(limits=dict.fromkeys(names[:20], "1"))) for i in range(40)
     ]
     made = client.create(many, dry_run=True)
-    assert made.metadata is not None
     assert required(made.metadata.annotations or {}) == ["nodedevice"]

@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightkube import ApiError
-from lightkube.models.core_v1 import Container, PodSchedulingGate, PodSpec, ResourceRequirements
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Pod
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
 from nodedevice_operator.requiredplugins.policy import NAME, POLICIES
 
+from hack.cluster.api import ApiError, Object, Pod
 from hack.cluster.chart import install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
@@ -44,16 +41,16 @@ def process(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess
 
 
 def make_pod(installed: ControlPlane, namespace: str, name: str, resource: str, **spec: Any) -> None:
-    main = Container(name="main", image="img", resources=ResourceRequirements(limits={resource: "1"}))
+    main = Object(name="main", image="img", resources=Object(limits={resource: "1"}))
     installed.client.create(
-        Pod(metadata=ObjectMeta(name=name, namespace=namespace), spec=PodSpec(containers=[main], **spec))
+        Pod(metadata=Object(name=name, namespace=namespace), spec=Object(containers=[main], **spec))
     )
 
 
 def is_marked_when_made(installed: ControlPlane, namespace: str) -> bool:
     """Whether a pod that asks for a GPU would be; none is made."""
-    main = Container(name="main", image="img", resources=ResourceRequirements(limits={GPU: "1"}))
-    probe = Pod(metadata=ObjectMeta(name="probe", namespace=namespace), spec=PodSpec(containers=[main]))
+    main = Object(name="main", image="img", resources=Object(limits={GPU: "1"}))
+    probe = Pod(metadata=Object(name="probe", namespace=namespace), spec=Object(containers=[main]))
     made = installed.client.create(probe, dry_run=True)
     return ANNOTATION in ((made.metadata and made.metadata.annotations) or {})
 
@@ -68,7 +65,7 @@ def test_who_waited_before_is_marked_before_the_capacity_is_there(
     installed: ControlPlane, process: OperatorProcess, node: PlayedNode, namespace: str
 ) -> None:
     make_pod(installed, namespace, "early", GPU)
-    make_pod(installed, namespace, "gated", GPU, schedulingGates=[PodSchedulingGate(name="example.com/later")])
+    make_pod(installed, namespace, "gated", GPU, schedulingGates=[Object(name="example.com/later")])
     make_pod(installed, namespace, "bound", GPU, nodeName=node.name)
     make_pod(installed, namespace, "other", NIC)
     node.publish(healthy=2, runtime="nri")

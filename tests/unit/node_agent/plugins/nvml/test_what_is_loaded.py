@@ -11,7 +11,7 @@ def loaded_by(module: str) -> set[str]:
     return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
 
 
-@pytest.mark.parametrize("library", ["grpc", "asyncio", "google", "lightkube", "yaml", "prometheus_client", "hashlib"])
+@pytest.mark.parametrize("library", ["grpc", "asyncio", "google", "yaml", "prometheus_client", "hashlib"])
 def test_the_reader_is_small(library: str) -> None:
     modules = loaded_by("nodedevice_agent.plugins.nvml.reader.__main__")
     assert "pynvml" in modules

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Final
 
 import pytest
-from lightkube.resources.core_v1 import Node
 
+from hack.cluster.api import Node
 from hack.cluster.build.binaries import find
 from hack.cluster.chart import install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane

@@ -20,10 +20,6 @@ import h11
 from nodedevice_kube.credentials import Access, Headers
 from nodedevice_kube.proxies import Proxy
 
-# asyncio fills a buffer of 256 KiB with zeros for each TLS connection: 40 MiB for 160 requests side by side. This one has room for
-# two TLS records. It is an attribute of the class in every Python so far.
-_OCTETS: Final = 32 * 1024
-SSLProtocol.max_size = _OCTETS
 # Of a response's status and headers, and of a proxy's.
 _MOST_HEAD_BYTES: Final = 32 * 1024
 # The second address of a host name is tried after this time, beside the first. Source: RFC 8305.
@@ -97,7 +93,8 @@ class Connections:
     """Those to one API server: one for each request under way, without a limit, and some that are kept for the next one.
 
     server: URL without a slash at the end. most_idle: how many are kept, for idle_seconds each; less than an API server keeps its
-    own (90 s), so that none is used at the moment at which it ends. connect_seconds: for TCP, proxy and TLS together.
+    own (90 s), so that none is used at the moment at which it ends. connect_seconds: for TCP, proxy and TLS together. buffer_bytes:
+    of each connection, for all of the process; TLS records have 16 KiB, and with less a long response takes more reads.
     """
 
     def __init__(
@@ -109,7 +106,11 @@ class Connections:
         most_idle: int = 3,
         idle_seconds: float = 60.0,
         connect_seconds: float = 10.0,
+        buffer_bytes: int = 32 * 1024,
     ) -> None:
+        # asyncio fills a buffer of 256 KiB with zeros for each TLS connection: 40 MiB for 160 requests side by side. Its size is an
+        # attribute of the class in every Python so far.
+        SSLProtocol.max_size = self.buffer_bytes = buffer_bytes
         parts = urlsplit(server)
         self._is_tls, self._host = parts.scheme == "https", parts.hostname or ""
         self._port = parts.port or (443 if self._is_tls else 80)
@@ -237,7 +238,7 @@ class _Connection:
     async def opened(cls, pool: Connections, host: str, port: int) -> "_Connection":
         """Raises OSError and RuntimeError."""
         loop = asyncio.get_running_loop()
-        reader = _Reader(limit=_OCTETS, loop=loop)
+        reader = _Reader(limit=pool.buffer_bytes, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         transport, _ = await loop.create_connection(
             lambda: protocol, host, port, happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS
@@ -338,7 +339,7 @@ class _Connection:
 
     async def _event(self) -> object:
         while (event := self._http.next_event()) is h11.NEED_DATA:
-            octets = await self._reader.read(_OCTETS)
+            octets = await self._reader.read(self._pool.buffer_bytes)
             if not octets and self._http.their_state is h11.SEND_RESPONSE:
                 raise ConnectionError("the connection was closed without a response")
             self._http.receive_data(octets)

@@ -66,6 +66,8 @@ Json = dict[str, Any]
 
 # How long the API server may be silent, before a response and within it; lines of a watch are timed by themselves.
 REQUEST_SECONDS = 10.0
+# of a connection: each resource has one for its watch
+_BUFFER_BYTES: Final = 8 * 1024
 _LEASE = "Lease"
 # Of a list without fields: objects of the first page, bytes that a page is to have, and the most objects of one.
 _PAGE_OBJECTS: Final = 16

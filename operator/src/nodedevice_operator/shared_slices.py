@@ -44,10 +44,14 @@ class SlicesApi(Requests):
         """Whether the API server has the kind, and lets it be listed. Raises ApiError where that cannot be known."""
         try:
             data = await self._client.request("GET", "apis", _ROOT)
-            if all(found.name != SLICES for found in decode("GET", "apis", data, ResourceList).resources):
-                return False
-            # a role of before this release; a list of the informer would be tried, and refused, four times a minute
-            query: dict[str, str | int] = {"limit": 1, **SHARED_SLICES.query}
+        except NotFound:
+            return False
+        # everybody may read that: an API server that forbids it has just started, and has not read the roles yet
+        if all(found.name != SLICES for found in decode("GET", "apis", data, ResourceList).resources):
+            return False
+        # a role of before this release; a list of the informer would be tried, and refused, four times a minute
+        query: dict[str, str | int] = {"limit": 1, **SHARED_SLICES.query}
+        try:
             await self._client.request("GET", SLICES, SHARED_SLICES.path, query=query)
         except Unauthorized:
             # no credentials for anything, for now

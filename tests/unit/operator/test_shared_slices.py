@@ -264,6 +264,7 @@ async def test_whether_there_is_anything_to_watch(answers: list[bytes | ApiError
     ("answers", "error"),
     [
         pytest.param([Unauthorized("GET", "apis", "expired", 401)], "GET apis: expired", id="no credentials"),
+        pytest.param([Forbidden("GET", "apis", "no roles", 403)], "GET apis: no roles", id="no roles read yet"),
         pytest.param(
             [SERVED, Unavailable("GET", "resourceslices", "busy", 429)], "GET resourceslices: busy", id="busy"
         ),

@@ -48,8 +48,8 @@ class Request(enum.Enum):
 class Policy:
     """How often, and after what.
 
-    first_pause_seconds: after one failure; doubled for each further one, up to longest_list_pause_seconds before a list, and
-    longest_watch_pause_seconds before a check or a watch. A pause is spread between first_pause_seconds and that.
+    first_pause_seconds: after one failure; doubled for each further one, up to longest_list_pause_seconds after a list, and
+    longest_watch_pause_seconds after a check or a watch. A pause is spread between first_pause_seconds and that.
     relist_seconds: after so long a list is due although all is well. is_listed_after_failures: a list follows each failure; else a
     check does, which costs less where lists are long.
     """
@@ -85,6 +85,7 @@ class ListWatch:
         self._is_away = False
         # after a failure, until something succeeds; as long at least as the API server asks for
         self._is_pause_due = False
+        self._has_list_failed = False
         self._at_least_seconds = 0.0
 
     # -- what is next -----------------------------------------------------------------------------------------------------
@@ -94,12 +95,12 @@ class ListWatch:
             return Request.LIST
         return Request.CHECK if self._is_check_due else Request.WATCH
 
-    def pause_seconds(self, now: float, random_number: float) -> float:
+    def pause_seconds(self, random_number: float) -> float:
         """How long to wait before the next request. random_number: from 0 to 1, a new one for each pause: clients spread."""
         if not self._is_pause_due:
             return 0.0
-        policy, is_list = self._policy, now >= self._list_at
-        longest = policy.longest_list_pause_seconds if is_list else policy.longest_watch_pause_seconds
+        policy = self._policy
+        longest = policy.longest_list_pause_seconds if self._has_list_failed else policy.longest_watch_pause_seconds
         pause = spread_pause(self.failures, policy.first_pause_seconds, longest, random_number)
         return max(pause, self._at_least_seconds)
 
@@ -151,12 +152,14 @@ class ListWatch:
     def ended(self, now: float) -> bool:
         """The API server ended the watch in order. Returns whether it was of use; if not it counts as failed."""
         self._close(now)
+        self._has_list_failed = False
         if self._is_mute:
             self._fail(now, is_list_due=self._policy.is_listed_after_failures, at_least_seconds=0.0)
         return not self._is_mute
 
     def failed(self, error: ApiError, now: float) -> None:
         """A list, a check or a watch failed."""
+        self._has_list_failed = now >= self._list_at
         was_away, self._is_away = self._is_away, isinstance(error, Unreachable | Unavailable)
         if was_away and not self._is_away:
             # it is back: failures of the outage are no reason for a long pause
@@ -170,7 +173,7 @@ class ListWatch:
         # the same line of a watch again would be no better; without its kind all objects are gone
         is_list_due = self._policy.is_listed_after_failures or isinstance(error, Gone | NotFound | InvalidResponse)
         # an API server that starts asks for seconds with each 503, and serves a moment later: a watch need not wait for as long
-        waits = error.status == _BUSY or (isinstance(error, Unavailable) and (is_list_due or now >= self._list_at))
+        waits = error.status == _BUSY or (isinstance(error, Unavailable) and (is_list_due or self._has_list_failed))
         self._fail(now, is_list_due=is_list_due, at_least_seconds=error.retry_after_seconds if waits else 0.0)
 
     def _fail(self, now: float, *, is_list_due: bool, at_least_seconds: float) -> None:

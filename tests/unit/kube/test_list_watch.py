@@ -153,13 +153,14 @@ def test_a_list_comes_now_and_then_although_all_is_well() -> None:
         pytest.param(CHECKING, "busy", 7, 7, id="429 with Retry-After, and no list is next"),
         pytest.param(CHECKING, "away " * 9, 0.2, 1, id="many failures before a watch"),
         pytest.param(CHECKING, "expired " * 9, 0.2, 15, id="many failures before a list"),
+        pytest.param(CHECKING, "open expired list " * 9 + "open expired", 0.2, 1, id="too old again and again"),
         pytest.param(CHECKING, "away " * 9 + "check expired", 0.2, 0.4, id="too old, right after an outage"),
         pytest.param(CHECKING, "away check", 0, 0, id="a check after a failure, and the watch at once"),
     ],
 )
 def test_the_pause_before_it(policy: Policy, script: str, shortest: float, longest: float) -> None:
     played = Played(policy).play(script)
-    found = [played.state.pause_seconds(played.now, random) for random in (0.0, 1.0)]
+    found = [played.state.pause_seconds(random) for random in (0.0, 1.0)]
     assert found == [shortest, longest]
 
 
@@ -216,7 +217,7 @@ def test_versions_that_go_back_are_those_of_a_restored_server(
 def test_a_restored_server_is_listed_at_once() -> None:
     played = Played(CHECKING).play("open hear hear away away")
     assert played.state.checked("11", played.now)
-    assert (played.next(), played.state.pause_seconds(played.now, 1.0)) == (Request.LIST, 0.0)
+    assert (played.next(), played.state.pause_seconds(1.0)) == (Request.LIST, 0.0)
     assert played.state.listed("11", played.now)
     assert (played.next(), played.state.version) == (Request.WATCH, "11")
 
@@ -260,4 +261,4 @@ def test_versions_are_numbers(version: str, found: int) -> None:
 def test_the_retry_after_of_a_response_makes_the_pause() -> None:
     played = Played()
     played.state.failed(refusal("watching", "pods", 429, b"", "9"), played.now)
-    assert played.state.pause_seconds(played.now, 1.0) == 9.0
+    assert played.state.pause_seconds(1.0) == 9.0

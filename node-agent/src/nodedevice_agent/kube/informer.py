@@ -165,7 +165,7 @@ class WatchLoop(Generic[R]):
             except ApiError as exc:
                 self.state.failed(exc, self._watches.clock())
                 self._log(exc)
-            await asyncio.sleep(self.state.pause_seconds(self._watches.clock(), random.random()))
+            await asyncio.sleep(self.state.pause_seconds(random.random()))
 
     async def list_and_watch(self) -> None:
         """A list, if one is due, and one watch, until the API server ends it. Raises ApiError."""

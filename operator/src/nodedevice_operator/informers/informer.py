@@ -60,8 +60,8 @@ class Informer:
     async def work(self) -> None:
         """List and follow, for ever."""
         while True:
-            await self._step()
-            await asyncio.sleep(self._state.pause_seconds(time.monotonic(), random.random()))
+            pause = await self._step()
+            await asyncio.sleep(pause)
 
     async def refresh(self) -> None:
         """List all beside the watch that is open, so that everything is known that was written before the call."""
@@ -76,8 +76,8 @@ class Informer:
             # the watch would go on from a version that is not reached yet
             self._state.relist(time.monotonic())
 
-    async def _step(self) -> None:
-        """Send the request that is due, and report what came of it."""
+    async def _step(self) -> float:
+        """Send the request that is due, and report what came of it; how long to wait before the next, in seconds."""
         state = self._state
         if self._restores != self._cache.restores:
             # a list of another kind has shown it
@@ -93,12 +93,15 @@ class Informer:
             else:
                 await self._follow()
                 state.ended(time.monotonic())
+            return state.pause_seconds(random.random())
         except ApiError as error:
+            state.failed(error, time.monotonic())
+            seconds = state.pause_seconds(random.random())
             if request is Request.LIST:
                 self._log_failed_list(error)
             else:
-                self._log_failed_watch(error)
-            state.failed(error, time.monotonic())
+                self._log_failed_watch(error, seconds)
+            return seconds
 
     async def _list(self) -> int:
         was_complete = self._cache.is_complete
@@ -157,8 +160,8 @@ class Informer:
         else:
             log.warning("list failed; retrying", extra={"kind": self._kind.name, "error": str(failure)})
 
-    def _log_failed_watch(self, error: ApiError) -> None:
-        fields = {"kind": self._kind.name, "error": error.problem}
+    def _log_failed_watch(self, error: ApiError, seconds: float) -> None:
+        fields = {"kind": self._kind.name, "error": error.problem, "retry_in_seconds": round(seconds, 3)}
         if isinstance(error, InvalidResponse):
             log.warning("invalid watch event; relisting", extra=fields)
         elif isinstance(error, Gone | NotFound):

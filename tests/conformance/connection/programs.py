@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import yaml
+from lightkube.resources.core_v1 import Pod
 from nodedevice_api import names
 
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -19,7 +20,7 @@ from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.agent_process import GPU, AgentNode
 from tests.integration.crds.custom_resources import pod_device
 from tests.integration.extender.extender_process import MEMORY, ExtenderProcess, GpuNode, make_pod
-from tests.integration.operator_process import OperatorProcess, PlayedNode
+from tests.integration.operator_process import OperatorProcess, PlayedNode, delete
 from tests.integration.operator_process import pod_device as find_pod_device
 from tests.integration.product_process import ProductProcess
 
@@ -36,8 +37,10 @@ class Program(ABC):
     """A program behind a proxy, and what it works for. settle() is called first, and waits until it is ready.
 
     namespace: of its pods; its Node has a name that begins so. folder: its path is short, as sockets lie below it.
+    watches: how many it has.
     """
 
+    watches: int
     process: ProductProcess
 
     def __init__(self, control_plane: ControlPlane, proxy: FaultProxy, namespace: str, folder: Path) -> None:
@@ -72,12 +75,11 @@ class Program(ABC):
 
         wait_until(is_shown, f"{type(self).__name__} shows {free}; it shows {self.shown()}")
 
+    def open_watches(self) -> int:
+        return sum(map(self.proxy.open_watches, KINDS))
+
     def wait_requested(self, number: int) -> None:
         wait_until(lambda: len(self.requested()) >= number, f"{type(self).__name__} lists and watches {number} times")
-
-    def watches(self) -> int:
-        """How many are open now."""
-        return sum(map(self.proxy.open_watches, KINDS))
 
     def requested(self) -> list[float]:
         """When its lists and watches came so far, in monotonic seconds."""
@@ -86,7 +88,9 @@ class Program(ABC):
 
 
 class Agent(Program):
-    """A node with simulated devices; a pod holds one. What changes is the number of those that are cordoned."""
+    """A node with simulated devices; a pod holds one. Another pod takes one and ends, and others are cordoned."""
+
+    watches = 8
 
     def start(self, node_name: str, folder: Path) -> None:
         self.control_plane.add_node(node_name, wait_ready=False)
@@ -102,20 +106,26 @@ class Agent(Program):
         self.wait_shown(MOST + 1)
         asyncio.run(self._node.pod("held"))
         self.wait_shown(MOST)
-        self._held = self._node.status()["allocations"]
-        [entry] = self._held
-        self._others = [each["id"] for each in self._node.status()["devices"] if each["id"] not in entry["deviceIDs"]]
+        # with the moment since when
+        [self._held] = self._node.status()["allocations"]
 
     def change(self, free: int) -> None:
-        cordoned = [{"id": device_id} for device_id in self._others[free:]]
+        if free == MOST - 1:
+            asyncio.run(self._node.pod("other"))
+            return
+        if free == MOST:
+            delete(self.control_plane.client, Pod, "other", self.namespace)
+        status = self._node.status()
+        held = {device_id for entry in status["allocations"] for device_id in entry["deviceIDs"]}
+        others = [each["id"] for each in status["devices"] if each["id"] not in held]
+        cordoned = [{"id": device_id} for device_id in others[free:]]
         asyncio.run(self._node.edit({"spec": {"cordonedDevices": cordoned}}))
 
     def shown(self) -> int | None:
         return self._node.status().get("available")
 
     def verify_kept(self) -> None:
-        # with the moment since when: it was not freed and allocated again meanwhile
-        assert self._node.status()["allocations"] == self._held
+        assert self._held in self._node.status()["allocations"], "it was not freed and allocated again meanwhile"
 
     def close(self) -> None:
         asyncio.run(self._node.close())
@@ -123,6 +133,8 @@ class Agent(Program):
 
 class Operator(Program):
     """A Node whose agent is played. What changes is how many of its devices are healthy."""
+
+    watches = 5
 
     def start(self, node_name: str, folder: Path) -> None:
         self._node = PlayedNode(self.control_plane, node_name)
@@ -161,6 +173,8 @@ class Operator(Program):
 
 class Extender(Program):
     """A Node with one GPU whose agent is played; a pod holds parts of it. What changes is how many parts it has."""
+
+    watches = 2
 
     def start(self, node_name: str, folder: Path) -> None:
         self._node = GpuNode(self.control_plane, node_name)
@@ -219,4 +233,8 @@ def running(control_plane: ControlPlane, folder: Path) -> Iterator[tuple[Program
             undo.callback(made[-1].close)
         for program in made:
             program.settle()
+        for program in made:
+            wait_until(
+                lambda: program.open_watches() == program.watches, f"all watches of {type(program).__name__} are open"
+            )  # noqa: B023
         yield tuple(made)

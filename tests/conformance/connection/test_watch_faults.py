@@ -171,19 +171,19 @@ def test_a_fault_is_survived(
         program.change(MOST)
     for program in programs:
         program.wait_shown(MOST)
-    before = [(program, program.process.pid, len(program.requested()), program.watches()) for program in programs]
+    before = [(program, program.process.pid, len(program.requested())) for program in programs]
     with fault(own_control_plane, programs):
         for program in programs:
             program.change(MOST - 1)
-        for program, _, requested, watches in before:
+        for program, _, requested in before:
             with subtests.test(f"{type(program).__name__} meanwhile"):
                 if isinstance(program, following):
                     program.wait_shown(MOST - 1)
                 if fault not in (silent, restored):
-                    program.wait_requested(requested + _ROUNDS * watches)
+                    program.wait_requested(requested + _ROUNDS * program.watches)
                 assert program.shown() in (MOST, MOST - 1)
                 program.verify_kept()
-    for program, pid, requested, watches in before:
+    for program, pid, requested in before:
         with subtests.test(f"{type(program).__name__} afterwards"):
             program.wait_shown(MOST if fault is restored else MOST - 1)
             program.change(1)
@@ -191,5 +191,5 @@ def test_a_fault_is_survived(
             program.verify_kept()
             assert program.process.pid == pid
             times = program.requested()[requested:]
-            per_second = _AGENT_PER_SECOND if isinstance(program, Agent) else _PER_SECOND * watches
-            assert len(times) <= _AT_ONCE * watches + per_second * (times[-1] - times[0])
+            per_second = _AGENT_PER_SECOND if isinstance(program, Agent) else _PER_SECOND * program.watches
+            assert len(times) <= _AT_ONCE * program.watches + per_second * (times[-1] - times[0])

@@ -75,8 +75,9 @@ class Program(ABC):
 
         wait_until(is_shown, f"{type(self).__name__} shows {free}; it shows {self.shown()}")
 
-    def open_watches(self) -> int:
-        return sum(map(self.proxy.open_watches, KINDS))
+    def wait_watching(self) -> None:
+        what = f"{type(self).__name__} has all its watches open"
+        wait_until(lambda: sum(map(self.proxy.open_watches, KINDS)) == self.watches, what)
 
     def wait_requested(self, number: int) -> None:
         wait_until(lambda: len(self.requested()) >= number, f"{type(self).__name__} lists and watches {number} times")
@@ -234,7 +235,5 @@ def running(control_plane: ControlPlane, folder: Path) -> Iterator[tuple[Program
         for program in made:
             program.settle()
         for program in made:
-            wait_until(
-                lambda: program.open_watches() == program.watches, f"all watches of {type(program).__name__} are open"
-            )  # noqa: B023
+            program.wait_watching()
         yield tuple(made)

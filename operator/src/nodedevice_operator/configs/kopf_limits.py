@@ -9,15 +9,18 @@
 - It ends at HTTP 410, at an ERROR event other than 410, and at a line that is no JSON. Here it is started again.
 - It ends at a response of a proxy in place of the API server's, and at a rejected token. Here both are a broken connection, which
   it retries (open_session).
+- It opens a watch again without a pause when the API server ends it at once. Here watches have a budget (open_session).
 - It retries a forbidden watch without a sign. Here that is reported at /healthz as for all requests (open_session).
 - It decodes and copies objects of any depth by functions that recurse. Here it gets shallow ones (ShallowResponse).
 - It kills the process 10 minutes after an end without a stop flag, if that end takes so long (settings).
 """
 
+import asyncio
 import copy
 import json
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final, cast
 
@@ -26,6 +29,7 @@ import kopf
 import msgspec
 from nodedevice_api import names
 from nodedevice_common.decoding import Undecodable, decode, shallow
+from nodedevice_common.pacing import TokenBucket
 from nodedevice_common.streams import lines
 from nodedevice_kube.api_errors import Forbidden, NotLeading, Unauthorized
 from yarl import URL
@@ -43,6 +47,8 @@ _WATCH_SECONDS: Final = 300
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
+_WATCHES_PER_SECOND: Final = 1.0
+_WATCHES_AT_ONCE: Final = 3
 # what kopf retries by itself
 _RETRIED: Final = frozenset({_FORBIDDEN, 429})
 _SERVER_ERRORS: Final = 500
@@ -177,11 +183,15 @@ def _requests(login: Credentials, fence: WriteFence) -> type[aiohttp.ClientReque
 
 
 def _reporting_watches(health: ApiHealth) -> aiohttp.ClientMiddlewareType:
-    """Report each watch that is opened, forbidden or not authorized; other requests and responses pass."""
+    """Report each watch that is opened, forbidden or not authorized, and pace them; all other requests and responses pass."""
+    budget = TokenBucket(_WATCHES_PER_SECOND, _WATCHES_AT_ONCE, time.monotonic())
 
     async def report(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        is_watch = "watch" in request.url.query
+        if is_watch:
+            await asyncio.sleep(budget.reserve(time.monotonic()))
         response = await handler(request)
-        if "watch" in request.url.query:
+        if is_watch:
             kind = request.url.name
             if response.status == _UNAUTHORIZED:
                 health.failed(Unauthorized("watch", kind, f"HTTP {_UNAUTHORIZED}", _UNAUTHORIZED))

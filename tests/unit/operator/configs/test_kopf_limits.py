@@ -224,3 +224,19 @@ def test_an_object_is_remembered_until_it_is_gone() -> None:
     diffs.forget("1")
     assert diffs.fetch(body=body()) is None
     assert not patch
+
+
+async def test_watches_that_end_at_once_are_not_opened_without_a_pause(
+    server: Server, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(round(seconds))
+
+    monkeypatch.setattr("nodedevice_operator.configs.kopf_limits.asyncio.sleep", sleep)
+    server.answers = [(200, {})] * 7
+    await get(session, f"{server.url}/apis/g/v1/things")
+    for _ in range(6):
+        await get(session, f"{server.url}/apis/g/v1/things?watch=true")
+    assert pauses == [0, 0, 0, 1, 2, 3]

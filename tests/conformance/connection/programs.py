@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 import yaml
-from lightkube.resources.core_v1 import Pod
 from nodedevice_api import names
 
+from hack.cluster.api import Pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy

@@ -249,9 +249,10 @@ class _Connection:
         loop = asyncio.get_running_loop()
         reader = _Reader(limit=pool.buffer_bytes, loop=loop)
         protocol = _Protocol(reader, loop=loop)
-        transport, _ = await loop.create_connection(
-            lambda: protocol, host, port, happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS
-        )
+        # An address needs no race, in which asyncio leaves the socket of a cancelled request to the garbage collector.
+        is_address = ":" in host or host.replace(".", "").isdecimal()
+        delay = None if is_address else _NEXT_ADDRESS_SECONDS
+        transport, _ = await loop.create_connection(lambda: protocol, host, port, happy_eyeballs_delay=delay)
         peer: socket.socket = transport.get_extra_info("socket")
         for option in _KEEPALIVE:
             peer.setsockopt(*option)

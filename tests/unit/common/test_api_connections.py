@@ -1,6 +1,8 @@
 """Connections to an API server, over real sockets: what is sent, what is kept, and what each break of a connection ends with."""
 
 import asyncio
+import gc
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -359,6 +361,25 @@ async def test_a_request_that_is_cancelled_ends_its_connection() -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await server.ended.wait()
         assert not connections._open
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_request_that_is_cancelled_in_any_turn_leaves_no_socket(
+    turns: int, request: pytest.FixtureRequest
+) -> None:
+    """Without the garbage collector."""
+    gc.disable()
+    request.addfinalizer(gc.enable)
+    async with listening(silent) as server, client(server.port) as connections:
+        before = len(os.listdir("/proc/self/fd"))
+        asking = asyncio.create_task(asked(connections))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        async with asyncio.timeout(1):
+            while len(os.listdir("/proc/self/fd")) > before:
+                await asyncio.sleep(0.01)
 
 
 async def test_a_header_that_cannot_be_sent() -> None:

@@ -112,7 +112,8 @@ class Connections:
         # attribute of the class in every Python so far.
         SSLProtocol.max_size = self.buffer_bytes = buffer_bytes
         parts = urlsplit(server)
-        self._is_tls, self._host = parts.scheme == "https", parts.hostname or ""
+        # IDNA: headers have ASCII alone
+        self._is_tls, self._host = parts.scheme == "https", (parts.hostname or "").encode("idna").decode()
         self._port = parts.port or (443 if self._is_tls else 80)
         self._proxy, self._user_agent = proxy, user_agent
         self._most_idle, self._idle_seconds, self._connect_seconds = most_idle, idle_seconds, connect_seconds

@@ -534,6 +534,16 @@ async def test_without_tls_a_proxy_is_told_the_server() -> None:
     assert (seen[0].headers["host"], seen[0].headers["proxy-authorization"]) == ("api.example:8001", "Basic cA==")
 
 
+async def test_a_host_name_beyond_ascii_is_sent_as_dns_has_it() -> None:
+    seen: list[Received] = []
+    async with listening(answering(OK, seen=seen)) as way:
+        connections = Connections("http://bücher.example", Proxy("127.0.0.1", way.port), "a-program")
+        assert await asked(connections) == b"ok"
+        await connections.close()
+    assert seen[0].line == "GET http://xn--bcher-kva.example:80/api/v1/nodes/n?x=1 HTTP/1.1"
+    assert seen[0].headers["host"] == "xn--bcher-kva.example"
+
+
 async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\n")
     while True:

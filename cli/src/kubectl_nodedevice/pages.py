@@ -55,7 +55,15 @@ def short(obj: Json) -> Json:
 def _short_fields(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
-    return {key: value for key, value in part.items() if len(json.dumps(value)) <= _MOST_FIELD_BYTES}
+    return {key: value for key, value in part.items() if _is_short(value)}
+
+
+def _is_short(value: Any) -> bool:
+    try:
+        return len(json.dumps(value)) <= _MOST_FIELD_BYTES
+    except RecursionError:
+        # It was decoded at a lower depth of the stack.
+        return False
 
 
 class Page(Generic[T]):

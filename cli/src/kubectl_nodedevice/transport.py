@@ -5,11 +5,14 @@ Errors are those of the system, which `api` turns into sentences, and LoginProbl
 
 import http
 import http.client
+import io
+import socket
 import ssl
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from nodedevice_kube.credentials import Access, Credentials
@@ -56,16 +59,16 @@ class Connection:
         give_up_at = None if self._timeout is None else time.monotonic() + self._timeout
         was_open = self._http is not None and self._http.sock is not None
         try:
-            response = self._begun(method, target, headers, body)
+            response = self._begun(method, target, headers, body, give_up_at)
         except (ConnectionError, http.client.RemoteDisconnected):
             # a server closes a connection on which nothing was asked for a while; only then is it certain that it did nothing
             if not was_open:
                 raise
-            response = self._begun(method, target, headers, body)
+            response = self._begun(method, target, headers, body, give_up_at)
         names = {name.lower(): value for name, value in response.getheaders()}
         kept: list[bytes] = []
         try:
-            for piece in _pieces(response, names.get("content-encoding"), give_up_at, most_bytes):
+            for piece in _pieces(response, names.get("content-encoding"), most_bytes):
                 (take if take and response.status == http.HTTPStatus.OK else kept.append)(piece)
             if response.length:
                 raise http.client.HTTPException("its answer was cut off")
@@ -89,7 +92,9 @@ class Connection:
             self._http.close()
             self._http = None
 
-    def _begun(self, method: str, target: str, headers: Headers, body: bytes | None) -> http.client.HTTPResponse:
+    def _begun(
+        self, method: str, target: str, headers: Headers, body: bytes | None, give_up_at: float | None
+    ) -> http.client.HTTPResponse:
         """A response whose body is still to be read."""
         with as_login_problem():
             access = self._credentials.refresh()
@@ -98,6 +103,10 @@ class Connection:
             self._access = access
         try:
             self._http = connection = self._http or self._opened(access)
+            if give_up_at is not None:
+                connection.response_class = partial(_Response, give_up_at=give_up_at)  # type: ignore[assignment]
+            if connection.sock is not None:
+                connection.sock.settimeout(self._timeout)
             _send(connection, method, self._target(target), [*self._always(access), *access.headers, *headers], body)
             return connection.getresponse()
         except BaseException:
@@ -147,6 +156,33 @@ class _TlsConnection(http.client.HTTPSConnection):
             self.sock = self._tls.wrap_socket(plain, server_hostname=self.host)
 
 
+class _Response(http.client.HTTPResponse):
+    """Read until a moment: a server that sends a little now and then has no longer than one that sends nothing."""
+
+    def __init__(self, sock: socket.socket, *given: Any, give_up_at: float, **more: Any) -> None:
+        super().__init__(sock, *given, **more)
+        self.fp = io.BufferedReader(_Received(sock, self.fp.detach(), give_up_at))
+
+
+class _Received(io.RawIOBase):
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase, give_up_at: float) -> None:
+        self._sock, self._raw, self._give_up_at = sock, raw, give_up_at
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._give_up_at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
 def _send(
     connection: http.client.HTTPConnection, method: str, target: str, headers: Headers, body: bytes | None
 ) -> None:
@@ -158,10 +194,8 @@ def _send(
     connection.endheaders(body)
 
 
-def _pieces(
-    response: http.client.HTTPResponse, encoding: str | None, give_up_at: float | None, most_bytes: int
-) -> Iterator[bytes]:
-    """The whole body. A server that sends a little now and then has no longer than one that sends nothing."""
+def _pieces(response: http.client.HTTPResponse, encoding: str | None, most_bytes: int) -> Iterator[bytes]:
+    """The whole body."""
     unpacking = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     size = 0
     while packed := response.read(_PIECE):
@@ -170,8 +204,6 @@ def _pieces(
             if size > most_bytes:
                 raise TooLong(f"an answer of more than {most_bytes >> 20} MiB")
             yield piece
-        if give_up_at is not None and time.monotonic() > give_up_at:
-            raise TimeoutError
 
 
 def _unpacked(unpacking: "zlib._Decompress", packed: bytes) -> Iterator[bytes]:

@@ -112,7 +112,8 @@ class Connections:
         # attribute of the class in every Python so far.
         SSLProtocol.max_size = self.buffer_bytes = buffer_bytes
         parts = urlsplit(server)
-        self._is_tls, self._host = parts.scheme == "https", parts.hostname or ""
+        # IDNA: headers have ASCII alone
+        self._is_tls, self._host = parts.scheme == "https", (parts.hostname or "").encode("idna").decode()
         self._port = parts.port or (443 if self._is_tls else 80)
         self._proxy, self._user_agent = proxy, user_agent
         self._most_idle, self._idle_seconds, self._connect_seconds = most_idle, idle_seconds, connect_seconds
@@ -214,8 +215,16 @@ class Connections:
         return (("Proxy-Authorization", authorization),) if authorization else ()
 
 
+class _Protocol(asyncio.StreamReaderProtocol):
+    """Ends a connection whose peer has ended it."""
+
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
 class _Reader(asyncio.StreamReader):
-    """is_fed: whether anything came since it was set to False."""
+    """is_fed: whether anything may have come that was not read."""
 
     is_fed = False
 
@@ -227,31 +236,33 @@ class _Reader(asyncio.StreamReader):
 class _Connection:
     """One connection, and the response to the request that was sent over it last."""
 
-    def __init__(self, pool: Connections, reader: _Reader, writer: asyncio.StreamWriter) -> None:
-        self._pool, self._reader, self._writer = pool, reader, writer
+    def __init__(self, pool: Connections, reader: _Reader, transport: asyncio.Transport) -> None:
+        self._pool, self._reader, self._transport = pool, reader, transport
         self._http = _new_http()
         self.tls: ssl.SSLContext | None = None
         self._expiry: asyncio.TimerHandle | None = None
-        self._is_kept = False
+        # whether it was kept, and no byte has been read since
+        self._is_unused = False
 
     @classmethod
     async def opened(cls, pool: Connections, host: str, port: int) -> "_Connection":
         """Raises OSError and RuntimeError."""
         loop = asyncio.get_running_loop()
         reader = _Reader(limit=pool.buffer_bytes, loop=loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-        transport, _ = await loop.create_connection(
-            lambda: protocol, host, port, happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS
-        )
+        protocol = _Protocol(reader, loop=loop)
+        # An address needs no race, in which asyncio leaves the socket of a cancelled request to the garbage collector.
+        is_address = ":" in host or host.replace(".", "").isdecimal()
+        delay = None if is_address else _NEXT_ADDRESS_SECONDS
+        transport, _ = await loop.create_connection(lambda: protocol, host, port, happy_eyeballs_delay=delay)
         peer: socket.socket = transport.get_extra_info("socket")
         for option in _KEEPALIVE:
             peer.setsockopt(*option)
-        return cls(pool, reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+        return cls(pool, reader, transport)
 
     async def tunnel(self, authority: str, headers: Headers) -> None:
         """Have the proxy connect to that HOST:PORT. Raises Broken and OSError."""
         connect = h11.Request(method="CONNECT", target=authority, headers=[("Host", authority), *headers])
-        self._writer.write(self._http.send(connect))
+        self._transport.write(self._http.send(connect) or b"")
         response = await self._head()
         if response.status_code // 100 != 2:
             raise Broken(f"{response.status_code} {response.reason.decode('ascii', 'replace')}".strip())
@@ -261,11 +272,14 @@ class _Connection:
 
     async def start_tls(self, tls: ssl.SSLContext, name: str) -> None:
         """Raises OSError and ValueError."""
-        await self._writer.start_tls(tls, server_hostname=name)
+        transport, loop = self._transport, asyncio.get_running_loop()
+        secured = await loop.start_tls(transport, transport.get_protocol(), tls, server_hostname=name)
+        if secured is None:
+            raise ConnectionAbortedError("the connection was ended during the TLS handshake")
+        self._transport = secured
 
     async def exchange(self, head: h11.Request, request: Request, seconds: float) -> "_Exchange":
         """Send a request, and wait for the start of the response."""
-        self._reader.is_fed = False
         with self._ended_by_failures(seconds):
             octets = self._http.send(head)
             if request.body is not None:
@@ -274,7 +288,7 @@ class _Connection:
             if request.before_write is not None:
                 request.before_write()
             # Not waited for: a server that responds to half a body may take no more of it.
-            self._writer.write(octets)
+            self._transport.write(octets)
             async with asyncio.timeout(seconds):
                 return _Exchange(self, await self._head())
 
@@ -297,14 +311,13 @@ class _Connection:
             if isinstance(exc, TimeoutError) and not exc.errno:
                 raise Late(seconds or math.inf) from exc
             if isinstance(exc, OSError | h11.ProtocolError):
-                is_unused = self._is_kept and not self._reader.is_fed
-                raise (_Ended if is_unused else Broken)(_problem(exc)) from exc
+                raise (_Ended if self._is_unused else Broken)(_problem(exc)) from exc
             raise
 
     def free(self) -> None:
         """Keep it for another request if the response was read to its end, or end it."""
         is_whole = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
-        if not is_whole or self._http.trailing_data[0] or not self._is_open:
+        if not is_whole or self._http.trailing_data[0] or self._reader.is_fed or not self._is_open:
             self.end()
         else:
             self._http.start_next_cycle()
@@ -312,7 +325,7 @@ class _Connection:
 
     def keep(self, seconds: float) -> None:
         """End it after that time, unless it is used again."""
-        self._is_kept, self._reader.is_fed = True, False
+        self._is_unused = True
         self._expiry = asyncio.get_running_loop().call_later(seconds, self.end)
 
     def reused(self) -> bool:
@@ -324,12 +337,12 @@ class _Connection:
     def end(self) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
-        self._writer.transport.abort()
+        self._transport.abort()
         self._pool.ended(self)
 
     @property
     def _is_open(self) -> bool:
-        return not (self._writer.is_closing() or self._reader.at_eof())
+        return not (self._transport.is_closing() or self._reader.at_eof())
 
     async def _head(self) -> h11.Response:
         while isinstance(event := await self._event(), h11.InformationalResponse):
@@ -340,6 +353,9 @@ class _Connection:
     async def _event(self) -> object:
         while (event := self._http.next_event()) is h11.NEED_DATA:
             octets = await self._reader.read(self._pool.buffer_bytes)
+            # after a read that is not full the buffer is empty
+            self._reader.is_fed = len(octets) == self._pool.buffer_bytes
+            self._is_unused = self._is_unused and not octets
             if not octets and self._http.their_state is h11.SEND_RESPONSE:
                 raise ConnectionError("the connection was closed without a response")
             self._http.receive_data(octets)

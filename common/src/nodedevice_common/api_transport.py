@@ -20,6 +20,8 @@ from nodedevice_common.threads import Shared
 
 # How long a log-in program of a kubeconfig may take.
 EXEC_SECONDS: Final = 30.0
+# A response that comes in drops takes no longer than so many times as long as the API server may be silent.
+_MOST_SILENCES: Final = 10
 # Of the body of a refusal: a Status is much shorter, and a proxy's page is of no use.
 _MOST_REFUSAL_BYTES: Final = 64 * 1024
 
@@ -34,13 +36,13 @@ class Transport:
     async def call(
         self, verb: str, what: str, request: Request, *, most_bytes: float = math.inf, seconds: float | None = None
     ) -> bytes:
-        """The whole body. verb, what: for errors. seconds: for the whole call, if there is a limit beside that of `__init__`.
+        """The whole body. verb, what: for errors. seconds: for the whole call; by default ten times those of `__init__`.
 
         Raises ApiError; TooBig as soon as the body has more than most_bytes.
         """
         began = time.monotonic()
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(_MOST_SILENCES * self._seconds if seconds is None else seconds):
                 async with await self.open(verb, what, request) as stream:
                     return await stream.read(most_bytes)
         except TimeoutError as exc:
@@ -91,9 +93,10 @@ class Transport:
     async def _refusal(self, verb: str, what: str, request: Request, response: Response) -> ApiError:
         body = b""
         try:
-            while len(body) < _MOST_REFUSAL_BYTES and (octets := await response.read(self._seconds)):
-                body += octets
-        except Broken:
+            async with asyncio.timeout(self._seconds):
+                while len(body) < _MOST_REFUSAL_BYTES and (octets := await response.read(self._seconds)):
+                    body += octets
+        except (Broken, TimeoutError):
             # The status says enough.
             pass
         return refusal(verb, what, response.status, body, response.header("retry-after"), method=request.method)

@@ -3,6 +3,7 @@
 import json
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http.client import BadStatusLine
@@ -13,7 +14,7 @@ from kubectl_nodedevice import api as api_module
 from kubectl_nodedevice.api import Api, Rows, as_it_is
 from kubectl_nodedevice.errors import LoginProblem
 from kubectl_nodedevice.output import Failure
-from kubectl_nodedevice.pages import LARGE_BYTES, MOST_LARGE_BYTES, MOST_OBJECT_BYTES
+from kubectl_nodedevice.pages import LARGE_BYTES, MOST_LARGE_BYTES, MOST_OBJECT_BYTES, Bounds, Page
 from kubectl_nodedevice.transport import TooLong
 from nodedevice_kube.api_errors import (
     ApiError,
@@ -214,6 +215,15 @@ def test_of_many_large_objects_only_the_first_are_whole(asked: Asked) -> None:
     assert warned == [
         f"pods: {100 - len(whole)} large ones are shown without their lists; name one node, or one namespace, to see them whole"
     ]
+
+
+def test_of_a_large_object_that_is_nearly_too_deep_what_is_short_is_kept() -> None:
+    """It can just be decoded, at whatever depth of the stack."""
+    for depth in range(sys.getrecursionlimit() - 200, sys.getrecursionlimit()):
+        page = Page(as_it_is, Bounds(large_bytes=MOST_LARGE_BYTES))
+        fields = b'"long":"%b","deep":%b%b' % (b"x" * LARGE_BYTES, b"[" * depth, b"]" * depth)
+        page.take(b'{"items":[{"metadata":{"name":"a"},"spec":{%b}}]}' % fields)
+        assert page.found[0]["metadata"] == {"name": "a"}
 
 
 def test_one_object_that_is_too_long_is_a_sentence(asked: Asked) -> None:

@@ -1,23 +1,29 @@
-"""Where a request goes, with which credentials, and how much of an answer is read: without a connection."""
+"""How much of an answer is read, and for how long."""
 
 import gzip
 import io
+import socket
+import threading
+import time
 import tracemalloc
 import zlib
+from contextlib import suppress
 from http.client import HTTPException
 from typing import Any
 
 import pytest
 from kubectl_nodedevice import transport
-from kubectl_nodedevice.transport import TooLong
+from kubectl_nodedevice.transport import Connection, TooLong
+from nodedevice_kube.credentials import Credentials
+from nodedevice_kube.settings import Settings
 
 # -- what is answered ---------------------------------------------------------------------------------------------------------
 
 
-def content(octets: bytes, encoding: str = "", give_up_at: float | None = None) -> bytes:
+def content(octets: bytes, encoding: str = "") -> bytes:
     """Of at most a MiB."""
     response: Any = io.BytesIO(octets)
-    return b"".join(transport._pieces(response, encoding, give_up_at, 1 << 20))
+    return b"".join(transport._pieces(response, encoding, 1 << 20))
 
 
 def test_a_body_plain_or_packed() -> None:
@@ -51,11 +57,32 @@ def test_what_is_packed_ever_so_small_takes_no_memory() -> None:
     assert most < 8 << 20
 
 
-def test_a_body_that_comes_ever_so_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "_PIECE", 1)
-    now = iter((10.0, 11.0, 11.1))
-    monkeypatch.setattr("kubectl_nodedevice.transport.time.monotonic", lambda: next(now))
-    assert content(b"ab", give_up_at=11.0) == b"ab"
-    with pytest.raises(OSError, match=r"^$") as error:
-        content(b"ab", give_up_at=11.0)
-    assert isinstance(error.value, TimeoutError)
+@pytest.mark.parametrize(
+    ("head", "drop"),
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\nA: ", b"x", id="a header"),
+        pytest.param(b"", b"HTTP/1.1 100 Continue\r\n\r\n", id="responses before"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"x", id="a body"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n", id="chunks"),
+    ],
+)
+def test_a_response_that_comes_ever_so_slowly(head: bytes, drop: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            with peer, suppress(OSError):
+                peer.sendall(head)
+                for _ in range(100):
+                    peer.sendall(drop)
+                    time.sleep(0.05)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        server = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        connection = Connection(Credentials(Settings(server=server, origin="a test"), environment={}), 0.3)
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            connection.request("GET", "/", (), None)
+        assert time.monotonic() - began < 2
+        serving.join()

@@ -1,6 +1,8 @@
 """Connections to an API server, over real sockets: what is sent, what is kept, and what each break of a connection ends with."""
 
 import asyncio
+import gc
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -218,6 +220,36 @@ async def test_what_comes_unasked_is_no_response_to_the_next_request() -> None:
         assert server.connections == 2
 
 
+async def test_what_follows_a_body_in_a_full_buffer_is_no_response_to_the_next_request() -> None:
+    body = b"a" * (1024 - len(head_of(0)))
+    first = head_of(len(body)) + body + b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+    async with client_of(answering(first, OK), answering(OK), buffer_bytes=1024) as (connections, server):
+        assert await asked(connections) == body
+        assert await asked(connections) == b"ok"
+        assert server.connections == 2
+
+
+def head_of(length: int) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %03d\r\n\r\n" % length
+
+
+async def test_a_kept_connection_is_closed_as_soon_as_its_peer_has_closed_it() -> None:
+    """Else its socket stays half open (CLOSE_WAIT)."""
+    closed = asyncio.Event()
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await received(reader)
+        writer.write(OK)
+        writer.write_eof()
+        await reader.read()
+        closed.set()
+
+    async with client_of(peer) as (connections, _):
+        assert await asked(connections) == b"ok"
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await closed.wait()
+
+
 def ending(*answers: bytes) -> Peer:
     """Takes one request more than it answers."""
 
@@ -331,6 +363,25 @@ async def test_a_request_that_is_cancelled_ends_its_connection() -> None:
         assert not connections._open
 
 
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_request_that_is_cancelled_in_any_turn_leaves_no_socket(
+    turns: int, request: pytest.FixtureRequest
+) -> None:
+    """Without the garbage collector."""
+    gc.disable()
+    request.addfinalizer(gc.enable)
+    async with listening(silent) as server, client(server.port) as connections:
+        before = len(os.listdir("/proc/self/fd"))
+        asking = asyncio.create_task(asked(connections))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        async with asyncio.timeout(1):
+            while len(os.listdir("/proc/self/fd")) > before:
+                await asyncio.sleep(0.01)
+
+
 async def test_a_header_that_cannot_be_sent() -> None:
     async with client_of(answering(OK)) as (connections, _):
         with pytest.raises(Broken, match="Illegal header value"):
@@ -390,6 +441,22 @@ async def test_with_another_certificate_all_connections_begin_anew() -> None:
         assert (server.connections, len(connections._open)) == (3, 1)
         with pytest.raises(Broken):
             await watch.read(PATIENCE_SECONDS)
+
+
+async def test_a_connection_that_is_ended_during_the_handshake() -> None:
+    """First because another certificate came, then because the program ends."""
+    asking: list[asyncio.Task[bytes]] = []
+    async with listening(silent) as server, client(server.port, "https") as connections:
+        for _ in range(2):
+            asking.append(asyncio.create_task(asked(connections, access=Access((), client_tls()))))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not connections._open or len(asking) == server.connections + 1:
+                    await asyncio.sleep(0)
+        await connections.close()
+        for task in asking:
+            with pytest.raises(Broken, match="handshake"):
+                await task
+        assert not connections._open
 
 
 async def test_a_connection_that_is_made_meanwhile_is_not_kept_with_the_former_certificate() -> None:
@@ -465,6 +532,16 @@ async def test_without_tls_a_proxy_is_told_the_server() -> None:
         await connections.close()
     assert seen[0].line == "GET http://api.example:8001/api/v1/nodes/n?x=1 HTTP/1.1"
     assert (seen[0].headers["host"], seen[0].headers["proxy-authorization"]) == ("api.example:8001", "Basic cA==")
+
+
+async def test_a_host_name_beyond_ascii_is_sent_as_dns_has_it() -> None:
+    seen: list[Received] = []
+    async with listening(answering(OK, seen=seen)) as way:
+        connections = Connections("http://bücher.example", Proxy("127.0.0.1", way.port), "a-program")
+        assert await asked(connections) == b"ok"
+        await connections.close()
+    assert seen[0].line == "GET http://xn--bcher-kva.example:80/api/v1/nodes/n?x=1 HTTP/1.1"
+    assert seen[0].headers["host"] == "xn--bcher-kva.example"
 
 
 async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -9,6 +9,7 @@ from nodedevice_common.api_transport import Transport
 from nodedevice_kube.api_errors import (
     ApiError,
     Denied,
+    Forbidden,
     Invalid,
     NoAnswer,
     NotFound,
@@ -136,6 +137,30 @@ async def test_silence_in_a_response(seconds: float | None) -> None:
     with pytest.raises(NoAnswer, match="no response within"):
         await made.call("reading", "node n", GET, seconds=seconds)
     assert asyncio.get_running_loop().time() - began == pytest.approx(seconds or 10)
+    assert not answer.is_open
+
+
+class Drops(Answer):
+    """A byte each second, without end."""
+
+    async def read(self, seconds: float | None) -> bytes:
+        await asyncio.sleep(1)
+        return b" "
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("status", "kind", "seconds"), [(200, NoAnswer, 100), (403, Forbidden, 10)], ids=["response", "refusal"]
+)
+async def test_a_response_that_comes_in_drops(status: int, kind: type[ApiError], seconds: float) -> None:
+    """Such as that of a proxy under attack: a place in the queue of requests is not held for good."""
+    answer = Drops(status=status)
+    made, _ = transport(answer)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(kind):
+        async with asyncio.timeout(1000):
+            await body(made)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(seconds)
     assert not answer.is_open
 
 

@@ -101,7 +101,13 @@ class KubeClient:
         except ConnectionProblem as exc:
             raise AgentSettingsError(str(exc)) from exc
         server = credentials.settings.server
-        connections = Connections(server, credentials.proxy, names.AGENT_FIELD_MANAGER, connect_seconds=REQUEST_SECONDS)
+        connections = Connections(
+            server,
+            credentials.proxy,
+            names.AGENT_FIELD_MANAGER,
+            connect_seconds=REQUEST_SECONDS,
+            buffer_bytes=_BUFFER_BYTES,
+        )
         return cls(Transport(credentials, connections, seconds=REQUEST_SECONDS), server)
 
     async def close(self) -> None:

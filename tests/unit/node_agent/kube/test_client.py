@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -199,6 +200,15 @@ async def test_a_token_that_is_being_replaced_stops_no_request_for_good(
     token.write_text("second\n")
     assert await cluster.node_uid("n1") == "u"
     assert server.got[-1] == "second"
+
+
+async def test_a_connection_has_a_small_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent has a watch for each resource, and asyncio a buffer for each TLS connection."""
+    monkeypatch.setattr(SSLProtocol, "max_size", 256 * 1024)
+    entry = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}], "current-context": "x"}
+    (tmp_path / "kc").write_text(json.dumps({**entry, "contexts": [{"name": "x", "context": {"cluster": "c"}}]}))
+    KubeClient.connect(tmp_path / "kc")
+    assert SSLProtocol.max_size == 8 * 1024
 
 
 async def watched(cluster: KubeClient) -> None:

@@ -202,7 +202,7 @@ class Api:
             error = self._refusal(method, what, status, content, answered.get("retry-after"))
             if isinstance(error, CliError) or not _is_retried(error, method) or retries.failures == _MOST_RETRIES:
                 raise error
-            pause = retries.failed(error, 0.0)
+            pause = retries.failed(error, 1.0)
             time.sleep(min(pause, self.timeout_seconds or _LONGEST_PAUSE, _LONGEST_PAUSE))
 
     def _refusal(

@@ -49,7 +49,7 @@ class Policy:
     """How often, and after what.
 
     first_pause_seconds: after one failure; doubled for each further one, up to longest_list_pause_seconds after a list, and
-    longest_watch_pause_seconds after a check or a watch. A pause is spread between first_pause_seconds and that.
+    longest_watch_pause_seconds after a check or a watch. A pause is spread from half of that to all of it.
     relist_seconds: after so long a list is due although all is well. is_listed_after_failures: a list follows each failure; else a
     check does, which costs less where lists are long.
     """

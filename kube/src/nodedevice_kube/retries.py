@@ -31,7 +31,9 @@ class Retries:
 
 
 def spread_pause(failures: int, first_seconds: float, longest_seconds: float, random_number: float) -> float:
-    """From first_seconds to that, doubled for each failure, at most longest_seconds. failures: at least 1."""
-    first = min(first_seconds, longest_seconds)
-    most = min(first * 2.0 ** min(failures, _MAX_DOUBLINGS), longest_seconds)
-    return first + (most - first) * random_number
+    """From half of a limit to all of it: twice first_seconds, doubled for each further failure, at most longest_seconds.
+
+    failures: at least 1.
+    """
+    most = min(first_seconds * 2.0 ** min(failures, _MAX_DOUBLINGS), longest_seconds)
+    return most * (1 + random_number) / 2

@@ -24,7 +24,7 @@ from tests.integration.deadlines import environment
 _ROUNDS: Final = 3
 # How often at most for each watch: at once, and per second. Pauses are the program's, so a slow machine makes it less.
 _AT_ONCE: Final = 6
-_PER_SECOND: Final = 2
+_PER_SECOND: Final = 3
 # Of an agent, whatever it watches: there are thousands of them.
 _AGENT_PER_SECOND: Final = 5
 _RETRY_AFTER_SECONDS: Final = 1

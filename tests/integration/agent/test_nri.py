@@ -47,7 +47,7 @@ def node(agent_node: AgentNode, socket: Path) -> AgentNode:
 @pytest.fixture
 async def patient_node(agent_node: AgentNode, socket: Path) -> AgentNode:
     """With a plugin, and an agent whose grace period ends in no test, and which repeats no request that is under way."""
-    agent_node.constants["nodedevice_agent.kube.responses.REQUEST_SECONDS"] = 300.0
+    agent_node.constants["nodedevice_agent.kube.client.REQUEST_SECONDS"] = 300.0
     agent_node.start_agent({"--runtime": "nri", "--nri-socket": str(socket), "--runtime-grace-seconds": "300"})
     await agent_node.plugin(1)
     return agent_node

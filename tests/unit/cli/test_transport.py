@@ -3,8 +3,6 @@
 import gzip
 import io
 import tracemalloc
-import zlib
-from http.client import HTTPException
 from typing import Any
 
 import pytest
@@ -18,15 +16,6 @@ def content(octets: bytes, encoding: str = "", give_up_at: float | None = None) 
     """Of at most a MiB."""
     response: Any = io.BytesIO(octets)
     return b"".join(transport._pieces(response, encoding, give_up_at, 1 << 20))
-
-
-def test_a_body_plain_or_packed() -> None:
-    octets = bytes(range(256)) * 1000
-    assert content(octets) == content(gzip.compress(octets), "gzip") == octets
-    assert content(b"") == b""
-    for other in (b"plain", zlib.compress(octets)):
-        with pytest.raises(HTTPException, match="it is not gzip"):
-            content(other, "gzip")
 
 
 @pytest.mark.parametrize("encoding", ["", "gzip"])
@@ -49,13 +38,3 @@ def test_what_is_packed_ever_so_small_takes_no_memory() -> None:
     finally:
         tracemalloc.stop()
     assert most < 8 << 20
-
-
-def test_a_body_that_comes_ever_so_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "_PIECE", 1)
-    now = iter((10.0, 11.0, 11.1))
-    monkeypatch.setattr("kubectl_nodedevice.transport.time.monotonic", lambda: next(now))
-    assert content(b"ab", give_up_at=11.0) == b"ab"
-    with pytest.raises(OSError, match=r"^$") as error:
-        content(b"ab", give_up_at=11.0)
-    assert isinstance(error.value, TimeoutError)

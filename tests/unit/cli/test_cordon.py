@@ -109,7 +109,10 @@ def _serve_rules(server: FakeApiServer) -> None:
 
 @pytest.mark.parametrize(
     ("served_by", "way"),
-    [("kubelet", "docs/device-plugins.md"), ("dra", "DeviceTaintRule with deviceSelector {driver: d, pool: p")],
+    [
+        ("kubelet", "or let nodedevice give it out (docs/device-plugins.md)"),
+        ("dra", "DeviceTaintRule with deviceSelector {driver: d, pool: p"),
+    ],
 )
 def test_what_others_give_out(run: Run, server: FakeApiServer, served_by: str, way: str) -> None:
     _serve_rules(server)

@@ -169,3 +169,11 @@ def test_a_container_that_may_not_open_its_device(refusal: str) -> None:
     bare = of_node_a(facts, lambda found: replace(found, allocations=(), resource=FPGA))
     assert [each.code for each in of(bare)] == ["ContainerNotStarted"]
     assert of(replace(bare, pod_device=PodDevice(Meta("train"), "node-a", "uid-1"))) == expected
+
+
+def test_a_claim_that_is_not_prepared() -> None:
+    events = tuple(Event(reason="FailedPrepareDynamicResources", message=each) for each in ("a", "b", "late"))
+    facts = replace(bound(), events=(*events, Event(reason="Other", message="no")))
+    assert of(facts) == [Obstacle("ClaimNotPrepared", "node-a", fields={"words": "late"})]
+    runs = pod_with(facts, containers=(Container("main", state="running"), Container("b", state="waiting")))
+    assert of(runs) == []

@@ -9,7 +9,9 @@ from kubectl_nodedevice.cluster import Meta, Node, Pod, PodClaim, Taint, Tolerat
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import CLAIMS, CLASSES, SLICES, TEMPLATES, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, Request, ResourceClaim, Slice, SliceDevice
-from kubectl_nodedevice.why.links import placement, pod_claims
+from kubectl_nodedevice.why.links import offers, placement, pod_claims
+from kubectl_nodedevice.why.links.devices import Wanted
+from nodedevice_kube.planner import Need
 
 from tests.unit.cli.why.clusters import DRIVER, NIC, base, pod_with
 
@@ -186,3 +188,25 @@ def test_the_words_of_an_affinity() -> None:
     assert placement.unmatched(pod, Node(Meta("x", labels={"a": "2", "b": ""}))) == ""
     assert placement.unmatched(pod, Node(Meta("y", labels={"a": "2", "b": ""}))) == words
     assert placement.unmatched(pod, Node(Meta("x", labels={"a": "2"}))) == words
+
+
+def test_each_claim_of_a_pod_counts() -> None:
+    """Those behind one that is allocated, too."""
+    facts = claiming(base(), Request((_PORT,), 5))
+    done = ResourceClaim(Meta("done", "team"), is_allocated=True)
+    facts = pod_with(
+        replace(facts, claims=(*facts.claims, done)), claims=(PodClaim("a", "done"), PodClaim("b", "train-port"))
+    )
+    assert of_node(facts) == [_too_few(5, 4)]
+
+
+@pytest.mark.parametrize("device", [SliceDevice("s", is_shared=True)])
+def test_what_cannot_be_counted(device: SliceDevice) -> None:
+    wanted = Wanted(NIC, (Need(9),))
+    facts = base()
+    assert offers.obstacles(facts, "node-a", _CLASS, wanted) == (_too_few(9, 4, NIC),)
+    shared = replace(facts, slices=(*facts.slices, Slice(DRIVER, "more", 1, "node-a", (device,))))
+    assert offers.obstacles(shared, "node-a", _CLASS, wanted) == ()
+    beyond = replace(facts, slices=(*facts.slices, Slice(DRIVER, "more", 1, "", (SliceDevice("s"),))))
+    assert offers.obstacles(beyond, "node-a", _CLASS, wanted) == ()
+    assert offers.obstacles(unread(facts, SLICES), "node-a", _CLASS, wanted) == ()

@@ -5,14 +5,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice.cluster import Condition, Lease
+from kubectl_nodedevice.cluster import Condition, Endpoint, Lease, Meta, Node
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import LEASES, NODES, Facts, Unread
+from kubectl_nodedevice.why.kinds import DeviceClass
 from kubectl_nodedevice.why.links import supply
 from kubectl_nodedevice.why.links.devices import Wanted
 from nodedevice_kube.planner import Need
 
-from tests.unit.cli.why.clusters import GPU, OLD, base, each_device, gpus, of_node_a
+from tests.unit.cli.why.clusters import GPU, NIC, OLD, RECENT, base, each_device, each_node, gpus, of_node_a
 
 _NAME: Final = "node-a.example.com.gpu"
 _UNREAD_LEASES: Final = (Unread(LEASES, "no"),)
@@ -75,6 +76,15 @@ def test_agents(
 
 
 # -- plugin, injection, Node --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "since"), [(Endpoint("Gone", since=RECENT), " for 5 s"), (Endpoint("Gone"), " for 4 min")]
+)
+def test_since_when_a_plugin_is_away(endpoint: Endpoint, since: str) -> None:
+    facts = with_conditions(base(), Registered=("False", "EndpointGone"))
+    facts = of_node_a(facts, lambda found: replace(found, endpoint=endpoint))
+    assert of(facts) == [ours("PluginAway", f"EndpointGone{since}")]
 
 
 @pytest.mark.parametrize(
@@ -159,3 +169,52 @@ def test_what_is_short_besides_is_said_and_the_number_is_not() -> None:
 
 
 # -- numbers, kubelets and drivers --------------------------------------------------------------------------------------------
+
+
+def test_a_number_beside_a_kubelet() -> None:
+    facts = of_node_a(base(), lambda found: replace(found, agent=replace(found.agent, served_by="kubelet")))
+    fewer = Obstacle("NodeShowsFewer", "node-a", GPU, "it shows 1", fields={"count": "2"})
+    assert of(showing(facts, gpu="1")) == [fewer]
+    assert of(showing(facts, gpu="2")) == []
+    # of a plugin that is away, or devices that are short, the number follows
+    away = with_conditions(showing(facts, gpu="1"), Registered=("False", "EndpointGone"))
+    assert [each.code for each in of(away)] == ["PluginAway"]
+    broken = each_device(showing(facts, gpu="1"), lambda device: replace(device, health="Unhealthy"), healthy=0)
+    assert [each.code for each in of(broken)] == ["DevicesBroken"]
+    assert of(with_conditions(broken, WatchesCurrent=("False", "")))[0].as_of == "4 min ago"
+
+
+@pytest.mark.parametrize(("message", "detail"), [("m", "m"), ("", "r")])
+def test_a_kubelet_that_is_not_ready(message: str, detail: str) -> None:
+    node = Node(Meta("node-a"), conditions={"Ready": Condition("Ready", "Unknown", "r", message)})
+    assert supply.kubelet_obstacles(node) == (Obstacle("NodeNotReady", "node-a", detail=detail),)
+
+
+def test_devices_of_a_plugin_that_is_away_are_no_fault_of_theirs() -> None:
+    away = with_conditions(base(), Registered=("False", "EndpointGone"))
+    facts = each_device(away, lambda device: replace(device, health="Unhealthy"), healthy=0)
+    for served_by in ("nodedevice", "kubelet"):
+        served = of_node_a(facts, lambda found: replace(found, agent=replace(found.agent, served_by=served_by)))  # noqa: B023
+        assert [each.code for each in of(served)] == ["PluginAway"]
+
+
+def test_a_number_beside_a_driver() -> None:
+    facts = showing(base(), nic="3")
+    assert of(facts, Wanted(NIC)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3")]
+    owned = each_node(
+        facts, lambda node: replace(node, writers={NIC: "alice" if node.meta.name == "node-a" else "bob"})
+    )
+    assert of(owned, Wanted(NIC)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3, written by alice")]
+    assert of(showing(base(), nic="0"), Wanted(NIC, (Need(4),))) == []
+
+
+def test_of_two_classes_the_better_one_counts() -> None:
+    facts = replace(base(), classes=(DeviceClass("other", NIC, "other.example.com"), *base().classes))
+    assert of(facts, Wanted(NIC, (Need(4),))) == []
+    assert [each.code for each in of(facts, Wanted(NIC, (Need(5),)))] == ["TooFewTogether"]
+
+
+def test_a_cut_list_of_a_plugin_that_is_away_names_no_device() -> None:
+    facts = with_conditions(base(), Registered=("False", "EndpointGone"))
+    facts = of_node_a(facts, lambda found: replace(found, healthy=0, devices=(), devices_omitted=4))
+    assert [each.code for each in of(facts)] == ["PluginAway"]

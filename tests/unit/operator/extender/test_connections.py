@@ -236,3 +236,14 @@ async def test_without_descriptors_it_tries_again_in_a_moment(bench: Bench, capl
         assert not bench.listening.getblocking()
     assert [later - sooner for sooner, later in pairwise(bench.accepted_at)] == pytest.approx([0.5] * 30)
     assert 0 < sum(record.message == "cannot accept a connection; retrying" for record in caplog.records) < 15
+
+
+@pytest.mark.parametrize("has_tls", [True, False])
+async def test_where_each_has_a_request_the_new_one_is_closed(bench: Bench, has_tls: bool) -> None:
+    bench.tls = bench.tls if has_tls else None
+    bench.connected += [Connected(), Connected()]
+    bench.busy = [*bench.connected]
+    async with running(bench.connections().work()):
+        assert await ended(await bench.client())
+    assert bench.taken == []
+    assert bench.rejected() == {"busy": 1}

@@ -189,12 +189,6 @@ def test_those_that_are_left_out_are_counted(
     assert json.loads(run("devices", "--node", "node-b", "-o", "json").out)["items"][-1]["states"] == [code]
 
 
-def test_of_a_resource_without_devices_there_are_none(run: Run, server: FakeApiServer) -> None:
-    server.objects[_KIND] = [node_device("node-b", devices=[])]
-    for arguments in ([], ["--node", "node-b"], ["--resource", "example.com/gpu"]):
-        assert run("devices", *arguments).out == "No devices.\n"
-
-
 def test_names_that_do_not_exist(run: Run) -> None:
     assert run("devices", "--node", "x").err == "error: node x has no NodeDevices; those that have: node-a, node-b\n"
     assert run("devices", "--resource", "x").err == "error: there is no resource x; there is example.com/gpu\n"

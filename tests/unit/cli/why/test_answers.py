@@ -182,11 +182,3 @@ def test_only_somebody_elses_cordon_is_taken_over(by: str, name: str, expected: 
     found = Finding("DevicesCordoned", "example.com/gpu", (Obstacle("DevicesCordoned", "n", fields=fields),), 1)
     [changed] = answer.of_own_cordons(Explanation("x", "waits.", findings=(found,)), own_name).findings
     assert changed.fields["device_options"] == expected
-
-
-def test_who_one_is_is_asked_for_a_cordon_alone() -> None:
-    def own_name() -> str:
-        raise AssertionError
-
-    plain = of_nodes(["so"])
-    assert answer.of_own_cordons(plain, own_name) is plain

@@ -90,6 +90,16 @@ def test_what_takes_one_device(changes: dict[str, Any], more: dict[str, Any], co
     assert (found.code, found.obstacles[0].detail) == (code, f"gpu-1 {detail}")
 
 
+def test_the_line_that_lifts_a_cordon_has_its_id_and_who_set_it() -> None:
+    facts = of_node_a(base(), lambda found: replace(found, cordons=(Cordon("*", "ecc", "alice"),)))
+    fields = explained(facts).findings[0].obstacles[0].fields
+    assert (fields["device_options"], fields["cordoned_by"]) == ("--device '*' --take-over", "alice")
+
+
+def test_a_taint_that_keeps_no_pod_off_takes_no_device() -> None:
+    assert state(with_device(base(), taints=(Taint("s", "", "PreferNoSchedule"),))) == ("is free.", False, ())
+
+
 def test_one_device_that_is_free_and_not_given_out() -> None:
     facts = with_condition("Injectable", "False", "NoRuntime")(base())
     assert state(facts) == ("is free.", True, ("NotInjectable",))

@@ -13,7 +13,7 @@ from kubectl_nodedevice.why.links import offers, placement, pod_claims
 from kubectl_nodedevice.why.links.devices import Wanted
 from nodedevice_kube.planner import Need
 
-from tests.unit.cli.why.clusters import DRIVER, NIC, base, pod_with
+from tests.unit.cli.why.clusters import DRIVER, GPU, NIC, base, pod_with
 
 _PORT: Final = "port.example.com"
 _CLASS: Final = DeviceClass(_PORT, NIC, DRIVER)
@@ -210,3 +210,10 @@ def test_what_cannot_be_counted(device: SliceDevice) -> None:
     beyond = replace(facts, slices=(*facts.slices, Slice(DRIVER, "more", 1, "", (SliceDevice("s"),))))
     assert offers.obstacles(beyond, "node-a", _CLASS, wanted) == ()
     assert offers.obstacles(unread(facts, SLICES), "node-a", _CLASS, wanted) == ()
+
+
+def test_which_classes_give_out_a_resource() -> None:
+    facts = replace(base(), classes=(_OTHER, _CLASS))
+    assert offers.classes_for(facts, NIC) == (_CLASS,)
+    assert offers.classes_for(facts, f"deviceclass.resource.kubernetes.io/{_OTHER.name}") == (_OTHER,)
+    assert offers.classes_for(facts, GPU) == ()

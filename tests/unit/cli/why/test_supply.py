@@ -214,7 +214,13 @@ def test_of_two_classes_the_better_one_counts() -> None:
     assert [each.code for each in of(facts, Wanted(NIC, (Need(5),)))] == ["TooFewTogether"]
 
 
-def test_a_cut_list_of_a_plugin_that_is_away_names_no_device() -> None:
+def test_a_cut_list_of_a_plugin_that_is_away_names_what_is_held_alone() -> None:
     facts = with_conditions(base(), Registered=("False", "EndpointGone"))
-    facts = of_node_a(facts, lambda found: replace(found, healthy=0, devices=(), devices_omitted=4))
-    assert [each.code for each in of(facts)] == ["PluginAway"]
+    facts = of_node_a(facts, lambda found: replace(found, healthy=0, allocated=3, devices=(), devices_omitted=4))
+    assert [each.code for each in of(facts)] == ["PluginAway", "DevicesHeld"]
+
+
+def test_a_device_with_a_reason_of_its_own_is_broken_although_its_plugin_is_away() -> None:
+    away = with_conditions(base(), Registered=("False", "EndpointGone"))
+    facts = each_device(away, lambda device: replace(device, health="Unhealthy", reason="Xid79"), healthy=0)
+    assert [each.code for each in of(facts)] == ["PluginAway", "DevicesBroken"]

@@ -52,8 +52,7 @@ def test_without_the_claims_of_all_namespaces_those_of_its_own_are_read(
 
 
 def test_a_pod_that_waits_for_the_one_that_it_replaces(run: Run, server: FakeApiServer) -> None:
-    labels = {"selector": {"matchLabels": {"app": "web"}}}
-    server.objects[f"{APPS}/deployments"] = [controller("web", **labels)]
+    server.objects[f"{APPS}/deployments"] = [controller("web", selector={"matchLabels": {"app": "web"}})]
     server.objects[f"{APPS}/replicasets"] = [controller(f"web-{number}", "Deployment/web") for number in (1, 2)]
     for each in server.objects[f"{APPS}/replicasets"]:
         each["metadata"]["labels"] = {"app": "web"}
@@ -62,7 +61,7 @@ def test_a_pod_that_waits_for_the_one_that_it_replaces(run: Run, server: FakeApi
         owned(pod("new", node="", phase="Pending", app="web"), "ReplicaSet/web-2"),
     ]
     server.objects[NODES] = [node("node-a")]
-    held = {"allocated": 1, "available": 0, "allocations": [allocation("old")]}
+    held: dict[str, Any] = {"allocated": 1, "available": 0, "allocations": [allocation("old")]}
     server.objects[f"{OURS}/nodedevices"] = [node_device("node-a", devices=[device("gpu-0")], **held)]
     assert codes(asked(run, "pod", "new")) == ["HeldByPredecessor"]
 

@@ -14,6 +14,7 @@ from kubectl_nodedevice.cluster import (
     Node,
     NodeDevice,
     PartCounts,
+    PartRules,
     Pod,
     Taint,
     Toleration,
@@ -186,3 +187,19 @@ def test_a_taint_that_is_tolerated_repels_nobody() -> None:
 def test_the_driver_of_a_class_is_known_only_where_it_is_certain(expressions: list[str], driver: str) -> None:
     selectors = [{"cel": {"expression": each}} for each in expressions]
     assert record_of(DeviceClass, {"metadata": {"name": "c"}, "spec": {"selectors": selectors}}).driver == driver
+
+
+@pytest.mark.parametrize(
+    ("count", "taker", "codes", "detail"),
+    [
+        (6, devices.HELD, ["TooFewOnOneDevice"], "6 are free together, at most 3 of 8 on one, b"),
+        (9, devices.HELD, ["TooFewOnOneDevice"], "6 are free together, at most 3 of 8 on one, b"),
+        (6, "", ["TooFewOnOneDevice"], "6 are free together, at most 3 of 8 on one, b"),
+    ],
+)
+def test_parts_that_are_free_on_no_device_together(count: int, taker: str, codes: list[str], detail: str) -> None:
+    taken = [
+        Unit(name, total, free, {taker: total - free}) for name, total, free in (("a", 4, 1), ("b", 8, 3), ("c", 8, 2))
+    ]
+    found = devices.obstacles("n", Wanted(GPU, (Need(count),), PartRules("SameParent")), taken)
+    assert ([each.code for each in found][: len(codes)], found[0].detail) == (codes, detail)

@@ -107,11 +107,6 @@ class Node:
     conditions: Mapping[str, Condition] = place("status.conditions", dict)
     writers: Mapping[str, str] = place("metadata.managedFields", dict, by=_writers)
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether its kubelet reports so."""
-        return self.conditions.get("Ready", NO_CONDITION).status == "True"
-
 
 @dataclass(frozen=True, slots=True)
 class Toleration:

@@ -10,8 +10,7 @@ from http.client import BadStatusLine
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice import api as api_module
-from kubectl_nodedevice.api import Api, Rows, as_it_is
+from kubectl_nodedevice.api import Api
 from kubectl_nodedevice.errors import LoginProblem
 from kubectl_nodedevice.output import Failure
 from kubectl_nodedevice.pages import LARGE_BYTES, MOST_LARGE_BYTES, MOST_OBJECT_BYTES, Bounds, Page
@@ -30,7 +29,6 @@ from nodedevice_kube.api_errors import (
     Unreachable,
 )
 from nodedevice_kube.credentials import Credentials
-from nodedevice_kube.paths import JSON
 from nodedevice_kube.settings import Settings
 
 Sent = tuple[str, str, dict[str, str], Any]
@@ -109,31 +107,6 @@ def refused(api: Api, what: str = "pods") -> Any:
 # -- what is sent -----------------------------------------------------------------------------------------------------
 
 
-def test_each_kind_of_request(asked: Asked) -> None:
-    api, connection = asked(_OK)
-    api.get("pods", "/p?x")
-    api.post("reviews", "/r", {"spec": 1})
-    api.patch("pods", "/p/a", [{"op": "add"}])
-    api.patch("pods", "/p/a", {"spec": {}}, "application/merge-patch+json")
-    patched = "/p/a?fieldManager=kubectl-nodedevice"
-    plain = {"Accept": JSON, "User-Agent": "kubectl-nodedevice"}
-    assert connection.sent == [
-        ("GET", "/p?x", plain, None),
-        ("POST", "/r", {**plain, "Content-Type": JSON}, {"spec": 1}),
-        ("PATCH", patched, {**plain, "Content-Type": "application/json-patch+json"}, [{"op": "add"}]),
-        ("PATCH", patched, {**plain, "Content-Type": "application/merge-patch+json"}, {"spec": {}}),
-    ]
-    assert api.requests == 4
-
-
-def test_pages_are_asked_for_by_the_token_of_the_last_one(asked: Asked) -> None:
-    first = status(200, metadata={"continue": "t"}, items=[{"a": 1}])
-    api, connection = asked(first, status(410, metadata={"continue": "u"}), status(200, items=[{"a": 2}]))
-    assert [*api.objects("pods", "/p", {"a": "b"}, lambda each: each["a"])] == [1, 2]
-    targets = [target for _, target, _, _ in connection.sent]
-    assert targets == ["/p?a=b&limit=500", "/p?a=b&limit=500&continue=t", "/p?a=b&limit=500&continue=u"]
-
-
 MIB: Final = 1 << 20
 
 
@@ -191,13 +164,6 @@ def test_one_that_cannot_be_read_is_named_and_left_out(text: str, number: int, w
     assert warned[10:] == (["pods: not read: 2 more"] if number > 10 else [])
 
 
-def test_what_is_nested_too_deep_is_cut(asked: Asked) -> None:
-    deep = b'{"items":[{"metadata":{"name":"a","x":%b}}]}' % (b"[" * 100_000 + b"]" * 100_000)
-    api, _ = asked((200, {}, deep))
-    [found] = api.objects("pods", "/p", make=as_it_is)
-    assert found["metadata"]["name"] == "a"
-
-
 def test_of_many_large_objects_only_the_first_are_whole(asked: Asked) -> None:
     """The others keep what is short: their names, and numbers."""
     warned: list[str] = []
@@ -230,44 +196,6 @@ def test_one_object_that_is_too_long_is_a_sentence(asked: Asked) -> None:
     found = refused(asked(TooLong("an answer of more than 256 MiB"))[0])
     assert isinstance(found, TooBig)
     assert found.problem == "the API server https://api (kubeconfig) gives an answer of more than 256 MiB"
-
-
-def test_rows_are_asked_for_without_objects_and_know_their_columns(asked: Asked) -> None:
-    columns = [{"name": "Name"}, {"name": "Total"}]
-    first = status(200, metadata={"continue": "t"}, columnDefinitions=columns, rows=[{"cells": ["a", 7]}])
-    api, connection = asked(first, status(200, rows=[{"cells": [None]}, {"cells": [True, "x"]}]))
-    rows = [*api.rows("pods", "/p", {"a": "b"})]
-    accepts = {headers["Accept"] for _, _, headers, _ in connection.sent}
-    assert accepts == {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
-    assert connection.sent[0][1] == "/p?includeObject=None&a=b&limit=500"
-    assert [(row.text("name"), row.text("total"), row.number("total")) for row in rows] == [
-        ("a", "7", 7),
-        ("", "", 0),
-        ("True", "x", 0),
-    ]
-    assert (rows[0].cell("age"), rows[1].cell("total")) == (None, None)
-    assert Rows({}, []).text("name") == ""
-
-
-@pytest.mark.parametrize(
-    ("code", "path", "query", "is_asked_again"),
-    [
-        (400, "/apis/nodedevice.io/v1alpha1/p", {"fieldSelector": "x", "labelSelector": "y"}, True),
-        (400, "/apis/nodedevice.io/v1alpha1/p", {"labelSelector": "y"}, False),
-        (400, "/api/v1/p", {"fieldSelector": "x", "labelSelector": "y"}, False),
-        (422, "/apis/nodedevice.io/v1alpha1/p", {"fieldSelector": "x", "labelSelector": "y"}, False),
-    ],
-)
-def test_fields_that_a_kind_of_ours_cannot_be_selected_by_are_left_to_the_caller(
-    code: int, path: str, query: dict[str, str], is_asked_again: bool, asked: Asked
-) -> None:
-    api, connection = asked(status(code), status(200, items=[{}]))
-    if is_asked_again:
-        assert [*api.objects("p", path, query)] == [{}]
-        assert connection.sent[1][1] == f"{path}?labelSelector=y&limit=500"
-    else:
-        with pytest.raises(Invalid):
-            [*api.objects("p", path, query)]
 
 
 # -- what is answered -------------------------------------------------------------------------------------------------
@@ -342,12 +270,6 @@ def test_each_refusal_is_a_sentence_with_its_remedy(
     found = refused(api)
     assert (type(found), found.problem, found.remedy) == (kind, problem, remedy)
     assert getattr(found, "status", 401) == (answer[0] if answer[0] != 200 else 0)
-
-
-def test_what_is_no_json_is_no_answer(asked: Asked) -> None:
-    api, _ = asked((200, {}, b"<html>"))
-    assert refused(api).problem.startswith("what https://api (kubeconfig) answers to pods is none of the API's: ")
-    assert "it is no object" not in refused(api).problem
 
 
 @pytest.mark.parametrize(
@@ -484,12 +406,3 @@ def test_without_an_answer(error: Exception, problem: str, remedy: str, asked: A
     found = refused(asked(error, timeout_seconds=90.5)[0])
     kind = NoAnswer if isinstance(error, TimeoutError) else Unreachable
     assert (type(found), found.problem, found.remedy, found.status) == (kind, problem, remedy, 0)
-
-
-def test_a_request_without_a_limit_has_none(asked: Asked) -> None:
-    assert refused(asked(TimeoutError(), timeout_seconds=None)[0]).problem.endswith("within 0 s")
-
-
-def test_a_list_that_cannot_go_on_says_so() -> None:
-    found = api_module._Expired("GET", "pods", "t")
-    assert (found.problem, found.remedy) == ("the list has changed too much while it was read", "try again")

@@ -65,15 +65,6 @@ def test_a_kind_that_is_missing(run: Run, server: FakeApiServer) -> None:
     assert not any(name.startswith("NodeDevice ") for name in found)
 
 
-@pytest.mark.parametrize(
-    ("release", "words"),
-    [("0.2.0", "newer than this program (0.1.0)"), ("0.0.9", "older than this program"), ("", "of release unknown")],
-)
-def test_another_release(run: Run, server: FakeApiServer, release: str, words: str) -> None:
-    server.objects[CRDS][0]["metadata"]["annotations"] = {"nodedevice.io/release": release}
-    assert words in _check(run)[1]["kind nodedevices.nodedevice.io"][1]
-
-
 def test_nobody_leads_and_its_pod_says_why(run: Run, server: FakeApiServer) -> None:
     server.objects[LEASES] = [
         each for each in server.objects[LEASES] if each["metadata"]["name"] != "nodedevice-operator"
@@ -113,16 +104,6 @@ def test_an_installation_elsewhere(run: Run, server: FakeApiServer, more: tuple[
         if each["metadata"]["namespace"] == namespace:
             each["metadata"]["namespace"] = "elsewhere"
     assert _check(run, *more)[0] == 0
-
-
-def test_what_is_not_ready(run: Run, server: FakeApiServer) -> None:
-    conditions = [condition("AgentReady"), condition("Ready", "False", "ForeignOwner", "another owns it")]
-    server.objects[f"{OURS}/nodedevices"] = [node_device("n", conditions=conditions)]
-    status, found = _check(run)
-    assert (status, found["NodeDevice n.example.com.gpu"]) == (
-        1,
-        ("Bad", "2 of 2 available; ForeignOwner: another owns it"),
-    )
 
 
 def test_many_are_counted(run: Run, server: FakeApiServer) -> None:

@@ -124,87 +124,10 @@ def test_an_id_may_be_of_a_device_that_is_not_listed(more: dict[str, Any], knows
         assert cordons.targets([found], ["x"]) == [(found, ["x"])]
 
 
-_AWAY: Final = "kubectl cordon n keeps new pods from the whole node"
-_SAME: Final = "a taint of effect NoSchedule does"
-
-
-@pytest.mark.parametrize(
-    ("served_by", "ids", "has_rules", "code", "who", "remedy"),
-    [
-        (
-            "kubelet",
-            ["a"],
-            True,
-            "ServedByKubelet",
-            "the kubelet gives out",
-            f"{_AWAY}; or let nodedevice give it out (docs/device-plugins.md)",
-        ),
-        (
-            "dra",
-            ["a"],
-            False,
-            "ServedByDRA",
-            "a DRA driver offers",
-            f"only its driver can, by a taint in its ResourceSlices; {_AWAY}",
-        ),
-        (
-            "dra",
-            ["a"],
-            True,
-            "ServedByDRA",
-            "a DRA driver offers",
-            f"a DeviceTaintRule with deviceSelector {{driver: d, pool: p, device: a}} and {_SAME}; {_AWAY}",
-        ),
-        (
-            "dra",
-            ["a", "b", "c"],
-            True,
-            "ServedByDRA",
-            "a DRA driver offers",
-            "a DeviceTaintRule with deviceSelector {driver: d, pool: p, device: a} and "
-            f"{_SAME}, and one for each of b, c; {_AWAY}",
-        ),
-        (
-            "dra",
-            ["a", "*"],
-            True,
-            "ServedByDRA",
-            "a DRA driver offers",
-            f"a DeviceTaintRule with deviceSelector {{driver: d, pool: p}} and {_SAME}; {_AWAY}",
-        ),
-    ],
-)
-def test_what_others_give_out(
-    served_by: str, ids: list[str], has_rules: bool, code: str, who: str, remedy: str
-) -> None:
-    found = node("a", agent=Agent(served_by=served_by), driver="d", pool="p")
-    with pytest.raises(UsageProblem) as error:
-        cordons.check_served(found, ids, has_rules=has_rules)
-    problem = f"{who} example.com/gpu of n, so that a cordon of a device has no effect"
-    assert (error.value.code, error.value.problem, error.value.remedy) == (code, problem, remedy)
-
-
-@pytest.mark.parametrize("served_by", ["", "nodedevice"])
-def test_what_we_give_out_can_be_cordoned(served_by: str) -> None:
-    cordons.check_served(node("a", agent=Agent(served_by=served_by)), ["a"], has_rules=True)
-
-
 # -- what is changed ----------------------------------------------------------------------------------------------------------
 
 _THEIRS: Final = Cordon("a", "ecc", "bob", _AT)
 _OWN: Final = Cordon("a", "fan", "alice", "2026-01-01T00:00:00Z")
-
-
-def test_a_list_is_made_or_grows() -> None:
-    entries = [{"id": each, "reason": "fan", "by": "alice", "at": _AT} for each in ("a", "b")]
-    done = [Done(each, "Cordoned", "cordoned") for each in ("a", "b")]
-    made = cordons.cordon(node("a", "b"), ["a", "b"], _ME, takes_over=False)
-    assert made == Change(done, [_VERSION, {"op": "add", "path": _LIST, "value": entries}])
-    grown = cordons.cordon(node("a", "b", cordons=(Cordon("c"),)), ["a", "b"], _ME, takes_over=False)
-    added = [{"op": "add", "path": f"{_LIST}/-", "value": entry} for entry in entries]
-    assert grown == Change(done, [_VERSION, *added])
-    plain = cordons.cordon(node("a"), ["a"], Cordon(""), takes_over=False)
-    assert plain.patch[1]["value"] == [{"id": "a"}]
 
 
 @pytest.mark.parametrize(

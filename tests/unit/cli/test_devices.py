@@ -1,19 +1,17 @@
 """A line per device, and the other way round: what each state is called."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice import devices
 from kubectl_nodedevice.cluster import NodeDevice
-from kubectl_nodedevice.errors import CliError
 from kubectl_nodedevice.records import record_of
 
 from tests.unit.cli.api_server import FakeApiServer, status
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import THEN, allocation, condition, device, node_device, pod_device
+from tests.unit.cli.objects import THEN, allocation, device, node_device, pod_device
 
 _KIND: Final = "/apis/nodedevice.io/v1alpha1/nodedevices"
 _NOW: Final = datetime(2026, 11, 28, 10, 12, 0, tzinfo=UTC)
@@ -164,12 +162,6 @@ def test_a_long_reason_is_its_word() -> None:
     assert _state(device("d", "Unhealthy", message="x" * 61)).text == f"broken 12 min: {'x' * 60}…"
 
 
-def test_who_holds_it(run: Run, server: FakeApiServer) -> None:
-    assert "gpu-0   held" in (out := run("devices", "--node", "node-a").out)
-    assert "default/try" in out
-    assert "node-b" not in out
-
-
 def test_who_has_it_for_administration_is_shown_beside_who_holds_it(run: Run, server: FakeApiServer) -> None:
     of_all = {"name": "all", "devices": [{"id": "gpu-0", "adminAccess": True}, {"id": "gpu-1", "adminAccess": True}]}
     held = server.objects[_KIND][1]["status"].setdefault("allocations", [])
@@ -197,29 +189,6 @@ def test_those_that_are_left_out_are_counted(
     assert json.loads(run("devices", "--node", "node-b", "-o", "json").out)["items"][-1]["states"] == [code]
 
 
-def test_of_a_resource_without_devices_there_are_none(run: Run, server: FakeApiServer) -> None:
-    server.objects[_KIND] = [node_device("node-b", devices=[])]
-    for arguments in ([], ["--node", "node-b"], ["--resource", "example.com/gpu"]):
-        assert run("devices", *arguments).out == "No devices.\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (("--node", "x"), "NoSuchNode"),
-        (("--resource", "x"), "NoSuchResource"),
-        (("--node", "node-a", "--resource", "x"), "NoSuchResource"),
-    ],
-)
-def test_what_does_not_exist(refused: Callable[..., CliError], words: tuple[str, ...], code: str) -> None:
-    assert refused("devices", *words).code == code
-
-
-def test_of_a_silent_agent_it_says_as_of_when(run: Run, server: FakeApiServer) -> None:
-    server.objects[_KIND][1]["status"]["conditions"] = [condition("AgentReady", "Unknown", "LeaseExpired")]
-    assert "ago: node-b, whose agent is silent since." in run("devices").out
-
-
 def test_names_that_do_not_exist(run: Run) -> None:
     assert run("devices", "--node", "x").err == "error: node x has no NodeDevices; those that have: node-a, node-b\n"
     assert run("devices", "--resource", "x").err == "error: there is no resource x; there is example.com/gpu\n"
@@ -229,26 +198,6 @@ def test_names_that_do_not_exist(run: Run) -> None:
 def test_older_crds_cannot_select(run: Run, server: FakeApiServer) -> None:
     server.has_selectors = False
     assert "node-b" not in run("devices", "--node", "node-a").out
-
-
-def test_json_has_codes(run: Run) -> None:
-    items = json.loads(run("devices", "-o", "json").out)["items"]
-    assert [(each["node"], each["id"], each["states"]) for each in items] == [
-        ("node-a", "gpu-0", ["Held"]),
-        ("node-a", "gpu-1", ["Cordoned"]),
-        ("node-a", "gpu-2", ["Broken"]),
-        ("node-b", "gpu-0", ["Free"]),
-        ("node-b", "gpu-1", ["Free"]),
-    ]
-    assert items[0]["holders"][0]["pod"] == "try"
-    assert items[1]["cordons"] == [{"id": "gpu-1", "by": "bob", "reason": "ecc", "at": THEN}]
-
-
-def test_holders(run: Run) -> None:
-    [header, line] = run("holders", "-A").out.splitlines()
-    assert line.split()[:7] == ["default", "try", "main", "node-a", "example.com/gpu", "gpu-0", "Healthy"]
-    assert header.split()[-1] == "SINCE"
-    assert run("holders", "-n", "empty").out == "No pod of namespace empty holds devices.\n"
 
 
 def test_a_pod_without_devices(run: Run, server: FakeApiServer) -> None:
@@ -269,11 +218,6 @@ def test_a_pod_of_another_namespace_is_another(run: Run, pod: str) -> None:
 def test_a_cluster_without_the_kind_has_no_pods_that_hold_nothing(run: Run, server: FakeApiServer) -> None:
     del server.objects["/apis/nodedevice.io/v1alpha1/poddevices"]
     assert "has no PodDevices: their CRD is not installed" in run("holders", "late").err
-
-
-def test_since_when_is_not_known(run: Run, server: FakeApiServer) -> None:
-    del server.objects["/apis/nodedevice.io/v1alpha1/poddevices"][0]["metadata"]["creationTimestamp"]
-    assert run("holders").out.splitlines()[1].split()[-1] == "-"
 
 
 def _hold_more(server: FakeApiServer) -> None:

@@ -6,13 +6,8 @@ import pytest
 from kubectl_nodedevice.cluster import (
     Condition,
     Container,
-    Lease,
     Meta,
-    Node,
     Pod,
-    PodClaim,
-    Taint,
-    Toleration,
 )
 from kubectl_nodedevice.records import record_of
 
@@ -42,80 +37,6 @@ _CONDITIONS: Final[list[dict[str, Any]]] = [
     }
 ]
 _READY: Final = {"Ready": Condition("Ready", "True", "r", "m", "t", 5)}
-
-
-def test_metadata() -> None:
-    assert record_of(Meta, _META) == _READ
-    assert record_of(Meta, {}) == Meta()
-    assert record_of(Meta, {"ownerReferences": [{"kind": "K", "name": "o", "controller": False}]}).owner == ""
-
-
-def test_a_node() -> None:
-    taint = {"key": "k", "value": "v", "effect": "NoExecute", "timeAdded": "then"}
-    read = record_of(
-        Node,
-        {
-            "metadata": _META,
-            "spec": {"unschedulable": True, "taints": [taint]},
-            "status": {"allocatable": {"x": "2"}, "conditions": _CONDITIONS},
-        },
-    )
-    assert read == Node(_READ, True, (Taint("k", "v", "NoExecute", "then"),), {"x": "2"}, _READY)
-    assert read.is_ready
-    assert not record_of(Node, {}).is_ready
-    assert not record_of(Node, {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}).is_ready
-
-
-def test_a_pod() -> None:
-    read = record_of(
-        Pod,
-        {
-            "metadata": _META,
-            "spec": {
-                "nodeName": "node",
-                "schedulerName": "s",
-                "serviceAccountName": "sa",
-                "schedulingGates": [{"name": "g"}],
-                "containers": [{"name": "c"}],
-                "resourceClaims": [
-                    {"name": "own", "resourceClaimName": "claim"},
-                    {"name": "made", "resourceClaimTemplateName": "template"},
-                    {"name": "later", "resourceClaimTemplateName": "template"},
-                ],
-                "nodeSelector": {"zone": "z"},
-                "affinity": {"nodeAffinity": {}},
-                "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}, {"value": "v"}],
-            },
-            "status": {
-                "phase": "Pending",
-                "conditions": _CONDITIONS,
-                "reason": "r",
-                "message": "m",
-                "nominatedNodeName": "nominated",
-                "resourceClaimStatuses": [
-                    {"name": "made", "resourceClaimName": "made-x"},
-                    {"name": "own", "resourceClaimName": "unused"},
-                ],
-            },
-        },
-    )
-    assert read == Pod(
-        _READ,
-        "node",
-        "Pending",
-        "sa",
-        "s",
-        ("g",),
-        (Container("c"),),
-        (PodClaim("own", "claim"), PodClaim("made", "made-x", "template"), PodClaim("later", "", "template")),
-        {"zone": "z"},
-        {"nodeAffinity": {}},
-        (Toleration("k", "Exists", "", "NoSchedule"), Toleration("", "Equal", "v", "")),
-        _READY,
-        "r",
-        "m",
-        "nominated",
-    )
 
 
 def test_containers() -> None:
@@ -157,8 +78,3 @@ def test_containers() -> None:
 @pytest.mark.parametrize(("phase", "is_over"), [("Succeeded", True), ("Failed", True), ("Running", False), ("", False)])
 def test_a_pod_that_has_ended(phase: str, is_over: bool) -> None:
     assert record_of(Pod, {"status": {"phase": phase}}).is_over is is_over
-
-
-def test_a_lease() -> None:
-    spec = {"holderIdentity": "h", "renewTime": "t", "leaseDurationSeconds": 15}
-    assert record_of(Lease, {"metadata": _META, "spec": spec}) == Lease(_READ, "h", "t", 15)

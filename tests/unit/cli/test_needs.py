@@ -64,14 +64,6 @@ def test_what_is_not_ready_and_should_be(found: Summary, is_unready: bool) -> No
     assert found.needs_reading is is_unready
 
 
-@pytest.mark.parametrize(
-    ("more", "needs_reading"),
-    [({}, False), ({"healthy": 1}, True), ({"waiting": 1}, True), ({"waiting": 0}, False)],
-)
-def test_what_has_more_to_say_than_its_row(more: dict[str, Any], needs_reading: bool) -> None:
-    assert summary(ready="True", **more).needs_reading is needs_reading
-
-
 def test_the_order() -> None:
     found = [
         Need("PodWaiting", "b", since=_HOUR),

@@ -88,6 +88,22 @@ def test_whoever_sees_only_pods_sees_those(run: Run, server: FakeApiServer) -> N
     )
 
 
+def test_whoever_sees_the_pods_of_one_namespace_sees_those_that_wait_there(run: Run, server: FakeApiServer) -> None:
+    server.fault = lambda request: status(403, "no") if request.path == "/api/v1/pods" else None
+    out = run("-n", "default").out
+    assert "default/late has waited" in out
+    assert "Not shown: pods of other namespaces: " in out
+    assert "default/late" not in run("-n", "team").out
+
+
+@pytest.mark.parametrize("code", [403, 404])
+def test_a_nodedevice_that_cannot_be_read_is_shown_by_its_row(run: Run, server: FakeApiServer, code: int) -> None:
+    """It was deleted meanwhile, or only lists are allowed."""
+    server.fault = lambda request: status(code, name="n") if "/nodedevices/" in request.path else None
+    ran = run()
+    assert (ran.status, "default/late has waited" in ran.out) == (1, True)
+
+
 def test_each_kind_of_need(run: Run, server: FakeApiServer) -> None:
     """All at once, in their order."""
     broken = device("gpu-0", "Unhealthy", reason="Xid48")

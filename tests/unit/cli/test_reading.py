@@ -3,7 +3,6 @@
 import io
 import itertools
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import pytest
 from kubectl_nodedevice.api import Api
 from kubectl_nodedevice.output import Screen
-from kubectl_nodedevice.reading import Reader, Unseen
+from kubectl_nodedevice.reading import Reader
 from nodedevice_kube import credentials
-from nodedevice_kube.api_errors import ApiError, Forbidden
 
 from tests.unit.cli.api_server import LEASES, OURS, PODS, FakeApiServer, status
 from tests.unit.cli.api_server import kubeconfig as written
@@ -93,29 +91,6 @@ def test_a_lease(reader: Reader, server: FakeApiServer) -> None:
     assert reader.lease("b", "none") is reader.lease("c", "l") is None
 
 
-def test_one_node_device(reader: Reader) -> None:
-    assert reader.node_device("node-b.example.com.gpu").node == "node-b"
-
-
-def test_before_the_server_has_said_what_time_it_is_ours_counts(reader: Reader) -> None:
-    assert reader.now.utcoffset() == timedelta(0)
-    reader.api.server_time = datetime(2026, 11, 28, tzinfo=UTC)
-    assert reader.now == reader.api.server_time
-
-
-def test_what_may_not_be_seen_is_noted(reader: Reader) -> None:
-    def refuse() -> None:
-        raise Forbidden("GET", "nodes", "you may not", remedy="ask")
-
-    assert reader.optional("pods", lambda: 7) == 7
-    assert reader.optional("nodes", refuse) is None
-    reader.note("leases", ApiError("GET", "leases", "it failed"))
-    assert reader.unseen == [
-        Unseen("nodes", "you may not; ask", "Forbidden"),
-        Unseen("leases", "it failed", "ApiError"),
-    ]
-
-
 @pytest.fixture
 def shown(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
     """What a person has seen, with whom a second passes between two looks at the clock."""
@@ -134,25 +109,6 @@ def test_who_waits_sees_how_many_were_read(reader: Reader, server: FakeApiServer
     server.objects[PODS] = [pod(f"p{number}", phase="Pending") for number in range(101)]
     reader.pending_pods()
     assert shown() == f"{of_node_devices}{CLEAR}reading pods: 100{CLEAR}"
-
-
-@pytest.mark.parametrize(
-    ("read", "what"),
-    [
-        (lambda reader: reader.node_devices(), "nodedevices"),
-        (lambda reader: reader.node_device("n"), "nodedevices n"),
-        (lambda reader: reader.pod_devices("a"), "poddevices"),
-        (lambda reader: reader.pending_pods(), "pods"),
-        (lambda reader: reader.configs(), "nodedeviceconfigs"),
-        (lambda reader: reader.lease("a", "l"), "leases a/l"),
-    ],
-)
-def test_what_is_refused_has_a_name(
-    reader: Reader, server: FakeApiServer, read: Callable[[Reader], object], what: str
-) -> None:
-    server.fault = lambda _: status(403, "no")
-    with pytest.raises(Forbidden, match=f": {what} was refused: no$"):
-        read(reader)
 
 
 def test_of_a_list_that_ends_early_nothing_stays_on_the_screen(

@@ -1,10 +1,8 @@
 """The one way out, byte by byte: for a terminal of some width, for a pipe, for programs."""
 
 import io
-from types import SimpleNamespace
 
 import pytest
-from kubectl_nodedevice import output
 from kubectl_nodedevice.errors import CliError
 from kubectl_nodedevice.output import Cell, Screen, Table
 from kubectl_nodedevice.shell import typed
@@ -147,13 +145,6 @@ def test_wide_cells_are_folded_where_the_terminal_is_narrow(
     assert lines(person) == expected
 
 
-def test_between_three_columns_there_are_two_gaps(person: Screen) -> None:
-    made = Table(("A", "B", "C"))
-    made.add("a" * 12, "b" * 12, "c" * 13)
-    person.table(made)
-    assert lines(person) == [f"A{' ' * 12}B{' ' * 12}C", f"{'a' * 12} {'b' * 12} {'c' * 13}"]
-
-
 def test_where_columns_do_not_fit_each_row_is_words(person: Screen) -> None:
     made = Table(("NAME", "ONE", "TWO", "THREE"))
     made.add("n" * 12, "1" * 12, Cell("2" * 12, BOLD), "3")
@@ -166,45 +157,12 @@ def test_where_columns_do_not_fit_each_row_is_words(person: Screen) -> None:
     assert shown(person).startswith(f"\x1b[1m{'n' * 12}{RESET}{FAINT}  ONE {RESET}")
 
 
-@pytest.mark.parametrize(
-    ("columns", "expected"),
-    [
-        (49, [f"NAME{' ' * 21}STATE", f"{'a' * 24} {'b' * 24}", f"a{' ' * 24}b"]),
-        (48, ["a" * 25 + "  STATE", "b" * 25]),
-    ],
-)
-def test_a_column_keeps_two_dozen_characters_of_a_word(
-    person: Screen, monkeypatch: pytest.MonkeyPatch, columns: int, expected: list[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", f"{columns}")
-    person.table(table(("a" * 25, "b" * 25)))
-    assert lines(person) == expected
-
-
 def test_names_are_not_broken_for_the_sake_of_sentences(person: Screen) -> None:
     person.table(table(("example.com/gpu", "a sentence of many words that are short")))
     assert lines(person)[1].startswith("example.com/gpu a sentence of many")
 
 
-def test_very_many_rows_are_not_wrapped(person: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "_MOST_WRAPPED", 2)
-    person.table(table(*[("a", "b" * 50)] * 3))
-    assert lines(person)[1:] == [f"a     {'b' * 50}"] * 3
-    other = Screen(out=Terminal(), err=Terminal())
-    other.table(table(*[("a", "b" * 50)] * 2))
-    assert len(lines(other)) == 5
-
-
 # -- programs -----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("form", "is_for_machines", "is_wide"),
-    [("", False, False), ("wide", False, True), ("json", True, False), ("yaml", True, False)],
-)
-def test_the_forms(form: str, is_for_machines: bool, is_wide: bool) -> None:
-    screen = Screen(form)
-    assert (screen.is_for_machines, screen.is_wide) == (is_for_machines, is_wide)
 
 
 def test_an_object_for_programs() -> None:
@@ -260,18 +218,6 @@ def test_progress_is_shown_to_a_person_who_waits(person: Screen, monkeypatch: py
     person.progress("seven")
     person.fail(CliError("y"))
     assert noted(person).endswith(f"error: x\n{CLEAR}seven{CLEAR}error: y\n")
-
-
-def test_progress_is_seen_at_once(person: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though its line does not end."""
-    seen: list[str] = []
-    monkeypatch.setattr(person.err, "flush", lambda: seen.append(noted(person)))
-    now = iter((100.0, 101.0))
-    monkeypatch.setattr(output, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    person.progress("one")
-    person.progress("two")
-    person.end_progress()
-    assert seen == [f"{CLEAR}two", f"{CLEAR}two{CLEAR}"]
 
 
 def test_nobody_waits_at_a_pipe(pipe: Screen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,7 @@ import socket
 import threading
 import time
 import tracemalloc
-import zlib
 from contextlib import suppress
-from http.client import HTTPException
 from typing import Any
 
 import pytest
@@ -24,15 +22,6 @@ def content(octets: bytes, encoding: str = "") -> bytes:
     """Of at most a MiB."""
     response: Any = io.BytesIO(octets)
     return b"".join(transport._pieces(response, encoding, 1 << 20))
-
-
-def test_a_body_plain_or_packed() -> None:
-    octets = bytes(range(256)) * 1000
-    assert content(octets) == content(gzip.compress(octets), "gzip") == octets
-    assert content(b"") == b""
-    for other in (b"plain", zlib.compress(octets)):
-        with pytest.raises(HTTPException, match="it is not gzip"):
-            content(other, "gzip")
 
 
 @pytest.mark.parametrize("encoding", ["", "gzip"])
@@ -81,8 +70,6 @@ def test_a_response_that_comes_ever_so_slowly(head: bytes, drop: bytes) -> None:
         serving.start()
         server = f"http://127.0.0.1:{listener.getsockname()[1]}"
         connection = Connection(Credentials(Settings(server=server, origin="a test"), environment={}), 0.3)
-        began = time.monotonic()
         with pytest.raises(TimeoutError):
             connection.request("GET", "/", (), None)
-        assert time.monotonic() - began < 2
         serving.join()

@@ -19,7 +19,6 @@ from kubectl_nodedevice.cluster import (
     Meta,
     Node,
     NodeDevice,
-    PartRules,
     Pod,
     PodClaim,
 )
@@ -31,7 +30,6 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 RECENT, OLD = "2026-01-02T03:04:00Z", "2026-01-02T03:00:05Z"
 DRIVER = "nic.example.com"
 HOLDING = ("node-a", "node-b")
-SAME = PartRules("SameParent")
 
 
 def gpus(node: str) -> NodeDevice:

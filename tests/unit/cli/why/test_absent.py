@@ -11,7 +11,7 @@ from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import WORKLOADS, Facts, Unread
 from kubectl_nodedevice.why.kinds import Event, Workload
 
-from tests.unit.cli.why.clusters import NOW, OLD, RECENT
+from tests.unit.cli.why.clusters import NOW, OLD
 
 LONG: Final = "a" * 60
 
@@ -241,22 +241,6 @@ def test_the_last_refusal_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "is_lacking"),
-    [
-        (facts(), False),
-        (facts(WEB, NEW), True),
-        (facts(WEB, NEW, pods=(pod("web-7d9c5f-x7k2p"),)), False),
-        (facts(replace(WEB, wanted=2), NEW, pods=(pod("web-7d9c5f-x7k2p"),)), True),
-        (facts(WEB, NEW, pods=(replace(pod("web-7d9c5f-x7k2p"), phase="Failed"),)), True),
-        (facts(NIGHTLY), False),
-        (facts(replace(RUN, conditions=_COMPLETE)), False),
-    ],
-)
-def test_whether_a_pod_has_yet_to_be_made(given: Facts, is_lacking: bool) -> None:
-    assert absent.is_lacking(given) == is_lacking
-
-
-@pytest.mark.parametrize(
     ("given", "remedy"),
     [
         (
@@ -288,7 +272,17 @@ def test_which_pods_there_are_besides() -> None:
     assert list(absent.notes(facts(WEB, NEW))) == []
 
 
-def test_the_newest_maker_of_pods_is_the_one() -> None:
-    newest = replace(NEW, meta=replace(NEW.meta, created=RECENT))
-    assert facts(WEB, newest, OLD_SET).maker == newest
-    assert facts(WEB).maker is None
+@pytest.mark.parametrize(
+    ("given", "is_lacking"),
+    [
+        (facts(), False),
+        (facts(WEB, NEW), True),
+        (facts(WEB, NEW, pods=(pod("web-7d9c5f-x7k2p"),)), False),
+        (facts(replace(WEB, wanted=2), NEW, pods=(pod("web-7d9c5f-x7k2p"),)), True),
+        (facts(WEB, NEW, pods=(replace(pod("web-7d9c5f-x7k2p"), phase="Failed"),)), True),
+        (facts(NIGHTLY), False),
+        (facts(replace(RUN, conditions=_COMPLETE)), False),
+    ],
+)
+def test_whether_a_pod_has_yet_to_be_made(given: Facts, is_lacking: bool) -> None:
+    assert absent.is_lacking(given) == is_lacking

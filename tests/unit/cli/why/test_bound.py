@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice.cluster import Allocation, Condition, Container, Device, Meta, Pod, PodDevice, Waiting
+from kubectl_nodedevice.cluster import Allocation, Condition, Container, Device, Meta, PodDevice, Waiting
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import LEASES, NODE_DEVICES, NODES, POD_DEVICES, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass, Event
@@ -26,30 +26,6 @@ def waiting(facts: Facts, reason: str, message: str = "", **more: Any) -> Facts:
     other = replace(one, pod_uid="other", reason="Other")
     with_it = of_node_a(facts, lambda found: replace(found, allocations=(), waiting=(other, one)))
     return each_found(with_it, lambda found: replace(found, waiting=(one,)) if found.node != "node-a" else found)
-
-
-def test_nothing_stops_a_pod_that_has_its_devices() -> None:
-    assert of(bound()) == []
-
-
-def test_its_node_is_not_ready() -> None:
-    unready = {"Ready": Condition("Ready", "False", "KubeletNotReady", "no network")}
-    facts = bound()
-    nodes = tuple(replace(each, conditions=unready) if each.meta.name == "node-a" else each for each in facts.nodes)
-    assert of(replace(facts, nodes=nodes)) == [Obstacle("NodeNotReady", "node-a", detail="no network")]
-
-
-@pytest.mark.parametrize(
-    ("reason", "message", "more", "code", "words"),
-    [
-        ("Odd", "it is so", {}, "WaitsOnNode", "Odd (it is so)"),
-        ("Odd", "", {}, "WaitsOnNode", "Odd"),
-        ("Odd", "", {"final": True}, "WaitsForGood", "Odd"),
-    ],
-)
-def test_a_pod_that_waits(reason: str, message: str, more: dict[str, bool], code: str, words: str) -> None:
-    expected = Obstacle(code, "node-a", GPU, "", "", {"words": words, "reason": reason})
-    assert of(waiting(bound(), reason, message, **more)) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -148,14 +124,6 @@ def test_a_number_that_nobody_serves() -> None:
     assert of(replace(facts, node_devices=(*facts.node_devices, ours))) == []
 
 
-def test_a_claim_that_is_not_prepared() -> None:
-    events = tuple(Event(reason="FailedPrepareDynamicResources", message=each) for each in ("a", "b", "late"))
-    facts = replace(bound(), events=(*events, Event(reason="Other", message="no")))
-    assert of(facts) == [Obstacle("ClaimNotPrepared", "node-a", fields={"words": "late"})]
-    runs = pod_with(facts, containers=(Container("main", state="running"), Container("b", state="waiting")))
-    assert of(runs) == []
-
-
 # -- containers ---------------------------------------------------------------------------------------------------------------
 
 
@@ -188,12 +156,6 @@ def test_a_container_that_is_starting(reason: str) -> None:
     assert of(pod_with(bound(), containers=(_container(reason, "soon"),))) == []
 
 
-@pytest.mark.parametrize(("reason", "is_named"), [("RunContainerError", False), ("CrashLoopBackOff", True)])
-def test_what_the_agent_says_is_not_said_again(reason: str, is_named: bool) -> None:
-    facts = pod_with(waiting(bound(), "Odd"), containers=(_container(reason, "by the agent"),))
-    assert [each.code for each in of(facts)] == ["WaitsOnNode", *["ContainerNotStarted"] * is_named]
-
-
 @pytest.mark.parametrize("refusal", ["Permission denied", "permission denied", "EACCES", "[Errno 13]"])
 def test_a_container_that_may_not_open_its_device(refusal: str) -> None:
     said = f"first\n /dev/x: {refusal} once\n /dev/x: {refusal} twice\n  /dev/y: {refusal} {'!' * 400}\nlast"
@@ -209,13 +171,9 @@ def test_a_container_that_may_not_open_its_device(refusal: str) -> None:
     assert of(replace(bare, pod_device=PodDevice(Meta("train"), "node-a", "uid-1"))) == expected
 
 
-def test_what_is_served() -> None:
-    facts = bound()
-    assert facts.pod is not None
-    pod: Pod = facts.pod
-    assert links.is_served(facts, pod)
-    assert links.held(facts, pod)[0][0].node == "node-a"
-    without = of_node_a(facts, lambda found: replace(found, allocations=()))
-    assert not links.is_served(without, pod)
-    by_kubelet = of_node_a(without, lambda found: replace(found, agent=replace(found.agent, served_by="kubelet")))
-    assert links.is_served(by_kubelet, pod)
+def test_a_claim_that_is_not_prepared() -> None:
+    events = tuple(Event(reason="FailedPrepareDynamicResources", message=each) for each in ("a", "b", "late"))
+    facts = replace(bound(), events=(*events, Event(reason="Other", message="no")))
+    assert of(facts) == [Obstacle("ClaimNotPrepared", "node-a", fields={"words": "late"})]
+    runs = pod_with(facts, containers=(Container("main", state="running"), Container("b", state="waiting")))
+    assert of(runs) == []

@@ -1,15 +1,11 @@
 """Kinds that only `why` reads, each field from its place; and what the API server is asked about the reader."""
 
-from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice.cluster import Meta, Taint
 from kubectl_nodedevice.records import record_of
-from kubectl_nodedevice.why.access import Reader
-from kubectl_nodedevice.why.kinds import DeviceClass, Event, Request, ResourceClaim, Slice, SliceDevice
-from kubectl_nodedevice.why.reasons.rights import OF_THE_POD, Access
-from nodedevice_kube.api_errors import ApiError
+from kubectl_nodedevice.why.kinds import Event, Request, ResourceClaim, Slice, SliceDevice
 
 _META: Final = {"name": "n", "namespace": "ns", "creationTimestamp": "made"}
 
@@ -27,12 +23,6 @@ def test_an_event(times: dict[str, Any], at: str) -> None:
     about = {"kind": "Pod", "name": "p", "uid": "u"}
     obj = {"metadata": _META, "involvedObject": about, "reason": "r", "message": "m", **times}
     assert record_of(Event, obj) == Event("Pod", "p", "u", "r", "m", at)
-
-
-def test_a_class() -> None:
-    selectors = [{"cel": {"expression": "device.driver == 'd'"}}, {"cel": {"expression": "true"}}]
-    obj = {"metadata": _META, "spec": {"extendedResourceName": "x.com/y", "selectors": selectors}}
-    assert record_of(DeviceClass, obj) == DeviceClass("n", "x.com/y", "d")
 
 
 def test_a_claim() -> None:
@@ -72,11 +62,6 @@ def test_a_claim() -> None:
     assert record_of(ResourceClaim, {}) == ResourceClaim(Meta())
 
 
-@pytest.mark.parametrize(("owner", "holder"), [("Pod/p", "ns/p"), ("Job/j", "claim ns/n"), ("", "claim ns/n")])
-def test_who_holds_a_claim(owner: str, holder: str) -> None:
-    assert ResourceClaim(Meta("n", "ns", owner=owner)).holder == holder
-
-
 def test_a_slice() -> None:
     taint = {"key": "k", "value": "v", "effect": "e", "timeAdded": "t"}
     spec = {
@@ -97,44 +82,3 @@ def test_a_slice() -> None:
 
 
 # -- rights -------------------------------------------------------------------------------------------------------------------
-
-
-class Api:
-    """answers: by verb; an error for others. asked: attributes of each review."""
-
-    def __init__(self, **answers: bool) -> None:
-        self.answers = answers
-        self.asked: list[dict[str, str]] = []
-
-    def post(self, what: str, path: str, body: Any) -> Any:
-        assert (what, path) == ("selfsubjectaccessreviews", f"/apis/authorization.k8s.io/v1/{what}")
-        assert (body["apiVersion"], body["kind"]) == ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
-        self.asked.append(body["spec"]["resourceAttributes"])
-        if (verb := self.asked[-1]["verb"]) not in self.answers:
-            raise ApiError("POST", what, "no")
-        return {"status": {"allowed": self.answers[verb]}}
-
-
-def test_what_the_reader_may_do_is_asked_once_each() -> None:
-    api = Api(list=True, patch=False)
-    session: Any = SimpleNamespace(api=api)
-    reader = Reader(session, "team")
-    accesses = [
-        Access("list", "pods", "", OF_THE_POD),
-        Access("patch", "nodedevices/status", "nodedevice.io"),
-        Access("get", "pods", namespace="other"),
-    ]
-    for _ in range(2):
-        assert [reader.may(each) for each in accesses] == [True, False, None]
-    plain = {"group": "", "resource": "pods", "subresource": ""}
-    assert api.asked == [
-        {**plain, "verb": "list", "namespace": "team"},
-        {
-            "verb": "patch",
-            "group": "nodedevice.io",
-            "resource": "nodedevices",
-            "subresource": "status",
-            "namespace": "",
-        },
-        {**plain, "verb": "get", "namespace": "other"},
-    ]

@@ -14,12 +14,13 @@ from kubectl_nodedevice.cluster import (
     Node,
     NodeDevice,
     PartCounts,
+    PartRules,
     Pod,
     Taint,
     Toleration,
 )
 from kubectl_nodedevice.records import record_of
-from kubectl_nodedevice.why.kinds import DeviceClass, ResourceClaim
+from kubectl_nodedevice.why.kinds import DeviceClass
 from kubectl_nodedevice.why.links import devices, placement
 from kubectl_nodedevice.why.links.devices import Unit, Wanted
 from nodedevice_kube.planner import Need
@@ -72,13 +73,6 @@ def test_a_list_that_is_cut_counts_by_its_numbers() -> None:
     assert (one.total, one.free, one.taken[devices.BROKEN], one.taken[devices.HELD]) == (300, 8, 10, 280)
     (obstacle,) = devices.obstacles("node-a", Wanted(GPU, (Need(25),)), [one])
     assert (obstacle.code, obstacle.detail) == ("DevicesHeld", "280 of 300 held")
-
-
-def test_a_cordon_of_all_is_lifted_by_its_own_name() -> None:
-    units = devices.units_of(found(cordons=(Cordon("*", "ecc", "alice"),), available=0), NOW)
-    (obstacle,) = devices.obstacles("node-a", Wanted(GPU), units)
-    assert obstacle.detail == "all 3 by alice: ecc"
-    assert obstacle.fields["device_options"] == "--device '*' --take-over"
 
 
 def test_what_the_kubelet_gives_out_knows_no_cordon() -> None:
@@ -164,14 +158,6 @@ def test_affinity(expression: dict[str, Any], matches: bool) -> None:
     assert (placement.unmatched(Pod(Meta("p"), affinity=affinity(expression)), NODE) == "") is matches
 
 
-def test_affinity_to_a_name_and_to_nothing() -> None:
-    by_name = {"key": "metadata.name", "operator": "In", "values": ["node-b"]}
-    lacking = placement.unmatched(Pod(Meta("p"), affinity=affinity(fields=(by_name,))), NODE)
-    assert lacking == "node affinity (metadata.name In node-b)"
-    # a term without a word matches nothing
-    assert placement.unmatched(Pod(Meta("p"), affinity=affinity()), NODE) == "node affinity (nothing)"
-
-
 def test_a_taint_that_is_tolerated_repels_nobody() -> None:
     node = Node(Meta("n"), taints=(Taint("gpu", "", "NoSchedule"), Taint("soft", "", "PreferNoSchedule")))
     assert [each.key for each in placement.repelling_taints(Pod(Meta("p")), node)] == ["gpu"]
@@ -203,21 +189,17 @@ def test_the_driver_of_a_class_is_known_only_where_it_is_certain(expressions: li
     assert record_of(DeviceClass, {"metadata": {"name": "c"}, "spec": {"selectors": selectors}}).driver == driver
 
 
-def test_a_claim_of_any_form() -> None:
-    exact = {"name": "a", "exactly": {"deviceClassName": "gpu", "count": 2}}
-    choice: dict[str, Any] = {
-        "name": "b",
-        "firstAvailable": [{"deviceClassName": "big"}, {"deviceClassName": "small", "count": 4}],
-    }
-    every = {"name": "c", "exactly": {"deviceClassName": "nic", "allocationMode": "All"}}
-    body = {"metadata": {"name": "x"}, "spec": {"devices": {"requests": [exact, choice, every]}}}
-    found = record_of(ResourceClaim, body)
-    assert [(each.classes, each.count) for each in found.requests] == [
-        (("gpu",), 2),
-        (("big", "small"), 1),
-        (("nic",), 0),
+@pytest.mark.parametrize(
+    ("count", "taker", "codes", "detail"),
+    [
+        (6, devices.HELD, ["TooFewOnOneDevice"], "6 are free together, at most 3 of 8 on one, b"),
+        (9, devices.HELD, ["TooFewOnOneDevice"], "6 are free together, at most 3 of 8 on one, b"),
+        (6, "", ["TooFewOnOneDevice"], "6 are free together, at most 3 of 8 on one, b"),
+    ],
+)
+def test_parts_that_are_free_on_no_device_together(count: int, taker: str, codes: list[str], detail: str) -> None:
+    taken = [
+        Unit(name, total, free, {taker: total - free}) for name, total, free in (("a", 4, 1), ("b", 8, 3), ("c", 8, 2))
     ]
-    # whichever of the choices tolerates taints
-    assert not any(each.is_tolerant for each in found.requests)
-    choice["firstAvailable"][1]["tolerations"] = [{"operator": "Exists"}]
-    assert [each.is_tolerant for each in record_of(ResourceClaim, body).requests] == [False, True, False]
+    found = devices.obstacles("n", Wanted(GPU, (Need(count),), PartRules("SameParent")), taken)
+    assert ([each.code for each in found][: len(codes)], found[0].detail) == (codes, detail)

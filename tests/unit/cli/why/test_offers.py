@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from kubectl_nodedevice.cluster import Meta, Node, Pod, PodClaim, Taint, Toleration
 from kubectl_nodedevice.why.explanation import Obstacle
-from kubectl_nodedevice.why.facts import CLAIMS, CLASSES, OWN_CLAIMS, SLICES, TEMPLATES, Facts, Unread
+from kubectl_nodedevice.why.facts import CLAIMS, CLASSES, SLICES, TEMPLATES, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass, Event, Request, ResourceClaim, Slice, SliceDevice
 from kubectl_nodedevice.why.links import offers, placement, pod_claims
 from kubectl_nodedevice.why.links.devices import Wanted
@@ -45,16 +45,6 @@ def unread(facts: Facts, kind: str) -> Facts:
 # -- claims of a pod ----------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_wrong() -> None:
-    assert of_pod(base()) == of_node(base()) == []
-
-
-def test_a_claim_that_is_missing() -> None:
-    facts = replace(base(), claims=())
-    assert of_pod(facts) == [Obstacle("ClaimMissing", fields={"claim": "The ResourceClaim train-port"})]
-    assert of_pod(unread(facts, OWN_CLAIMS)) == []
-
-
 def test_a_claim_that_is_not_made() -> None:
     facts = pod_with(base(), claims=(PodClaim("port", "", "t"),))
     assert of_pod(facts) == [Obstacle("ClaimMissing", fields={"claim": "The ResourceClaimTemplate t"})]
@@ -87,13 +77,6 @@ def test_a_class_that_is_missing(asked: str, hint: str) -> None:
     assert of_pod(claiming(facts, Request(()))) == [Obstacle("DeviceClassMissing", fields=nothing)]
 
 
-def test_did_you_mean_one_of_many() -> None:
-    assert pod_claims.did_you_mean("gpu.example.con", ["zzz", "gpu.example.net", "gpu.example.com"]) == (
-        "; did you mean gpu.example.com?"
-    )
-    assert pod_claims.did_you_mean("gpu", []) == "."
-
-
 def test_a_class_of_which_nothing_is_offered() -> None:
     facts = replace(claiming(base(), Request((_OTHER.name,))), classes=(_CLASS, _OTHER))
     fields = {"device_class": _OTHER.name, "hint": f", whose driver is {_OTHER.driver}.", "claim": ""}
@@ -111,14 +94,6 @@ def test_a_class_of_which_nothing_is_offered() -> None:
 # -- on a node ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_claim_that_is_elsewhere() -> None:
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b"]}]}
-    facts = claiming(base(), Request((_PORT,), 9), is_allocated=True, node_selector={"nodeSelectorTerms": [term]})
-    assert of_node(facts) == [Obstacle("ClaimElsewhere", "node-a", detail="claim train-port")]
-    assert of_node(facts, "node-b") == []
-    assert of_node(claiming(facts, is_allocated=True)) == []
-
-
 def _too_few(number: int, has: int, resource: str = f"DeviceClass {_PORT}") -> Obstacle:
     fields = {"count": str(number), "resource_options": ""}
     return Obstacle("TooFewTogether", "node-a", resource, f"it has {has}", "", fields)
@@ -132,16 +107,6 @@ def test_a_node_that_offers_too_few() -> None:
     assert of_node(claiming(base(), *free)) == []
     nothing = of_node(claiming(base(), Request((_PORT,), 3)), "node-c")
     assert nothing == [replace(_too_few(3, 0), node="node-c")]
-
-
-def test_each_claim_of_a_pod_counts() -> None:
-    """Those behind one that is allocated, too."""
-    facts = claiming(base(), Request((_PORT,), 5))
-    done = ResourceClaim(Meta("done", "team"), is_allocated=True)
-    facts = pod_with(
-        replace(facts, claims=(*facts.claims, done)), claims=(PodClaim("a", "done"), PodClaim("b", "train-port"))
-    )
-    assert of_node(facts) == [_too_few(5, 4)]
 
 
 @pytest.mark.parametrize("is_tolerant", [False, True])
@@ -167,74 +132,6 @@ def test_devices_that_others_have() -> None:
     detail = "port-0 by team/p, port-2 by claim team/b"
     assert of_node(facts) == [Obstacle("DevicesHeld", "node-a", f"DeviceClass {_PORT}", detail, "", fields)]
     assert of_node(unread(facts, CLAIMS)) == []
-
-
-@pytest.mark.parametrize("device", [SliceDevice("s", is_shared=True)])
-def test_what_cannot_be_counted(device: SliceDevice) -> None:
-    wanted = Wanted(NIC, (Need(9),))
-    facts = base()
-    assert offers.obstacles(facts, "node-a", _CLASS, wanted) == (_too_few(9, 4, NIC),)
-    shared = replace(facts, slices=(*facts.slices, Slice(DRIVER, "more", 1, "node-a", (device,))))
-    assert offers.obstacles(shared, "node-a", _CLASS, wanted) == ()
-    beyond = replace(facts, slices=(*facts.slices, Slice(DRIVER, "more", 1, "", (SliceDevice("s"),))))
-    assert offers.obstacles(beyond, "node-a", _CLASS, wanted) == ()
-    assert offers.obstacles(unread(facts, SLICES), "node-a", _CLASS, wanted) == ()
-
-
-def test_a_pool_that_the_scheduler_refuses() -> None:
-    """However many are asked for, and however they are divided."""
-    offered = tuple(SliceDevice(f"s{at}", is_shared=True) for at in range(2))
-    facts = replace(base(), slices=(Slice(DRIVER, "p", 1, "node-a", offered, 2),))
-    for number in (1, 9):
-        (found,) = offers.obstacles(facts, "node-a", _CLASS, Wanted(NIC, (Need(number),)))
-        assert (found.code, found.node, found.resource, found.fields["device"]) == ("PoolRefused", "node-a", NIC, "s0")
-        assert found.detail.startswith("s0, s1 ")
-    whole = Slice(DRIVER, "q", 1, "node-a", (SliceDevice("t"),), 1)
-    (found,) = offers.obstacles(
-        replace(facts, slices=(Slice(DRIVER, "p", 1, "node-a", (SliceDevice("s"),), 2), whole)),
-        "node-a",
-        _CLASS,
-        Wanted(NIC, (Need(2),)),
-    )
-    assert (found.code, found.fields["device"]) == ("PoolRefused", "s")
-
-
-def test_which_classes_give_out_a_resource() -> None:
-    facts = replace(base(), classes=(_OTHER, _CLASS))
-    assert offers.classes_for(facts, NIC) == (_CLASS,)
-    assert offers.classes_for(facts, f"deviceclass.resource.kubernetes.io/{_OTHER.name}") == (_OTHER,)
-    assert offers.classes_for(facts, GPU) == ()
-
-
-@pytest.mark.parametrize(
-    ("found", "node", "expected"),
-    [(_CLASS, "node-a", True), (_CLASS, "node-c", False), (_OTHER, "node-a", False)],
-)
-def test_which_nodes_may_have_it(found: DeviceClass, node: str, expected: bool) -> None:
-    facts = base()
-    assert offers.may_have(facts, found, node) is expected
-    assert offers.may_have(facts, replace(found, driver=""), node) is (node == "node-a")
-    beyond = replace(facts, slices=(Slice(found.driver, "p", 1, "", (SliceDevice("s"),)),))
-    assert offers.may_have(beyond, found, node)
-    assert not offers.may_have(replace(beyond, slices=(Slice(found.driver, "p", 1, ""),)), found, node)
-
-
-@pytest.mark.parametrize(
-    ("requests", "is_allocated", "expected"),
-    [
-        ((), False, True),
-        ((Request((_PORT,)),), False, True),
-        ((Request((_OTHER.name, _PORT)),), False, True),
-        ((Request(("unknown", _PORT)),), False, True),
-        ((Request((_OTHER.name,)),), False, False),
-        ((Request((_PORT,)), Request((_OTHER.name,))), False, False),
-        ((Request((_OTHER.name,)),), True, True),
-    ],
-)
-def test_which_nodes_serve_the_claims(requests: tuple[Request, ...], is_allocated: bool, expected: bool) -> None:
-    facts = replace(claiming(base(), *requests, is_allocated=is_allocated), classes=(_CLASS, _OTHER))
-    assert facts.pod is not None
-    assert pod_claims.serves(facts, facts.pod, Node(Meta("node-a"))) is expected
 
 
 # -- placement ----------------------------------------------------------------------------------------------------------------
@@ -291,3 +188,32 @@ def test_the_words_of_an_affinity() -> None:
     assert placement.unmatched(pod, Node(Meta("x", labels={"a": "2", "b": ""}))) == ""
     assert placement.unmatched(pod, Node(Meta("y", labels={"a": "2", "b": ""}))) == words
     assert placement.unmatched(pod, Node(Meta("x", labels={"a": "2"}))) == words
+
+
+def test_each_claim_of_a_pod_counts() -> None:
+    """Those behind one that is allocated, too."""
+    facts = claiming(base(), Request((_PORT,), 5))
+    done = ResourceClaim(Meta("done", "team"), is_allocated=True)
+    facts = pod_with(
+        replace(facts, claims=(*facts.claims, done)), claims=(PodClaim("a", "done"), PodClaim("b", "train-port"))
+    )
+    assert of_node(facts) == [_too_few(5, 4)]
+
+
+@pytest.mark.parametrize("device", [SliceDevice("s", is_shared=True)])
+def test_what_cannot_be_counted(device: SliceDevice) -> None:
+    wanted = Wanted(NIC, (Need(9),))
+    facts = base()
+    assert offers.obstacles(facts, "node-a", _CLASS, wanted) == (_too_few(9, 4, NIC),)
+    shared = replace(facts, slices=(*facts.slices, Slice(DRIVER, "more", 1, "node-a", (device,))))
+    assert offers.obstacles(shared, "node-a", _CLASS, wanted) == ()
+    beyond = replace(facts, slices=(*facts.slices, Slice(DRIVER, "more", 1, "", (SliceDevice("s"),))))
+    assert offers.obstacles(beyond, "node-a", _CLASS, wanted) == ()
+    assert offers.obstacles(unread(facts, SLICES), "node-a", _CLASS, wanted) == ()
+
+
+def test_which_classes_give_out_a_resource() -> None:
+    facts = replace(base(), classes=(_OTHER, _CLASS))
+    assert offers.classes_for(facts, NIC) == (_CLASS,)
+    assert offers.classes_for(facts, f"deviceclass.resource.kubernetes.io/{_OTHER.name}") == (_OTHER,)
+    assert offers.classes_for(facts, GPU) == ()

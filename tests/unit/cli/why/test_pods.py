@@ -18,7 +18,7 @@ from kubectl_nodedevice.why.reasons.table import PRECEDENCE
 
 from tests.unit.cli.why import clusters
 from tests.unit.cli.why.clusters import GPU, OLD, asking, base, bound, each_found, each_node, of_node_a, pod_with
-from tests.unit.cli.why.situations import ABSENT, ALONE, BOUND, UNBOUND, Change
+from tests.unit.cli.why.situations import BOUND, UNBOUND, Change
 
 _UNREAD: Final = (Unread("configmaps", "no"),)
 _ASKED: Final = f"asks for 2 {GPU}, 1 {clusters.NIC} and claim train-port"
@@ -33,26 +33,12 @@ def in_order(*changes: Change) -> list[str]:
     return sorted({each.code for each in changes}, key=lambda code: PRECEDENCE[code])
 
 
-@pytest.mark.parametrize("change", [*UNBOUND, *ALONE, *ABSENT], ids=lambda change: change.id)
-def test_what_keeps_a_pod_from_a_node(change: Change) -> None:
-    assert codes(change.do(clusters.base())) == [change.code]
-
-
-@pytest.mark.parametrize("change", BOUND, ids=lambda change: change.id)
-def test_what_keeps_a_pod_from_running_on_its_node(change: Change) -> None:
-    assert codes(change.do(clusters.bound())) == [change.code]
-
-
 @pytest.mark.parametrize("made", [clusters.base, clusters.bound])
 def test_where_nothing_is_wrong_nothing_is_named(made: object) -> None:
     assert callable(made)
     explained = pods.explain(made())
     assert explained.findings == ()
     assert explained.is_stopped
-
-
-def test_then_the_scheduler_has_the_word() -> None:
-    assert pods.explain(clusters.base()).words == "0/3 nodes are available"
 
 
 def _go_together(changes: list[Change]) -> bool:

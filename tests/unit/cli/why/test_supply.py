@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice.cluster import Condition, Device, Endpoint, Lease, Meta, Node, NodeDevice, PartCounts, PartRules
+from kubectl_nodedevice.cluster import Condition, Endpoint, Lease, Meta, Node
 from kubectl_nodedevice.why.explanation import Obstacle
 from kubectl_nodedevice.why.facts import LEASES, NODES, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass
@@ -13,7 +13,7 @@ from kubectl_nodedevice.why.links import supply
 from kubectl_nodedevice.why.links.devices import Wanted
 from nodedevice_kube.planner import Need
 
-from tests.unit.cli.why.clusters import FPGA, GPU, NIC, OLD, RECENT, base, each_device, each_node, gpus, of_node_a
+from tests.unit.cli.why.clusters import GPU, NIC, OLD, RECENT, base, each_device, each_node, gpus, of_node_a
 
 _NAME: Final = "node-a.example.com.gpu"
 _UNREAD_LEASES: Final = (Unread(LEASES, "no"),)
@@ -41,11 +41,6 @@ def showing(facts: Facts, **allocatable: str) -> Facts:
     by_name = {f"example.com/{each}": number for each, number in allocatable.items()}
     nodes = [replace(each, allocatable=by_name) if each.meta.name == "node-a" else each for each in facts.nodes]
     return replace(facts, nodes=tuple(nodes))
-
-
-def test_nothing_is_known_to_keep_it() -> None:
-    assert of(base()) == []
-    assert of(base(), Wanted(GPU, (Need(4),))) == []
 
 
 # -- agents -------------------------------------------------------------------------------------------------------------------
@@ -80,98 +75,16 @@ def test_agents(
     assert supply.agent_obstacles(facts, "node-a", found if ready else None) == expected
 
 
-def test_an_agent_that_was_never_there() -> None:
-    facts = replace(base(), leases=(), unread=_UNREAD_LEASES)
-    found = replace(gpus("node-a"), conditions={"AgentReady": Condition("AgentReady", "False", "LeaseExpired")})
-    assert supply.agent_obstacles(facts, "node-a", found) == (Obstacle("AgentSilent", "node-a"),)
-    assert supply.as_of(facts, found) == "an unknown time"
-
-
-@pytest.mark.parametrize(
-    ("renewed", "seconds", "since"),
-    [(OLD, 0, ""), ("2026-01-02T02:58:05Z", 60, ""), ("2026-01-02T02:58:04Z", 60, "for 6 min"), ("x", 0, "")],
-)
-def test_a_lease_is_overdue_by_minutes(renewed: str, seconds: int, since: str) -> None:
-    facts = replace(base(), leases=(Lease(Meta("node-a"), "node-a", renewed, seconds),))
-    expected = (Obstacle("AgentSilent", "node-a", detail=since),) if since else ()
-    assert supply.agent_obstacles(facts, "node-a") == expected
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({}, ""),
-        ({"AgentReady": ("False", "LeaseExpired")}, "5 s ago"),
-        ({"WatchesCurrent": ("False", "")}, "4 min ago"),
-        ({"WatchesCurrent": ("True", "")}, ""),
-        ({"AgentReady": ("False", "LeaseExpired"), "WatchesCurrent": ("False", "")}, "5 s ago"),
-    ],
-)
-def test_as_of_when(changes: Mapping[str, tuple[str, str]], words: str) -> None:
-    facts = with_conditions(base(), **changes)
-    assert supply.as_of(facts, facts.node_devices[0]) == words
-    held = of_node_a(facts, lambda found: replace(found, available=0, devices=()))
-    assert all(each.as_of == words for each in of(held) if each.code.startswith("TooFew"))
-
-
-def test_as_of_without_a_lease() -> None:
-    facts = with_conditions(replace(base(), leases=(), unread=_UNREAD_LEASES), AgentReady=("False", "LeaseExpired"))
-    assert supply.as_of(facts, facts.node_devices[0]) == "4 min ago"
-
-
-@pytest.mark.parametrize(
-    ("ready", "detail"),
-    [
-        (None, None),
-        (Condition("Ready", "True", "r", "m"), None),
-        (Condition("Ready", "False", "r", "m"), "m"),
-        (Condition("Ready", "Unknown", "r"), "r"),
-    ],
-)
-def test_kubelets(ready: Condition | None, detail: str | None) -> None:
-    node = Node(Meta("node-a"), conditions={"Ready": ready} if ready else {})
-    expected = () if detail is None else (Obstacle("NodeNotReady", "node-a", detail=detail),)
-    assert supply.kubelet_obstacles(node) == expected
-
-
 # -- plugin, injection, Node --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("registered", "state", "code", "detail"),
-    [
-        (("True", "x"), "Running", "", ""),
-        (("", ""), "Running", "", ""),
-        (("", ""), "", "", ""),
-        (("False", "NotConfigured"), "Running", "NotConfigured", "NotConfigured for 5 s"),
-        (("False", "EndpointGone"), "Gone", "PluginAway", "EndpointGone for 5 s"),
-        (("", ""), "Stopped", "PluginAway", "Stopped for 5 s"),
-        (("True", ""), "Gone", "PluginAway", "Gone for 5 s"),
-    ],
+    ("endpoint", "since"), [(Endpoint("Gone", since=RECENT), " for 5 s"), (Endpoint("Gone"), " for 4 min")]
 )
-def test_plugins(registered: tuple[str, str], state: str, code: str, detail: str) -> None:
-    facts = with_conditions(base(), Registered=registered)
-    facts = of_node_a(facts, lambda found: replace(found, endpoint=Endpoint(state, since=RECENT)))
-    assert of(facts) == ([ours(code, detail)] if code else [])
-    by_kubelet = of_node_a(facts, lambda found: replace(found, agent=replace(found.agent, served_by="kubelet")))
-    assert of(by_kubelet) == ([ours(code, detail)] if code else [])
-
-
-def test_since_when_a_plugin_is_away() -> None:
+def test_since_when_a_plugin_is_away(endpoint: Endpoint, since: str) -> None:
     facts = with_conditions(base(), Registered=("False", "EndpointGone"))
-    timeless = of_node_a(facts, lambda found: replace(found, endpoint=Endpoint("Gone")))
-    assert of(timeless) == [ours("PluginAway", "EndpointGone for 4 min")]
-    conditions = {"Registered": Condition("Registered", "False", "EndpointGone")}
-    never = of_node_a(timeless, lambda found: replace(found, conditions=conditions))
-    assert of(never) == [ours("PluginAway", "EndpointGone")]
-
-
-def test_devices_of_a_plugin_that_is_away_are_no_fault_of_theirs() -> None:
-    away = with_conditions(base(), Registered=("False", "EndpointGone"))
-    facts = each_device(away, lambda device: replace(device, health="Unhealthy"), healthy=0)
-    for served_by in ("nodedevice", "kubelet"):
-        served = of_node_a(facts, lambda found: replace(found, agent=replace(found.agent, served_by=served_by)))  # noqa: B023
-        assert [each.code for each in of(served)] == ["PluginAway"]
+    facts = of_node_a(facts, lambda found: replace(found, endpoint=endpoint))
+    assert of(facts) == [ours("PluginAway", f"EndpointGone{since}")]
 
 
 @pytest.mark.parametrize(
@@ -231,14 +144,6 @@ def test_a_node_that_shows_too_few(conditions: Mapping[str, tuple[str, str]], ex
     assert of(replace(facts, unread=(Unread(NODES, "no"),))) == []
 
 
-def test_who_wrote_the_number_that_conflicts() -> None:
-    facts = with_conditions(showing(base()), Conflict=("True", "Kept"))
-    facts = each_node(
-        facts, lambda node: replace(node, writers={GPU: "alice" if node.meta.name == "node-a" else "bob"})
-    )
-    assert of(facts) == [ours("CapacityConflict", "Kept, alice, it shows 0", node_device=_NAME)]
-
-
 @pytest.mark.parametrize(
     ("changes", "is_behind"),
     [
@@ -263,32 +168,7 @@ def test_what_is_short_besides_is_said_and_the_number_is_not() -> None:
     assert of(silent)[-1].as_of == "5 s ago"
 
 
-def test_the_placement_of_parts_counts() -> None:
-    devices = tuple(Device(f"gpu-{at}", "Healthy", parts=PartCounts(4, 4, 3, 1)) for at in range(2))
-
-    def part(found: NodeDevice) -> NodeDevice:
-        return replace(
-            found, total=8, healthy=8, allocated=6, available=2, devices=devices, parts=PartRules("SameParent")
-        )
-
-    for served_by in ("nodedevice", "kubelet"):
-        facts = of_node_a(
-            showing(base(), gpu="8"),
-            lambda found: replace(part(found), agent=replace(found.agent, served_by=served_by)),  # noqa: B023
-        )
-        assert [each.code for each in of(facts)] == ["TooFewOnOneDevice"]
-        assert of(facts, Wanted(GPU, (Need(1), Need(1)))) == []
-
-
 # -- numbers, kubelets and drivers --------------------------------------------------------------------------------------------
-
-
-def test_a_number_that_is_nobodys() -> None:
-    facts = replace(showing(base(), fpga="1"), classes=())
-    fewer = Obstacle("NodeShowsFewer", "node-a", FPGA, "it shows 1", fields={"count": "2"})
-    assert of(facts, Wanted(FPGA, (Need(2),))) == [fewer]
-    assert of(facts, Wanted(FPGA)) == []
-    assert of(showing(facts), Wanted(FPGA)) == []
 
 
 def test_a_number_beside_a_kubelet() -> None:
@@ -302,6 +182,20 @@ def test_a_number_beside_a_kubelet() -> None:
     broken = each_device(showing(facts, gpu="1"), lambda device: replace(device, health="Unhealthy"), healthy=0)
     assert [each.code for each in of(broken)] == ["DevicesBroken"]
     assert of(with_conditions(broken, WatchesCurrent=("False", "")))[0].as_of == "4 min ago"
+
+
+@pytest.mark.parametrize(("message", "detail"), [("m", "m"), ("", "r")])
+def test_a_kubelet_that_is_not_ready(message: str, detail: str) -> None:
+    node = Node(Meta("node-a"), conditions={"Ready": Condition("Ready", "Unknown", "r", message)})
+    assert supply.kubelet_obstacles(node) == (Obstacle("NodeNotReady", "node-a", detail=detail),)
+
+
+def test_devices_of_a_plugin_that_is_away_are_no_fault_of_theirs() -> None:
+    away = with_conditions(base(), Registered=("False", "EndpointGone"))
+    facts = each_device(away, lambda device: replace(device, health="Unhealthy"), healthy=0)
+    for served_by in ("nodedevice", "kubelet"):
+        served = of_node_a(facts, lambda found: replace(found, agent=replace(found.agent, served_by=served_by)))  # noqa: B023
+        assert [each.code for each in of(served)] == ["PluginAway"]
 
 
 def test_a_number_beside_a_driver() -> None:
@@ -320,36 +214,13 @@ def test_of_two_classes_the_better_one_counts() -> None:
     assert [each.code for each in of(facts, Wanted(NIC, (Need(5),)))] == ["TooFewTogether"]
 
 
-def test_a_driver_instead_of_an_agent() -> None:
-    """Where the Node shows no number, the scheduler makes a claim."""
-    facts = each_device(showing(base()), lambda device: replace(device, health="Unhealthy"), healthy=0)
-    [nic] = facts.classes
-    assert [each.code for each in of(facts)] == ["DevicesBroken"]
-    also = replace(facts, classes=(replace(nic, extended_resource=GPU),))
-    assert of(also) == []
-    assert [each.code for each in of(showing(also, gpu="4"))] == ["DevicesBroken"]
-    assert [each.code for each in of(also, Wanted(GPU, (Need(5),)))] == ["TooFewTogether", "DevicesBroken"]
-    elsewhere = replace(also, slices=also.slices[1:])
-    assert [each.code for each in of(elsewhere)] == ["DevicesBroken"]
-    # what a driver offers under the name of a resource is no resource of an agent
-    by_driver = of_node_a(also, lambda found: replace(found, agent=replace(found.agent, served_by="dra")))
-    assert of(by_driver) == []
+def test_a_cut_list_of_a_plugin_that_is_away_names_what_is_held_alone() -> None:
+    facts = with_conditions(base(), Registered=("False", "EndpointGone"))
+    facts = of_node_a(facts, lambda found: replace(found, healthy=0, allocated=3, devices=(), devices_omitted=4))
+    assert [each.code for each in of(facts)] == ["PluginAway", "DevicesHeld"]
 
 
-@pytest.mark.parametrize(
-    ("resource", "node", "expected"),
-    [(GPU, "node-a", True), (NIC, "node-a", True), (NIC, "node-c", False), (FPGA, "node-a", False)],
-)
-def test_which_nodes_serve_it(resource: str, node: str, expected: bool) -> None:
-    facts = base()
-    found = facts.node(node)
-    assert found is not None
-    assert supply.serves(facts, found, resource) is expected
-    assert supply.serves(facts, replace(found, allocatable={resource: "0"}), resource)
-    assert supply.serves(facts, replace(found, allocatable={}), resource) is expected
-
-
-@pytest.mark.parametrize(("quantity", "number"), [("3", 3), ("0", 0), ("x", None), (None, None)])
-def test_the_number_of_a_node(quantity: str | None, number: int | None) -> None:
-    node = Node(Meta("n"), allocatable={} if quantity is None else {GPU: quantity})
-    assert supply.shown_number(node, GPU) == number
+def test_a_device_with_a_reason_of_its_own_is_broken_although_its_plugin_is_away() -> None:
+    away = with_conditions(base(), Registered=("False", "EndpointGone"))
+    facts = each_device(away, lambda device: replace(device, health="Unhealthy", reason="Xid79"), healthy=0)
+    assert [each.code for each in of(facts)] == ["PluginAway", "DevicesBroken"]

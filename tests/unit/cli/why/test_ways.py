@@ -8,7 +8,6 @@ from kubectl_nodedevice.cluster import (
     Allocation,
     Claim,
     ClaimedDevice,
-    Condition,
     Container,
     Cordon,
     Lease,
@@ -18,7 +17,7 @@ from kubectl_nodedevice.cluster import (
 )
 from kubectl_nodedevice.why import pods
 from kubectl_nodedevice.why.facts import CLAIMS, OWN_CLAIMS, Facts, Unread
-from kubectl_nodedevice.why.kinds import DeviceClass, Event, ResourceClaim, Slice, SliceDevice
+from kubectl_nodedevice.why.kinds import DeviceClass, ResourceClaim, Slice, SliceDevice
 
 from tests.unit.cli.why import clusters, situations
 from tests.unit.cli.why.clusters import GPU, NIC, NOW, each_found, each_node, pod_with
@@ -260,11 +259,6 @@ def test_a_remembered_cordon_counts() -> None:
     assert codes(facts) == ["DevicesCordoned"]
 
 
-def test_what_others_hold_is_named_by_pod() -> None:
-    found = pods.explain(change("DevicesHeld").do(clusters.base()))
-    assert found.findings[0].obstacles[0].detail == "gpu-1, gpu-2, gpu-3 by other/big"
-
-
 def test_a_pod_with_a_nominated_node_says_so() -> None:
     found = pods.explain(pod_with(clusters.base(), nominated_node="node-a"))
     assert "The scheduler has ended pods on node-a to make room for it." in found.notes
@@ -278,23 +272,6 @@ def test_nodes_that_a_pod_does_not_want_are_no_reason() -> None:
     found = pods.explain(pod)
     assert [(each.code, each.nodes, each.of_nodes) for each in found.findings] == [("DevicesCordoned", ("node-a",), 1)]
     assert "1 further node is excluded by its selector or affinity." in found.notes
-
-
-def test_what_its_node_says_is_not_the_schedulers() -> None:
-    events = (
-        Event("Pod", "train", "uid-1", "FailedScheduling", "0/3 nodes", "2026-01-02T03:00:00Z"),
-        Event("Pod", "train", "uid-1", "FailedMount", "no volume", "2026-01-02T03:01:00Z"),
-    )
-    found = pods.explain(replace(clusters.bound(), events=events))
-    assert (found.words, found.words_by) == ("no volume", "kubelet")
-    found = pods.explain(replace(clusters.base(), events=events))
-    assert (found.words, found.words_by) == ("0/3 nodes are available", "scheduler")
-
-
-def test_conditions_of_another_release_are_no_trouble() -> None:
-    odd = Condition("Quality", "Perhaps", "Unheard")
-    facts = each_found(clusters.base(), lambda found: replace(found, conditions={**found.conditions, "Quality": odd}))
-    assert codes(facts) == []
 
 
 def test_an_allocation_of_an_unknown_device_is_no_trouble() -> None:

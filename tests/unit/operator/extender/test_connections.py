@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from nodedevice_operator.extender.admission import _AT_ONCE, MOST_HANDSHAKES_OF_PEER, MOST_WAITING_OF_PEER
+from nodedevice_operator.extender.admission import MOST_HANDSHAKES_OF_PEER, MOST_WAITING_OF_PEER
 from nodedevice_operator.extender.connections import HANDSHAKE_SECONDS, Connections
 from nodedevice_operator.extender.metrics import ExtenderMetrics
 
@@ -170,33 +170,6 @@ async def test_who_has_gone_gets_no_handshake_and_counts_nothing(bench: Bench) -
     assert bench.rejected() == {}
 
 
-async def test_handshakes_begin_one_by_one(bench: Bench) -> None:
-    """Between two of them the loop serves those that are connected."""
-    begun_in_turn: list[int] = []
-    async with running(bench.connections().work()):
-        for _ in range(_AT_ONCE):
-            bench.connect()
-        for _ in range(10 * _AT_ONCE):
-            before = len(bench.taken)
-            await asyncio.sleep(0)
-            begun_in_turn.append(len(bench.taken) - before)
-    assert (sum(begun_in_turn), max(begun_in_turn)) == (_AT_ONCE, 1)
-
-
-async def test_idle_ones_give_way_to_one_that_has_shown_a_certificate(bench: Bench) -> None:
-    gone, busy, idle, new = Connected(), Connected(), Connected(), Connected()
-    gone.transport = None
-    bench.connected += [gone, busy, idle]
-    bench.busy.append(busy)
-    async with running(bench.connections().work()):
-        await bench.client()
-        assert not idle.is_aborted, "a handshake alone closes nothing"
-        bench.outcomes.append(new)
-        await bench.client()
-        await later(0.1)
-    assert [each.is_aborted for each in (gone, busy, idle, new)] == [False, False, True, False]
-
-
 async def test_the_newest_gives_way_where_all_others_have_got_a_request_meanwhile(bench: Bench) -> None:
     bench.connected += [Connected(), Connected()]
     new = Connected()
@@ -208,34 +181,6 @@ async def test_the_newest_gives_way_where_all_others_have_got_a_request_meanwhil
         await later(0.1)
     assert new.is_aborted
     assert bench.rejected() == {"busy": 1}
-
-
-@pytest.mark.parametrize("has_tls", [True, False])
-async def test_where_each_has_a_request_the_new_one_is_closed(bench: Bench, has_tls: bool) -> None:
-    bench.tls = bench.tls if has_tls else None
-    bench.connected += [Connected(), Connected()]
-    bench.busy = [*bench.connected]
-    async with running(bench.connections().work()):
-        assert await ended(await bench.client())
-    assert bench.taken == []
-    assert bench.rejected() == {"busy": 1}
-
-
-async def test_as_many_as_may_be_are_left_alone(bench: Bench) -> None:
-    bench.connected.append(Connected())
-    bench.outcomes.append(Connected())
-    async with running(bench.connections().work()):
-        assert not await ended(await bench.client())
-    assert [each.is_aborted for each in bench.connected] == [False, False]
-
-
-@pytest.mark.parametrize("has_tls", [True, False])
-async def test_a_handshake_has_seconds(bench: Bench, has_tls: bool) -> None:
-    bench.tls = bench.tls if has_tls else None
-    async with running(bench.connections().work()):
-        await bench.client()
-    seconds = HANDSHAKE_SECONDS if has_tls else None
-    assert bench.taken == [{"ssl": bench.tls, "ssl_handshake_timeout": seconds}]
 
 
 @pytest.mark.parametrize(
@@ -291,3 +236,14 @@ async def test_without_descriptors_it_tries_again_in_a_moment(bench: Bench, capl
         assert not bench.listening.getblocking()
     assert [later - sooner for sooner, later in pairwise(bench.accepted_at)] == pytest.approx([0.5] * 30)
     assert 0 < sum(record.message == "cannot accept a connection; retrying" for record in caplog.records) < 15
+
+
+@pytest.mark.parametrize("has_tls", [True, False])
+async def test_where_each_has_a_request_the_new_one_is_closed(bench: Bench, has_tls: bool) -> None:
+    bench.tls = bench.tls if has_tls else None
+    bench.connected += [Connected(), Connected()]
+    bench.busy = [*bench.connected]
+    async with running(bench.connections().work()):
+        assert await ended(await bench.client())
+    assert bench.taken == []
+    assert bench.rejected() == {"busy": 1}

@@ -2,8 +2,6 @@
 
 import pytest
 from nodedevice_kube.planner import Need
-from nodedevice_operator.extender import fleet as fleet_module
-from nodedevice_operator.extender.node_state import View
 from nodedevice_operator.extender.tentative import TENTATIVE_SECONDS
 from nodedevice_operator.extender.verdicts import NotFitting
 from nodedevice_operator.objects.bound_pod import PodNeeds
@@ -99,22 +97,3 @@ def test_an_annotation_that_is_none_matters_to_a_preemption_where_percent_counts
 ) -> None:
     known = fleet(node("a", 80, sm_percent=sm_percent))
     assert known.fits_without(needs(1, problem=problem), "a", frozenset()) is fits
-
-
-def test_of_one_container_nothing_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    def planned(*_: object) -> str:
-        raise AssertionError("planned")
-
-    known = fleet(node("a", 80), node("b", 20))
-    monkeypatch.setattr(View, "verdict", planned)
-    assert [*finished(known.filter("p", needs(50), ["a", "b"], 0)).failed] == ["b"]
-
-
-def test_room_that_comes_soon_is_looked_for_on_a_few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_module, "_MOST_SOON", 2)
-    nodes = ["a", "b", "c"]
-    known = fleet(*(node(name, 0, holders={name: (PodHolding(0, 80),)}) for name in nodes))
-    for name in nodes:
-        known.pod_changed(pod(name, needs(80), name, is_ending=True), 0)
-    # more than any of them will have
-    assert sum(1 for _ in known.filter("p", needs(81), nodes, 1)) == 2

@@ -1,48 +1,16 @@
-"""The fleet's work for one pod: what a node has left is computed when that changes, and not each time the pod is mentioned."""
-
-from typing import Any
+"""What the fleet counts of a pod whose watch event differs from its bind."""
 
 import pytest
 from nodedevice_operator.extender.fleet import Fleet
-from nodedevice_operator.extender.node_state import View, view_of
 from nodedevice_operator.objects.bound_pod import BoundPod
-from nodedevice_operator.objects.node_parts import NodeParts
 
-from tests.unit.operator.extender.fleets import MEM, bind, finished, fleet, given, needs, node, pod, reason
-
-
-@pytest.fixture
-def views(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Nodes of which a view was made, in turn."""
-    made: list[str] = []
-
-    def counted(record: NodeParts, *args: Any) -> View:
-        made.append(record.node)
-        return view_of(record, *args)
-
-    monkeypatch.setattr("nodedevice_operator.extender.fleet.view_of", counted)
-    return made
+from tests.unit.operator.extender.fleets import MEM, bind, finished, fleet, given, needs, node, pod
 
 
-def test_a_pod_from_its_filter_to_its_watch_event(views: list[str]) -> None:
-    known = fleet(node("a", 80), node("b", 80))
-    views.clear()
-    assert finished(known.filter("p", needs(50), ["a", "b"], 0)).fitting == ["a", "b"]
-    known.score("p", needs(50), ["a", "b"], "binpack", 0)
-    assigned = bind(known, "p", needs(50))
-    known.confirm("p")
-    known.pod_changed(pod("p", needs(50), assigned=assigned), 0)
-    # held for its bind, planned without what is only held, promised
-    assert views == ["a"] * 3
-    assert reason(known, needs(40)).endswith("the most is 30")
-
-
-def test_a_pod_that_is_bound_elsewhere_than_its_parts_were_held_frees_them(views: list[str]) -> None:
+def test_a_pod_that_is_bound_elsewhere_than_its_parts_were_held_frees_them() -> None:
     known = fleet(node("a", 80), node("b", 80))
     known.score("p", needs(50), ["a", "b"], "binpack", 0)
-    views.clear()
     bind(known, "p", needs(50), "b")
-    assert views == ["b", "a"]
     assert finished(known.filter("q", needs(60), ["a", "b"], 0)).fitting == ["a"]
 
 

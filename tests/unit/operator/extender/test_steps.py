@@ -3,7 +3,6 @@
 from collections.abc import Generator
 
 from nodedevice_operator.extender.preemption import choose
-from nodedevice_operator.extender.verbs import in_turns
 
 from tests.unit.operator.extender.fleets import bind, finished, fleet, needs, node
 
@@ -61,13 +60,3 @@ def test_a_preemption_has_one_at_each_plan() -> None:
     many = needs(*[1] * 65)
     assert turns(choose(known, "p", many, 9, victims)) >= len(NODES)
     assert finished(choose(known, "p", many, 9, victims)) == {}, "each node has 64 units"
-
-
-async def test_what_the_steps_return_is_awaited() -> None:
-    def steps() -> Generator[None, None, str]:
-        yield
-        yield
-        return "found"
-
-    assert await in_turns(steps()) == "found"
-    assert finished(steps()) == "found"

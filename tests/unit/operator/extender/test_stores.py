@@ -63,15 +63,6 @@ def test_each_change_is_shown_once_whichever_way_it_comes() -> None:
     assert fleet.times == sorted(fleet.times)
 
 
-def test_nodes_are_shown_by_name() -> None:
-    fleet = Shown()
-    store = FleetStores(fleet, lambda _: None).stores[NODE_PARTS.name]
-    store.update(NodeParts("n.gpu", "uid", 1, "n", "example.com/gpu"))
-    store.delete("n.gpu", "uid", "n")
-    assert fleet.times == sorted(fleet.times)
-    assert fleet.changes == [("changed", "n.gpu"), ("gone", "n.gpu")]
-
-
 def test_what_is_not_complete_is_named() -> None:
     stores = FleetStores(Shown(), lambda _: None)
     assert stores.waits_for() == (
@@ -110,3 +101,12 @@ def test_what_one_node_lists_is_bounded_in_all() -> None:
 
     # the oldest have all, and of the others nothing is known
     assert [fits(number) for number in (0, 10, 90, 99)] == [True, True, False, False]
+
+
+def test_nodes_are_shown_by_name() -> None:
+    fleet = Shown()
+    store = FleetStores(fleet, lambda _: None).stores[NODE_PARTS.name]
+    store.update(NodeParts("n.gpu", "uid", 1, "n", "example.com/gpu"))
+    store.delete("n.gpu", "uid", "n")
+    assert fleet.times == sorted(fleet.times)
+    assert fleet.changes == [("changed", "n.gpu"), ("gone", "n.gpu")]

@@ -139,16 +139,6 @@ async def test_a_bind_names_everything() -> None:
         await activated(verbs()).bind(json.dumps(bind).encode())
 
 
-def test_each_verb_has_the_name_that_kube_scheduler_is_configured_with() -> None:
-    made = verbs()
-    assert made.by_name() == {
-        "filter": made.filter,
-        "prioritize": made.prioritize,
-        "bind": made.bind,
-        "preempt": made.preempt,
-    }
-
-
 async def test_a_standby_answers_no_verb() -> None:
     made = verbs(WriteFence())
     for verb in made.by_name().values():

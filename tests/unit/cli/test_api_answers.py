@@ -10,7 +10,7 @@ from http.client import BadStatusLine
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice.api import Api
+from kubectl_nodedevice.api import Api, as_it_is
 from kubectl_nodedevice.errors import LoginProblem
 from kubectl_nodedevice.output import Failure
 from kubectl_nodedevice.pages import LARGE_BYTES, MOST_LARGE_BYTES, MOST_OBJECT_BYTES, Bounds, Page

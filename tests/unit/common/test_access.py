@@ -143,21 +143,6 @@ def test_a_flood_of_tokens_costs_few_requests_and_keeps_nobody_out(
     assert access.check(GOOD) is OK
 
 
-def test_of_refused_tokens_the_one_that_was_asked_longest_ago_goes(
-    access: MetricsAccess, reviews: Reviews, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(access_module, "_MOST_VERDICTS", 2)
-    access.check("Bearer a")
-    access.check("Bearer b")
-    clock.now += VERDICT_SECONDS
-    # a is asked again, which makes b the older one
-    for token in ("a", "c"):
-        access.check(f"Bearer {token}")
-    reviews.asked.clear()
-    access.check("Bearer a")
-    assert not reviews.asked
-
-
 def test_a_request_that_nobody_waits_for_any_more_is_cancelled(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -265,22 +265,6 @@ def test_on_every_python_that_is_there(version: str) -> None:
 LOADERS: Final[list[type[Any]]] = [yaml.SafeLoader, QUICK_LOADER]
 
 
-@pytest.mark.parametrize("loader", LOADERS)
-def test_yaml_is_composed_value_by_value(loader: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one call of C no other thread would run, for two seconds with a file of a megabyte."""
-    composed: list[object] = []
-    compose = yaml.composer.Composer.compose_node
-
-    def counted(self: Any, parent: Any, index: Any) -> Any:
-        composed.append(index)
-        return compose(self, parent, index)
-
-    monkeypatch.setattr(yaml.composer.Composer, "compose_node", counted)
-    text = "a: &x {b: 1, c: [1, 2.5, true, null, 2001-01-01, !!str 3]}\nd: *x\ne: {<<: *x, b: 2}\n"
-    assert decode_yaml(text, loader) == yaml.safe_load(text)
-    assert len(composed) == 2 * 21
-
-
 _DEEP: Final = {
     "flow": "[" * 50_000,
     "block": "- " * 50_000,

@@ -81,20 +81,6 @@ def test_idle_connections_keep_nobody_out(server: BoundedServer) -> None:
         each.close()
 
 
-def test_one_connection_more_than_may_be_closes_the_oldest(
-    server: BoundedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hung_up: list[object] = []
-    monkeypatch.setattr(server, "_hang_up", hung_up.append)
-    idle = [connected(server) for _ in range(MAX_CONNECTIONS)]
-    wait_until(lambda: len(server._accepted_at) == MAX_CONNECTIONS, "all are accepted")
-    assert hung_up == []
-    assert answer(server) == "ok\n"
-    assert len(hung_up) == 1
-    for each in idle:
-        each.close()
-
-
 def test_an_address_with_many_connections_closes_none_of_another(server: BoundedServer) -> None:
     with connected(server) as slow:
         flood = [connected(server, "127.0.0.2") for _ in range(4 * MAX_CONNECTIONS)]

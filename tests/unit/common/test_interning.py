@@ -1,14 +1,11 @@
 """Equal texts are one object, and none is kept for ever, whichever Python it is."""
 
-import ast
 import importlib
 import sys
 from collections.abc import Iterator
 
 import pytest
 from nodedevice_common import interning
-
-from tests.unit.sources import ROOT
 
 
 @pytest.fixture(params=[(3, 11), (3, 12), (3, 13)], ids=str)
@@ -32,20 +29,3 @@ def test_the_python_that_keeps_them_for_ever_is_not_asked(version: tuple[int, in
         for number in range(interning._MOST + 10):
             interning.intern(str(number))
         assert interning._one_of_the_last.cache_info().currsize == interning._MOST
-
-
-def test_nothing_else_interns() -> None:
-    sources = [
-        path
-        for package in ("common", "operator", "node-agent", "proto")
-        for path in (ROOT / package).rglob("src/**/*.py")
-    ]
-    assert len(sources) > 100
-    found = {
-        path.name
-        for path in sources
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if (isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.intern")
-        or (isinstance(node, ast.ImportFrom) and node.module == "sys")
-    }
-    assert found == {"interning.py"}

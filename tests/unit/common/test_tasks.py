@@ -1,7 +1,6 @@
 """Tasks that end the process, and those that are run again: once logged, counted, named at /healthz, with growing pauses."""
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Iterator
 
@@ -130,20 +129,6 @@ class TestRetried:
         for each in running:
             each.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-
-    @virtual_time
-    async def test_after_it_was_well_pauses_begin_with_the_first(self) -> None:
-        at: list[float] = []
-
-        async def run() -> None:
-            at.append(asyncio.get_running_loop().time())
-            if len(at) == 4:
-                await asyncio.sleep(tasks.WELL_AFTER_SECONDS + 1)
-            if len(at) < 6:
-                raise OSError("x")
-
-        await retried("shown", run)
-        assert [round(after - before) for before, after in itertools.pairwise(at)] == [1, 2, 4, 122, 2]
 
     @virtual_time
     async def test_a_task_that_never_failed_is_shown_with_none(self) -> None:
@@ -288,16 +273,3 @@ class TestCallbacks:
         asyncio.get_running_loop().call_exception_handler({"message": "Unclosed connection"})
         assert [record.message for record in caplog.records] == ["Unclosed connection"]
         assert tasks.problems() == ()
-
-    @virtual_time
-    async def test_the_same_is_news_again_when_it_was_long_ago(
-        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("nodedevice_common.tasks.time.monotonic", asyncio.get_running_loop().time)
-        for pause, logged in ((0, 1), (599, 1), (601, 2)):
-            await asyncio.sleep(pause)
-            with tasks.apart("shown"):
-                raise OSError("No such device")
-            assert len([record for record in caplog.records if record.levelno >= logging.INFO]) == logged
-        with tasks.apart("shown"):
-            """It succeeds."""

@@ -7,23 +7,21 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from nodedevice_agent.deviceplugin.registration_server import Rejections
-from nodedevice_agent.kube import client, informer, lease, retries
+from nodedevice_agent.kube import informer, lease, retries
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
-from nodedevice_agent.kube.objects import NodeMetadataObject
 from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.retries import until_done
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_common import rejected
 from nodedevice_common.api_connections import Broken, Late, Request
 from nodedevice_kube.api_errors import ApiError, InvalidResponse, Unauthorized
-from nodedevice_kube.credentials import Access
 from nodedevice_kube.list_watch import Policy
 
 from tests.fakes import api_answers
@@ -160,48 +158,6 @@ async def test_a_list_without_resource_version_is_used_not_watched(cluster: Kube
     assert server.asked == 2
 
 
-class Tokens(Server):
-    """An API server that accepts one token. got: those that it has seen."""
-
-    def __init__(self, accepted: str) -> None:
-        self.accepted = accepted
-        self.got: list[str] = []
-
-    async def send(self, request: Request, access: Access, seconds: float) -> Answer:
-        token = dict(access.headers)["Authorization"].removeprefix("Bearer ")
-        self.got.append(token)
-        return json_answer({"metadata": {"name": "n1", "uid": "u"}}, 200 if token == self.accepted else 401)
-
-
-async def test_a_token_that_is_being_replaced_stops_no_request_for_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rejected, its file is read again, and found in the middle of a write."""
-    token = tmp_path / "token"
-    token.write_text("first")
-    entry: dict[str, Any] = {
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "current-context": "x",
-    }
-    entry["users"] = [{"name": "u", "user": {"tokenFile": "token"}}]
-    entry["contexts"] = [{"name": "x", "context": {"cluster": "c", "user": "u"}}]
-    (tmp_path / "kc").write_text(json.dumps(entry))
-    server = Tokens("first")
-    monkeypatch.setattr(client, "Connections", lambda *_, **__: server)
-    cluster = KubeClient.connect(tmp_path / "kc")
-    assert await cluster.node_uid("n1") == "u"
-    server.accepted = "second"
-    for octets in (b"", b"\n", b"\xff", None, b"fir"):
-        token.unlink(missing_ok=True)
-        if octets is not None:
-            token.write_bytes(octets)
-        with pytest.raises(ApiError):
-            await cluster.node_uid("n1")
-    token.write_text("second\n")
-    assert await cluster.node_uid("n1") == "u"
-    assert server.got[-1] == "second"
-
-
 async def test_a_connection_has_a_small_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent has a watch for each resource, and asyncio a buffer for each TLS connection."""
     monkeypatch.setattr(SSLProtocol, "max_size", 256 * 1024)
@@ -220,15 +176,8 @@ async def watched(cluster: KubeClient) -> None:
 ANY: Final[dict[str, Callable[[KubeClient], Awaitable[object]]]] = {
     "get": lambda cluster: cluster.node_uid("n1"),
     "list": lambda cluster: cluster.list(PodObject, {"spec.nodeName": "n1"}),
-    "list of metadata": lambda cluster: cluster.list(NodeMetadataObject, {"metadata.name": "n1"}),
-    "list of the recovery": lambda cluster: cluster.node_devices_of("n1"),
-    "consistent read": lambda cluster: cluster.catch_up(PodObject, {}),
     "watch": watched,
     "write": lambda cluster: cluster.apply_status("n1-x", {}),
-    "creation": lambda cluster: cluster.create_node_device(("n1", "u"), "example.com/x"),
-    "lease": lambda cluster: cluster.get_lease("ns", "n1"),
-    "renewal": lambda cluster: cluster.replace_lease({"metadata": {"name": "n1", "namespace": "ns"}}),
-    "review": lambda cluster: cluster.review("authentication.k8s.io", "TokenReview", {}),
 }
 
 
@@ -252,16 +201,3 @@ async def test_rejected_credentials_are_said_once_with_the_remedy_whatever_was_a
     await cluster.node_uid("n1")
     assert not cluster.is_rejected
     assert logged(caplog)[1:] == [("INFO", rejected.OVER)]
-
-
-async def test_a_lease_that_cannot_be_renewed_for_that_says_why_and_goes_on_reporting(
-    cluster: KubeClient, server: Server
-) -> None:
-    server.respond(401)
-    health, rejections = AgentHealth("api server"), Rejections()
-    rejections.add("Name", ValueError("a plugin's name"))
-    keeper = LeaseKeeper(cluster, "ns", "n1", "id_x", rejections, health)
-    async with background(keeper.run()):
-        await server.until_asked(3)
-    assert health.ready() == (False, f"api server: {rejected.problem(SERVER)}")
-    assert keeper._may_report

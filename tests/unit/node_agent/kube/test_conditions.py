@@ -1,19 +1,10 @@
 """Conditions of a NodeDevice: their bounds, and since when they hold."""
 
-import pytest
-from nodedevice_agent.kube import conditions
-from nodedevice_agent.kube.conditions import MAX_MESSAGE, condition_of, place_taken, with_condition
+from nodedevice_agent.kube.conditions import condition_of, place_taken, with_condition
 from nodedevice_api.names import Condition
 from nodedevice_api.nodedevice import ConditionStatus, NodeDeviceStatus
 
 from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY
-
-
-@pytest.mark.parametrize(("more", "end"), [(0, "x"), (1, "…")])
-def test_a_message_is_cut_at_its_bound(more: int, end: str) -> None:
-    message = "x" * (MAX_MESSAGE + more)
-    shown = conditions._condition("Registered", "True", "R", message, None, MONDAY).message
-    assert (len(shown), shown[-1]) == (MAX_MESSAGE, end)
 
 
 def test_whoever_has_the_place_of_a_name_is_named() -> None:

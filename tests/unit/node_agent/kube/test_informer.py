@@ -1,7 +1,6 @@
 """Watches over a transport with canned responses: their lines, their errors, and the budget that all of an agent's share."""
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
@@ -11,8 +10,8 @@ from nodedevice_agent.kube.informer import REQUESTS_PER_SECOND, URGENT_REQUESTS_
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.turns import AT_ONCE, PER_SECOND
-from nodedevice_common.api_connections import Broken, Request
-from nodedevice_kube.api_errors import ApiError, Gone, Invalid, InvalidResponse, Silent, Unavailable, WatchInterrupted
+from nodedevice_common.api_connections import Request
+from nodedevice_kube.api_errors import ApiError, Gone, Invalid, InvalidResponse, Unavailable
 from nodedevice_kube.list_watch import CATCH_UP_SECONDS, GRACE_SECONDS, SILENCE_SECONDS, Policy
 
 from tests.fakes.api_answers import Answer
@@ -21,37 +20,10 @@ from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.kube.watched_server import RecordedEvents, Server, line, pod
 from tests.unit.node_agent.kube.watched_server import server as server
 
-BOOKMARK = {"kind": "Pod", "metadata": {"resourceVersion": "12"}, "spec": {"containers": None}, "status": {}}
-
 
 async def watched(cluster: KubeClient) -> list[tuple[str, Any]]:
     async with cluster.watch(PodObject, {"spec.nodeName": "n1"}, "10", 300) as events:
         return [event async for event in events]
-
-
-async def test_a_watch_is_one_request_and_asks_for_bookmarks(cluster: KubeClient, server: Server) -> None:
-    text = line("ADDED", pod(11)) + line("BOOKMARK", BOOKMARK) + line("DELETED", pod(13))
-    server.chunks = [text[:20], text[20:150], text[150:]]
-    found = await watched(cluster)
-    versions = [(event, each.metadata.resourceVersion) for event, each in found]
-    assert versions == [("ADDED", "11"), ("BOOKMARK", "12"), ("DELETED", "13")]
-    [(_, query)] = server.asked
-    assert query == {
-        "path": "/api/v1/pods",
-        "watch": "true",
-        "fieldSelector": "spec.nodeName=n1",
-        "resourceVersion": "10",
-        "timeoutSeconds": "300",
-        "allowWatchBookmarks": "true",
-    }
-
-
-async def test_a_line_ends_with_a_line_feed_alone(cluster: KubeClient, server: Server) -> None:
-    """Anybody may write other characters that end a line in a text, such as U+0085, into an annotation."""
-    odd = "a\u0085b\u2028c\u2029d"
-    server.chunks = [line("MODIFIED", pod(11, annotations={"note": odd}))]
-    [(_, found)] = await watched(cluster)
-    assert found.metadata.annotations == {"note": odd}
 
 
 GONE = {"kind": "Status", "code": 410, "message": "too old resource version", "reason": "Expired"}
@@ -59,32 +31,20 @@ GONE = {"kind": "Status", "code": 410, "message": "too old resource version", "r
 
 @virtual_time
 @pytest.mark.parametrize(
-    ("status", "chunks", "error", "text"),
+    ("chunk", "error", "text"),
     [
-        pytest.param(410, [json.dumps(GONE).encode()], Gone, "too old resource version", id="refused as too old"),
-        pytest.param(200, [line("ERROR", GONE)], Gone, "too old resource version", id="ended as too old"),
-        pytest.param(503, [b"no JSON"], Unavailable, "watching pods", id="unavailable"),
-        pytest.param(200, [line("ERROR", {"code": 500, "reason": "Hiccup"})], Unavailable, "Hiccup", id="an error"),
-        pytest.param(
-            200, [line("ERROR", {"code": "x", "message": 7})], Invalid, "HTTP 0", id="an error of another form"
-        ),
-        pytest.param(200, [b"no JSON\n"], InvalidResponse, "cannot decode", id="no JSON"),
-        pytest.param(200, [Broken("cut")], WatchInterrupted, "cut", id="cut"),
-        pytest.param(200, [b"{", None], Silent, "nothing has come for", id="silent"),
+        pytest.param(line("ERROR", GONE), Gone, "too old resource version", id="ended as too old"),
+        pytest.param(line("ERROR", {"code": 500, "reason": "Hiccup"}), Unavailable, "Hiccup", id="an error"),
+        pytest.param(line("ERROR", {"code": "x", "message": 7}), Invalid, "HTTP 0", id="an error of another form"),
+        pytest.param(b"no JSON\n", InvalidResponse, "cannot decode", id="no JSON"),
     ],
 )
-async def test_a_watch_that_fails(
-    cluster: KubeClient,
-    server: Server,
-    status: int,
-    chunks: list[bytes | Exception | None],
-    error: type[ApiError],
-    text: str,
+async def test_an_event_that_is_an_error_or_none(
+    cluster: KubeClient, server: Server, chunk: bytes, error: type[ApiError], text: str
 ) -> None:
-    server.status, server.chunks = status, chunks
+    server.chunks = [chunk]
     with pytest.raises(error, match=text):
         await watched(cluster)
-    assert len(server.asked) == 1
 
 
 RESOURCES = 100

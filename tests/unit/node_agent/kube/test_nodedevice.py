@@ -7,22 +7,16 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from nodedevice_agent import metrics
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.kept_status import KeptStatus
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
-from nodedevice_agent.kube.observed import Json
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.write_budget import (
-    AGENT_WRITES_AT_ONCE,
     OBJECT_WRITES_AT_ONCE,
     OBJECT_WRITES_PER_SECOND,
-    WriteShare,
 )
-from nodedevice_agent.kube.write_queue import WriteQueue
 from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_api.nodedevice import NodeDeviceStatus
 from nodedevice_kube.api_errors import Invalid, Unavailable
@@ -62,29 +56,6 @@ async def test_is_written_immediately_when(
     assert cluster.found.status["total"] == 1
 
 
-async def test_the_duration_includes_failed_writes(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    now, attempt = 0, FakeCluster._attempt
-
-    async def slow(self: FakeCluster) -> None:
-        nonlocal now
-        now += 50
-        await attempt(self)
-
-    monkeypatch.setattr(FakeCluster, "_attempt", slow)
-    monkeypatch.setattr(node_devices, "time", SimpleNamespace(monotonic=lambda: now, perf_counter=lambda: 0.0))
-    observed: list[float] = []
-    monkeypatch.setattr(metrics, "PUBLISH_SECONDS", SimpleNamespace(observe=observed.append))
-    cluster.fails = Unavailable("writing", "x", "no answer")
-    async with published(cluster):
-        await cluster.until_attempts(1)
-        cluster.fails = None
-        cluster.lose_watch()
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not observed:
-                await asyncio.sleep(0)
-    assert observed == [100]
-
-
 @virtual_time
 async def test_writes_without_end_are_held_back_and_the_last_state_arrives(cluster: FakeCluster) -> None:
     async with published(cluster) as made:
@@ -101,31 +72,6 @@ async def test_writes_without_end_are_held_back_and_the_last_state_arrives(clust
             while cluster.found is None or cluster.found.status["total"] != number:
                 await asyncio.sleep(0.01)
     assert number > 2 * cluster.attempts
-
-
-@virtual_time
-async def test_the_budget_is_of_all_objects_of_an_agent() -> None:
-    turns: list[int] = []
-    queue = WriteQueue(asyncio.get_running_loop().time)
-
-    def share(number: int) -> WriteShare:
-        return queue.share(lambda: turns.append(number))
-
-    shares = [share(number) for number in range(100)]
-    at_once = [queue.may_write(each, is_loss=False) for each in shares]
-    assert sum(at_once) == AGENT_WRITES_AT_ONCE
-    waiting = [number for number, has_written in enumerate(at_once) if not has_written]
-    left, urgent = shares[waiting[0]], shares[waiting[-1]]
-    queue.leave(left)
-    assert not queue.may_write(urgent, is_loss=True)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while len(turns) < 3:
-            await asyncio.sleep(0.01)
-    # once it is its turn it may write, once; another one had the fair turn at most
-    assert waiting[-1] in turns[:2]
-    assert waiting[0] not in turns
-    assert queue.may_write(urgent, is_loss=True)
-    assert not queue.is_waiting(left)
 
 
 class Unsettled(RecordOnly):
@@ -191,20 +137,3 @@ async def test_a_list_is_taken_unless_our_own_write_is_newer(
     made.synced([stored(version, "listed")], as_of)
     assert publisher.cordoned_ids == cordoned
     assert [record.getMessage() for record in caplog.records] == []
-
-
-@pytest.mark.parametrize(
-    ("observed", "seconds"),
-    [
-        pytest.param(None, 0.05, id="no object"),
-        pytest.param({}, 0.05, id="no devices"),
-        pytest.param({"devices": None}, 0.05, id="null"),
-        pytest.param({"devices": 7}, 0.05, id="of another form"),
-        pytest.param({"devices": [{}] * 1000}, 2.05, id="a thousand"),
-    ],
-)
-async def test_changes_gather_for_longer_the_longer_the_list_is(observed: Json | None, seconds: float) -> None:
-    """A long list is written by all who read it, each time."""
-    sync = NodeDeviceSync(FixedStatus(cast(KubeClient, FakeCluster()), total=1), GPU)
-    sync._observed = KeptStatus(observed) if observed is not None else None
-    assert sync._batch_seconds() == pytest.approx(seconds)

@@ -3,17 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime, tzinfo
 from typing import Any, cast
 
 import pytest
 from msgspec import to_builtins
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
-from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
-from nodedevice_agent.kube.served import StatusMaker
 from nodedevice_agent.kube.write_budget import AGENT_WRITES_AT_ONCE
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
@@ -65,11 +62,10 @@ class Objects(FakeCluster):
 
 
 class Visited(FixedStatus):
-    """Of an object that is visited. asked: for which observed total, and when. cordons: the UID, and the devices in the spec."""
+    """Of an object that is visited. cordons: the UID, and the devices in the spec."""
 
     def __init__(self, objects: FakeCluster, total: int = 1) -> None:
         super().__init__(cast(KubeClient, objects), total=total)
-        self.asked: list[tuple[int | None, str]] = []
         self.cordons: list[tuple[str, set[str]]] = []
         self.is_forgotten = False
 
@@ -78,10 +74,6 @@ class Visited(FixedStatus):
 
     def forget(self, resource_name: str) -> bool:
         return self.is_forgotten
-
-    def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker:
-        self.asked.append((observed.total, wall_time))
-        return super().status_maker(resource_name, observed, wall_time)
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
         self.cordons.append((uid, {*in_spec}))
@@ -143,19 +135,6 @@ async def test_one_that_is_deleted_a_moment_before_is_created_again_if_it_is_nee
     await NodeDeviceSync(source, GPU).visit()
     status = ("status", NAME, 1)
     assert objects.requests == ([status] if is_forgotten else [status, CREATE, status])
-
-
-async def test_a_status_is_made_of_the_observed_one_and_the_time_of_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Clock:
-        @staticmethod
-        def now(zone: tzinfo | None = None) -> datetime:
-            assert zone is UTC
-            return datetime(2026, 1, 5, 13, 7, 9, 999_999, zone)
-
-    monkeypatch.setattr(node_devices, "datetime", Clock)
-    source = Visited(Objects(an_object(7)))
-    await NodeDeviceSync(source, GPU).visit()
-    assert source.asked == [(7, "2026-01-05T13:07:09Z")]
 
 
 async def test_cordons_are_those_of_the_object_and_none_without_one() -> None:

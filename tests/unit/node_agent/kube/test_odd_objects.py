@@ -119,15 +119,6 @@ async def test_a_pod_of_another_form_is_known_by_its_name(
     assert "kubectl delete pods odd -n ns" in line.__dict__["remedy"]
 
 
-async def test_one_without_a_namespace_is_logged_without_one(
-    cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.body = a_list('{"metadata":{"name":"alone"},"spec":7}')
-    await cluster.list(PodObject, {})
-    [line] = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert (line.__dict__["kind"], line.__dict__.get("namespace"), line.__dict__["object"]) == ("pods", None, "alone")
-
-
 async def test_one_that_is_too_long_is_known_by_its_name_and_its_neighbours_are_read(
     cluster: KubeClient, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

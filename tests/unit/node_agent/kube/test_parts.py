@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.kube import parts
 from nodedevice_agent.kube.observed import held_ids
 from nodedevice_agent.kube.parts import MAX_NUMBERS_CHARACTERS, MAX_PARENTS, by_parent, part_ids
 from nodedevice_api.nodedevice import AllocationStatus, HeldParts
@@ -43,15 +42,6 @@ def test_what_exceeds_the_bounds_is_counted() -> None:
     assert len(part_ids([entry], 2000)) == entry.parts
     entries, _, omitted = by_parent([part_id(f"g{index:03}", 0) for index in range(MAX_PARENTS + 3)])
     assert (len(entries), omitted) == (MAX_PARENTS, 3)
-
-
-@pytest.mark.parametrize(("most", "numbers", "omitted"), [(12, "0-2,10-11,40", 0), (11, "0-2,10-11", 1), (8, "0-2", 3)])
-def test_as_many_characters_as_there_is_room_for(
-    most: int, numbers: str, omitted: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "MAX_NUMBERS_CHARACTERS", most)
-    ids = [part_id("GPU-1", number) for number in (0, 1, 2, 10, 11, 40)]
-    assert by_parent(ids) == ([HeldParts("GPU-1", 6 - omitted, numbers, "::")], [], omitted)
 
 
 @pytest.mark.parametrize(

@@ -319,16 +319,6 @@ async def test_a_resource_is_held_back_of_which_a_status_omits_allocations(
     assert [a.device_ids for a in found.allocations] == [("d0",)]
 
 
-@pytest.mark.parametrize(
-    ("since", "read"), [({"since": "2026-01-05T12:00:00Z"}, 1_767_614_400), ({}, 0), ({"since": "yesterday"}, 0)]
-)
-async def test_an_allocation_is_recovered_with_its_time(since: dict[str, str], read: int) -> None:
-    entry = {"podUID": "u", "container": "c", "deviceIDs": ["d0"], **since}
-    body = {"metadata": {"name": "a"}, "spec": {"resourceName": GPU}, "status": {"allocations": [entry]}}
-    (found,) = (await recover_checkpoint(LostCheckpoint(body), "n")).allocations
-    assert (found.device_ids, found.since) == (("d0",), read)
-
-
 async def test_parts_are_recovered_by_their_numbers() -> None:
     parts = [{"parent": "a", "parts": 3, "numbers": "0-1,5"}, {"parent": "b", "parts": 1, "numbers": "7"}]
     entry = {"podUID": "u", "container": "c", "parts": parts}

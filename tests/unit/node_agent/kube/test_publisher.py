@@ -5,7 +5,6 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, cast
 
 import pytest
-from nodedevice_agent import __version__
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
@@ -17,7 +16,7 @@ from nodedevice_agent.kube.publisher import PODS, Publisher
 from nodedevice_agent.kube.served import Source
 from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_api.names import Condition, Reason, node_device_name
-from nodedevice_api.nodedevice import AgentStatus, ConditionStatus, NodeDeviceStatus
+from nodedevice_api.nodedevice import ConditionStatus, NodeDeviceStatus
 from prometheus_client import REGISTRY
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, pod
@@ -136,13 +135,6 @@ def test_the_backend_hears_once_that_a_resource_is_forgotten_and_not_of_one_that
         assert node.backend.forgotten == [GPU]
 
 
-def test_of_one_that_is_needed_nobody_hears_that_it_is_forgotten() -> None:
-    source = FakeSource()
-    node = Node(Scenario.with_plugin(1), sources=(source,))
-    assert not node.publisher.forget(GPU)
-    assert (node.backend.forgotten, source.asked) == ([], [])
-
-
 def test_one_that_is_forgotten_while_it_waits_for_room_never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher_module, "MAX_NAMES", 1)
     node = Node(gone(GPU, NIC))
@@ -160,19 +152,6 @@ def touched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     monkeypatch.setattr(NodeDeviceSync, "touch", lambda sync: names.append(sync._name))
     return names
-
-
-def test_one_is_refreshed_or_all_are(touched: list[str]) -> None:
-    node = Node(Scenario.with_plugin(1, ["n0"]))
-    gpu, nic = (node_device_name("n1", name) for name in (GPU, NIC))
-    for name in (GPU, NIC, GPU):
-        node.publisher.publish(name)
-    node.publisher.refresh(NIC)
-    node.publisher.refresh("example.com/unknown")
-    assert touched == [gpu, nic, gpu, nic]
-    node.publisher.refresh_all()
-    assert touched[4:] == [gpu, nic]
-    assert node.begun.count == 2
 
 
 def test_stale_watches_are_shown_by_all_as_soon_as_that_changes(
@@ -209,15 +188,6 @@ def test_cordons_of_an_object_that_was_deleted_are_kept_and_that_is_logged_once(
 
 
 # -- what a status says --------------------------------------------------------------------------------------------------------
-
-
-def test_nothing_is_shown_before_pods_are_known_and_nothing_of_an_unknown_resource() -> None:
-    node = Node(Scenario.with_plugin(1))
-    assert node.publisher.status_maker(GPU, NodeDeviceStatus(), TUESDAY) is None
-    node.publisher.are_pods_known = True
-    assert node.publisher.status_maker(NIC, NodeDeviceStatus(), TUESDAY) is None
-    assert node.status().agent == AgentStatus(version=__version__, runtime="nri", served_by="nodedevice")
-    assert REGISTRY.get_sample_value("nodedevice_agent_devices", {"resource_name": GPU, "state": "total"}) == 1
 
 
 def test_a_problem_of_the_disk_goes_before_one_of_the_start_and_that_before_the_backends() -> None:

@@ -10,7 +10,7 @@ from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
 from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_common.api_connections import Request
-from nodedevice_kube.api_errors import ApiError, NotFound, TooBig
+from nodedevice_kube.api_errors import ApiError, NotFound
 from prometheus_client import REGISTRY
 
 from tests.fakes import api_answers
@@ -176,13 +176,6 @@ async def test_each_failure_names_its_request(name: str, cluster: KubeClient, se
         await call(cluster)
 
 
-async def test_several_fields_select_together_and_pods_come_whole(cluster: KubeClient, server: Server) -> None:
-    server.body = b""
-    await watched(cluster, PodObject, {"spec.nodeName": "n1", "metadata.name": "p"})
-    (asked,) = server.asked
-    assert query_of(asked)["fieldSelector"] == "spec.nodeName=n1,metadata.name=p"
-
-
 def writes(kind: str, outcome: str) -> float:
     return REGISTRY.get_sample_value("nodedevice_agent_api_writes_total", {"kind": kind, "outcome": outcome}) or 0.0
 
@@ -246,19 +239,3 @@ async def test_a_nodes_capacity_is_of_extended_resources_and_whole_numbers(clust
     capacity = {"cpu": "8", "memory": "1Ki", "example.com/a": "3", "example.com/b": 4, "example.com/c": "x"}
     server.body = {"metadata": {"name": "n1"}, "status": {"capacity": capacity}}
     assert await cluster.node_capacity("n1") == {"example.com/a": 3, "example.com/b": 4}
-
-
-@pytest.mark.parametrize("excess", [(), (b" ", b" ")], ids=["it fits", "too long"])
-async def test_an_object_is_read_up_to_its_bound_and_its_connection_is_free_again(
-    cluster: KubeClient, server: Server, excess: tuple[bytes, ...]
-) -> None:
-    content = b'{"metadata":{"name":"claim"}}'
-    answer = server.body = Answer(content[:9], content[9:], *excess)
-    reading = cluster.object_of(ResourceClaimObject, "agents", "claim", len(content))
-    if excess:
-        with pytest.raises(TooBig, match=f"^reading resourceclaims agents/claim: .* more than {len(content)} bytes$"):
-            await reading
-        assert len(answer.chunks) == 1
-    else:
-        assert (await reading).metadata.name == "claim"
-    assert not answer.is_open

@@ -1,89 +1,19 @@
 """The encoded status: exact numbers, conditions, and what a plugin reports beyond v1beta1."""
 
-from typing import Any
-
 import pytest
-from msgspec import structs
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
-from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.snapshot import AllocationView, PendingView, snapshot
-from nodedevice_agent.kube import status as statuses
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.kube.observed import observed_status
 from nodedevice_agent.kube.status import is_bulk, is_loss, owned
 from nodedevice_api.names import Condition
-from nodedevice_api.nodedevice import AllocationStatus, CordonedDevice
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, WITH_PREFERENCES, Scenario, device_ids, pod, status_of
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, device_ids, pod, status_of
 from tests.unit.node_agent.kube import crd_rules
 from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, Json, condition, status
 
 
 def test_every_rule_of_the_crd_is_checked_here() -> None:
     assert crd_rules.rules_of_one_side() == set()
-
-
-def test_one_of_everything() -> None:
-    scenario = Scenario()
-    devices = [Device("d0", numa_nodes=(0, 1)), Device("d1"), Device("d2", healthy=False)]
-    scenario.plugin(devices, options=WITH_PREFERENCES)
-    scenario.run(pod("uid-p", gpu=1), pod("uid-q", gpu=2))
-    scenario.cordon(GPU, ["d1"])
-    shown = status(scenario)
-    assert shown | {"conditions": []} == {
-        "total": 3,
-        "healthy": 2,
-        "cordoned": 1,
-        "allocated": 1,
-        "releasing": 0,
-        "reserved": 0,
-        "available": 0,
-        "endpoint": {
-            "state": "Running",
-            "since": MONDAY,
-            "preStartRequired": False,
-            "getPreferredAllocationAvailable": True,
-        },
-        "agent": {"version": "1.2.3", "runtime": "none", "servedBy": "nodedevice"},
-        "devices": [
-            {"id": "d0", "health": "Healthy", "presence": "Present", "since": MONDAY, "numaNodes": [0, 1]},
-            {"id": "d1", "health": "Healthy", "presence": "Present", "since": MONDAY, "cordonedSince": MONDAY},
-            {
-                "id": "d2",
-                "health": "Unhealthy",
-                "presence": "Present",
-                "since": MONDAY,
-                "reason": "ReportedUnhealthy",
-                "message": "the device plugin reports it unhealthy",
-            },
-        ],
-        "devicesOmitted": 0,
-        "allocations": [
-            {
-                "namespace": "default",
-                "name": "uid-p",
-                "podUID": "uid-p",
-                "container": "main",
-                "deviceIDs": ["d0"],
-                "since": MONDAY,
-            }
-        ],
-        "allocationsOmitted": 0,
-        "waiting": [
-            {
-                "namespace": "default",
-                "name": "uid-q",
-                "podUID": "uid-q",
-                "container": "main",
-                "reason": "NotEnoughDevices",
-                "message": "2 of example.com/gpu needed, but fewer are available",
-                "since": MONDAY,
-            }
-        ],
-        "waitingPods": 1,
-        "rememberedCordons": [],
-        "conditions": [],
-    }
 
 
 def test_pods_that_wait_are_counted_and_not_their_containers() -> None:
@@ -135,86 +65,12 @@ class TestConditions:
         named = ", ".join(f"{name} (ReportedUnhealthy)" for name in ("d0", "d1", "d2"))
         assert condition(status(scenario), "Healthy")[2] == f"5 of 5 devices are unhealthy: {named}, …"
 
-    def test_registered(self) -> None:
-        scenario = Scenario()
-        steps: list[tuple[Any, Any, tuple[str, str]]] = [
-            (scenario.connect, GPU, ("False", "DeviceListPending")),
-            (scenario.lists, ["d0"], ("True", "EndpointRunning")),
-            (scenario.lists, ["d0", "d0"], ("True", "DevicesRefused")),
-            (scenario.disconnect, GPU, ("False", "EndpointStopped")),
-            (scenario.passes, 300, ("False", "EndpointGone")),
-        ]
-        for event, argument, expected in steps:
-            event(argument)
-            assert condition(status(scenario), "Registered")[:2] == expected
 
-    @pytest.mark.parametrize(("count", "named"), [(2, "/0, /1"), (4, "/0, /1, /2, /3"), (5, "/1, /2, /3, /4")])
-    def test_plugins_of_one_resource_are_counted_and_the_newest_few_are_named(self, count: int, named: str) -> None:
-        one, several = (
-            structs.replace(Scenario.with_plugin(1).snapshot(), sockets=tuple(f"/{n}" for n in range(number)))
-            for number in (1, count)
-        )
-        assert condition(status_of(one, {}, MONDAY), "Registered")[1] == "EndpointRunning"
-        _, reason, message = condition(status_of(several, {}, MONDAY), "Registered")
-        assert (reason, message.partition(" ")[0]) == ("SeveralPlugins", str(count))
-        assert message.endswith(f": {named}")
-
-    def test_injectable_is_false_without_a_runtime(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        assert condition(status(scenario), "Injectable")[:2] == ("False", "RuntimeNone")
-
-    def test_watches_current(self) -> None:
-        now = snapshot(Scenario.with_plugin(["d0"]).manager, GPU)
-        shown = [
-            condition(
-                status_of(now, {}, MONDAY, is_watch_stale=is_stale),
-                "WatchesCurrent",
-            )
-            for is_stale in (False, True)
-        ]
-        assert [found[:2] for found in shown] == [("True", "WatchesCurrent"), ("False", "WatchStale")]
-        assert "check proxies and load balancers" in shown[1][2]
-
-
-WELL = Device("a", attributes=(("model", "H100"), ("pciBusID", "0000:1b:00.0")))
 BROKEN = Device("b", False, (), "Xid79", "Xid 79: reset it", (("model", "H100"),))
 
 
 class TestDetails:
     """What a plugin reports beyond v1beta1."""
-
-    def test_attributes_and_reasons_of_devices(self) -> None:
-        shown = status(Scenario.with_plugin([WELL, BROKEN]))
-        first, second = shown["devices"]
-        assert first["attributes"] == {"model": "H100", "pciBusID": "0000:1b:00.0"}
-        assert "reason" not in first
-        assert (second["reason"], second["message"]) == ("Xid79", "Xid 79: reset it")
-        assert "b (Xid79)" in condition(shown, "Healthy")[2]
-
-    def test_a_disconnected_plugin_is_reported_once_and_not_by_each_device(self) -> None:
-        scenario = Scenario.with_plugin([WELL, BROKEN]).run(pod("p", gpu=1))
-        scenario.disconnect()
-        shown = status(scenario)
-        assert (shown["endpoint"]["state"], shown["healthy"]) == ("Stopped", 0)
-        (held,) = shown["devices"]
-        assert (held["id"], held["health"], held.keys() & {"reason", "message"}) == ("a", "Unhealthy", set())
-        assert held["attributes"] == {"model": "H100", "pciBusID": "0000:1b:00.0"}
-        assert condition(shown, "Healthy")[1:] == (
-            "NoHealthyDevices",
-            "no device plugin is connected: none of 2 devices counts as healthy",
-        )
-
-    def test_the_plugins_message_is_in_the_condition(self) -> None:
-        scenario = Scenario()
-        scenario.connect()
-        scenario.happens("listed", GPU, 1, accept([], "the driver does not fit: reboot"))
-        _, reason, message = condition(status(scenario), "Healthy")
-        assert reason == "NoDevices"
-        assert message.endswith("lists no devices; the driver does not fit: reboot")
-        scenario.happens("listed", GPU, 1, accept([Device("a")], "a GPU cannot be named"))
-        assert condition(status(scenario), "Healthy")[2] == "all 1 devices are healthy; a GPU cannot be named"
-        scenario.lists([Device("a")])
-        assert condition(status(scenario), "Healthy")[2] == "all 1 devices are healthy"
 
     def test_a_message_that_changes_is_published(self) -> None:
         scenario = Scenario.with_plugin([BROKEN])
@@ -272,33 +128,6 @@ def test_a_device_has_a_time_for_what_it_is(before: Json, since: str) -> None:
     shown = status(scenario)
     shown["devices"][0] |= before
     assert status(scenario, shown, TUESDAY)["devices"][0]["since"] == since
-
-
-def test_of_a_pod_that_is_not_known_the_uid_is_shown() -> None:
-    allocation = Allocation("uid", "main", GPU, {-1: ("d0",)}, b"")
-    view = AllocationView(allocation, None, releasing=True)
-    shown = statuses._allocation(view, {}, MONDAY, by_parent=False)
-    assert (shown.namespace, shown.name, shown.pod_uid, shown.releasing) == ("", "", "uid", True)
-    earlier = AllocationStatus(namespace="n", name="p", pod_uid="uid", container="main")
-    shown = statuses._allocation(view, {("uid", "main"): earlier}, MONDAY, by_parent=False)
-    assert (shown.namespace, shown.name) == ("n", "p")
-    pending = PendingAllocation("uid", "main", GPU, "PodUnknown", "m")
-    waiting = statuses._waiting(PendingView(pending, None), {}, MONDAY)
-    assert (waiting.namespace, waiting.name, waiting.pod_uid) == ("", "", "uid")
-
-
-def test_a_list_is_cut_at_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = [CordonedDevice(id="abcd")] * 3  # 13 octets each
-    assert statuses._truncated(entries, 3) == (entries, 0)
-    assert statuses._truncated(entries, 2) == (entries[:2], 1)
-    for most, kept in ((39, 3), (38, 2), (26, 2), (25, 1), (12, 0)):
-        monkeypatch.setattr(statuses, "MAX_LIST_BYTES", most)
-        assert statuses._truncated(entries, 3) == (entries[:kept], 3 - kept)
-
-
-def test_what_is_not_ascii_counts_as_it_is_sent() -> None:
-    """The API server's own encoding escapes it: `{"id":"\\u00e9","reason":"a"}`."""
-    assert statuses._size(CordonedDevice(id="é", reason="a")) == len(r'{"id":"\u00e9","reason":"a"}')
 
 
 def test_what_others_write_is_no_difference() -> None:

@@ -90,11 +90,6 @@ class TestBounds:
         assert 0 < len(shown["allocations"]) <= MAX_ALLOCATIONS
         assert shown["allocationsOmitted"] + len(shown["allocations"]) == 2_000
 
-    def test_the_longest_ids_and_the_most_of_them_fit(self) -> None:
-        scenario = Scenario.with_plugin([f"{index:05}" + "☃" * 123 for index in range(3_000)])
-        scenario.run(*(pod(f"{index:036}", gpu=1_000) for index in range(3)))
-        assert status(scenario)["allocated"] == 3_000
-
     def test_waiting_pods_are_bounded_in_number_and_words(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
         for index in range(MAX_WAITING + 10):
@@ -103,18 +98,6 @@ class TestBounds:
         shown = status(scenario)
         assert 0 < len(shown["waiting"]) <= MAX_WAITING
         assert max(len(w["message"]) for w in shown["waiting"]) == 1024
-
-    def test_what_is_wrong_now_comes_before_notes_of_the_start(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        shown = status(scenario, unsaved="cannot write it", notes="the checkpoint could not be read")
-        assert condition(shown, "Registered") == ("True", "CheckpointNotWritten", "cannot write it")
-
-    def test_notes_are_bounded(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        assert condition(status(scenario, notes="the checkpoint could not be read"), "Registered")[1:] == (
-            "CheckpointUnreadable",
-            "the checkpoint could not be read",
-        )
 
 
 def test_a_message_is_no_longer_than_the_crd_allows() -> None:

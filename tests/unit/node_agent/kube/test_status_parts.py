@@ -65,51 +65,12 @@ def test_parents_are_shown_with_the_numbers_of_their_parts() -> None:
     assert [entry["parts"] for entry in held["parts"]] == [3]
 
 
-@pytest.mark.parametrize(("percent", "shown"), [(None, None), (0, 0), (10, 10)])
-def test_the_percent_of_multiprocessors_is_shown_where_parts_have_limits(
-    percent: int | None, shown: int | None
-) -> None:
-    scenario = node(*parts("a", 2), rules=PartRules(Placement.SAME_PARENT, sm_percent=percent))
-    assert status(scenario)["parts"].get("smPercent") == shown
-
-
-def test_a_parent_without_a_healthy_part_has_its_own_reason() -> None:
-    lost = Device("a", reason="GpuLost", message="the GPU is off the bus: reboot the node")
-    shown = status(node(*parts("a", 2, healthy=0), *parts("b", 2), parents=(lost,)))
-    assert [(d["id"], d["health"], d.get("reason")) for d in shown["devices"]] == [
-        ("a", "Unhealthy", "GpuLost"),
-        ("b", "Healthy", None),
-    ]
-    (healthy,) = (c for c in shown["conditions"] if c["type"] == "Healthy")
-    assert healthy["message"] == "2 of 4 parts are unhealthy: a (GpuLost)"
-
-
 @pytest.mark.parametrize(("count", "end"), [(3, ""), (4, ", …")])
 def test_there_are_more_than_those_that_are_named(count: int, end: str) -> None:
     shown = status(node(*(part for n in range(count) for part in parts(f"g{n}", 4, healthy=2))))
     (healthy,) = (c for c in shown["conditions"] if c["type"] == "Healthy")
     named = ", ".join(f"g{n} (ReportedUnhealthy)" for n in range(3))
     assert healthy["message"] == f"{2 * count} of {4 * count} parts are unhealthy: {named}{end}"
-
-
-def test_a_device_that_was_held_whole_is_one_more_of_its_parts() -> None:
-    scenario = Scenario.with_plugin(["a"])
-    scenario.run(pod("p", gpu=1))
-    scenario.connect(endpoint=2)
-    scenario.happens("listed", GPU, 2, accept(parts("a", 4), part_rules=RULES))
-    shown = status(scenario)
-    (device,) = shown["devices"]
-    assert (device["id"], device["parts"]["total"], device["parts"]["allocated"]) == ("a", 5, 1)
-    assert shown["allocations"][0]["deviceIDs"] == ["a"]
-
-
-def test_without_a_plugin_only_parents_in_use_are_shown() -> None:
-    scenario = node(*parts("a", 4), *parts("b", 4)).run(pod("p", gpu=1))
-    held = status(scenario)["allocations"][0]["parts"][0]["parent"]
-    scenario.disconnect()
-    shown = status(scenario)
-    assert [(d["id"], d["health"], d["parts"]["healthy"]) for d in shown["devices"]] == [(held, "Unhealthy", 0)]
-    assert (shown["total"], shown["devicesOmitted"]) == (8, 4)
 
 
 def test_fewer_parts_on_the_largest_parent_are_a_loss_where_that_is_advertised() -> None:

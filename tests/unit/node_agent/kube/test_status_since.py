@@ -6,7 +6,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import MAX_SINCE
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, device_ids, pod
-from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, Json, condition, status
+from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, condition, status
 
 SUNDAY_NOON = 1_767_528_000
 
@@ -111,28 +111,9 @@ class TestSince:
         scenario.disconnect()
         assert status(scenario, first, TUESDAY)["waiting"][0]["since"] == TUESDAY
 
-    def test_a_pod_that_the_api_forgot_keeps_its_name(self) -> None:
-        scenario = Scenario.with_plugin(["d0"]).run(pod("p", gpu=1))
-        first = status(scenario)
-        again = scenario.restarted()
-        again.plugin(["d0"])
-        assert status(again, first, TUESDAY) == first
-
     def test_conditions_of_other_writers_are_ignored(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
         first = status(scenario)
         foreign = {"type": "Ready", "status": "True", "reason": "R", "lastTransitionTime": MONDAY}
         standing = {**first, "conditions": [foreign, *reversed(first["conditions"])]}
         assert status(scenario, standing, TUESDAY) == first
-
-    @pytest.mark.parametrize(
-        "standing",
-        [
-            pytest.param({"devices": [{"id": "d0", "health": "Healthy"}]}, id="a device without the rest"),
-            pytest.param({"conditions": [{"type": "Healthy"}], "endpoint": {}}, id="parts that are empty"),
-            pytest.param({"allocations": [{"podUID": "p", "container": "main"}], "waiting": []}, id="half a holder"),
-        ],
-    )
-    def test_the_observed_status_may_be_anything(self, standing: Json) -> None:
-        scenario = Scenario.with_plugin(["d0"]).run(pod("p", gpu=1))
-        assert status(scenario, standing)["total"] == 1

@@ -87,19 +87,6 @@ def test_an_object_that_writes_rarely_goes_before_those_that_write_without_end()
     assert 50 in objects.turns(1 / AGENT_WRITES_PER_SECOND + HAIR, *[GAIN] * 50, GAIN)
 
 
-def test_the_very_first_write_is_that_of_a_loss_if_there_is_one() -> None:
-    objects = Objects(2)
-    objects.shares[1].is_loss = True
-    assert objects.budget.take_turn(objects.shares, objects.now) is objects.shares[1]
-
-
-def test_an_object_that_has_never_written_goes_before_the_one_that_has_written_first() -> None:
-    objects = Objects(2)
-    first, second = objects.shares
-    assert objects.budget.take_turn([second], objects.now) is second
-    assert objects.budget.take_turn([first, second], objects.now) is first
-
-
 def test_losses_go_first() -> None:
     objects = Objects(60)
     objects.turns(10, *[GAIN] * 60)

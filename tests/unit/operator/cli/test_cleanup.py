@@ -1,7 +1,5 @@
 """The command `cleanup`: it says on which cluster it will do what, asks, and blames for a delay whoever causes it."""
 
-import asyncio
-import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +18,6 @@ from nodedevice_operator.cli.cleanup_survey import survey as survey_of
 from nodedevice_operator.cli.crds import NAMES
 from nodedevice_operator.cli.progress import Progress, within
 from nodedevice_operator.errors import OperatorError, Overdue, StillLed
-from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
@@ -98,47 +95,6 @@ def test_the_operators_own_namespace_is_never_deleted(
     done = CliRunner().invoke(main, ["cleanup", "--kubeconfig", file, "--leases-namespace", "agents", "--yes", *flags])
     assert (done.exit_code, bool(runs)) == ((2, False) if is_refused else (0, True))
     assert ("agents is the operator's own; helm uninstall keeps it" in done.stderr) is is_refused
-
-
-def test_its_run_gets_the_login_the_scope_and_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found: list[tuple[Any, ...]] = []
-
-    async def took_a_second(*_: object) -> tuple[Survey, float]:
-        return SURVEY, 1.0
-
-    async def run(*given: Any) -> None:
-        found.append(given)
-
-    monkeypatch.setattr(cleanup, "_survey", took_a_second)
-    monkeypatch.setattr(cleanup, "_run", run)
-    monkeypatch.setattr(cleanup, "_is_terminal", lambda: True)
-    file = kubeconfig(tmp_path, URL, token="a")
-    done = CliRunner().invoke(main, ["cleanup", "--kubeconfig", file, "--timeout-seconds", "7"], input="y\n")
-    assert "Do all of this? [y/N]: " in done.output
-    [(login, scope, seconds, spent)] = found
-    assert (login.server, scope.namespace, seconds, spent) == (URL, "there", 7.0, 1.0)
-
-
-@virtual_time
-async def test_what_reading_took_is_a_part_of_its_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def slow(*_: object) -> Survey:
-        await asyncio.sleep(3)
-        return SURVEY
-
-    monkeypatch.setattr(cleanup, "survey", slow)
-    login = credentials.load(kubeconfig(tmp_path, URL))
-    found, seconds = await cleanup._survey(login, SCOPE, 10)
-    assert (found, round(seconds, 3)) == (SURVEY, 3)
-
-
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_whether_stdin_is_a_terminal(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stdin(io.StringIO):
-        def isatty(self) -> bool:
-            return is_terminal
-
-    monkeypatch.setattr("sys.stdin", Stdin())
-    assert cleanup._is_terminal() is is_terminal
 
 
 class Kinds(Client):
@@ -293,13 +249,3 @@ async def test_what_was_not_waited_for_any_longer_is_named(
 
     await stopped_by(Api(read_only, pods))
     assert sentence in capsys.readouterr().out.splitlines()
-
-
-@virtual_time
-async def test_each_step_is_printed_when_it_begins(capsys: pytest.CaptureFixture[str]) -> None:
-    await stopped_by(Api(led_by_another))
-    assert capsys.readouterr().out.splitlines() == [
-        "deleting the workloads in namespace here",
-        "waiting until the pods of agents, operators and schedulers have ended, at most 40 s",
-        "waiting until no operator leads, at most 65 s",
-    ]

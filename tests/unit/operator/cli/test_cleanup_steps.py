@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from click.testing import CliRunner
@@ -14,10 +14,8 @@ from nodedevice_operator.cli.api import SCHEDULERS
 from nodedevice_operator.cli.cleanup import Cleanup
 from nodedevice_operator.cli.cleanup_plan import CleanupScope, Survey
 from nodedevice_operator.cli.crds import NAMES
-from nodedevice_operator.cli.progress import Progress, within
-from nodedevice_operator.errors import Overdue
+from nodedevice_operator.cli.progress import within
 from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
@@ -245,39 +243,6 @@ async def test_only_one_of_its_clients_writes_without_the_lead(
     printed = capsys.readouterr()
     assert printed.out == "nothing of nodedevice is left, except what is reported above\n"
     assert printed.err == "waiting for the API server: GET nodes: connection refused\n"
-
-
-@virtual_time
-async def test_it_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def endless(*_: object) -> Any:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(cleanup.Cleanup, "run", endless)
-    monkeypatch.setattr(cleanup, "survey", endless)
-    login, loop = credentials.load(kubeconfig(tmp_path, "http://127.0.0.1:1")), asyncio.get_running_loop()
-    began = loop.time()
-    with pytest.raises(Overdue, match="not done after 10 s"):
-        await cleanup._run(login, SCOPE, 10, 3)
-    assert loop.time() - began == pytest.approx(7)
-    with pytest.raises(Overdue, match="not done after 5 s"):
-        await cleanup._survey(login, SCOPE, 5)
-    assert loop.time() - began == pytest.approx(12)
-
-
-@virtual_time
-async def test_what_the_survey_waits_for_is_printed_for_people(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    login = credentials.load(kubeconfig(tmp_path, "http://127.0.0.1:1"))
-
-    async def survey(client: Client, _: object, scope: CleanupScope, progress: Progress) -> Survey:
-        assert (client._transport._credentials, scope) == (login, SCOPE)
-        await progress.retrying(AwayAtFirst())
-        return SURVEY
-
-    monkeypatch.setattr(cleanup, "survey", survey)
-    assert (await cleanup._survey(login, SCOPE, 10))[0] is SURVEY
-    assert capsys.readouterr().err == "waiting for the API server: GET nodes: connection refused\n"
 
 
 def test_of_several_failures_the_first_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

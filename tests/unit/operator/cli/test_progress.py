@@ -79,14 +79,6 @@ async def test_what_is_missing_is_not_mistaken_for_an_outage() -> None:
     assert reported == ["GET nodes: connection refused"]
 
 
-async def test_a_step_is_printed_when_it_begins(capsys: pytest.CaptureFixture[str]) -> None:
-    async with within(60) as progress:
-        progress.begin("deleting NodeDevices")
-        progress.begin("waiting until no operator leads", 65.0)
-    assert capsys.readouterr().out == "deleting NodeDevices\nwaiting until no operator leads, at most 65 s\n"
-    assert progress.step == "waiting until no operator leads"
-
-
 async def test_the_time_that_is_over_is_a_part_of_the_limit() -> None:
     began = asyncio.get_running_loop().time()
     with pytest.raises(Overdue, match="not done after 60 s"):

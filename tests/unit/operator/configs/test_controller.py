@@ -116,23 +116,6 @@ async def test_those_that_come_one_by_one_are_a_few_writes() -> None:
 
 
 @virtual_time
-async def test_after_a_quiet_while_the_next_is_as_quick_as_the_first() -> None:
-    bench, clock = Bench(), asyncio.get_running_loop().time
-    async with running(bench.controller.work()):
-        bench.configure(1)
-        await bench.api.next()
-        for number in range(NODES):
-            bench.refuses(f"node-{number:04}")
-            await asyncio.sleep(0.004)
-        await asyncio.sleep(10)
-        bench.api._new.clear()
-        began = clock()
-        bench.configure(2)
-        await bench.api.next()
-    assert clock() - began < 1
-
-
-@virtual_time
 @pytest.mark.parametrize(("nodes", "seconds"), [(3, 0.1), (100, 0.1), (2000, 2.0), (NODES, 5.0), (3 * NODES, 5.0)])
 async def test_one_edit_after_another_is_answered_the_sooner_the_fewer_agents_watch(nodes: int, seconds: float) -> None:
     bench, clock = Bench(), asyncio.get_running_loop().time

@@ -12,7 +12,6 @@ import aiohttp
 import kopf
 import pytest
 from nodedevice_common import rejected
-from nodedevice_kube.api_errors import ApiError, Forbidden, Unauthorized
 from nodedevice_operator.configs.kopf_limits import InMemoryDiffs, NoProgress, open_session, settings
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.health import ApiHealth
@@ -74,24 +73,6 @@ async def test_rejected_credentials_are_said_in_the_words_of_all_requests(
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [rejected.EVENT]
     await get(session, f"{server.url}/apis/g/v1/things?watch=true")
     assert health.problems() == ()
-
-
-@pytest.mark.parametrize(("status", "kind"), [(401, Unauthorized), (403, Forbidden)])
-async def test_what_is_reported_is_the_error_of_our_own_watches(
-    status: int,
-    kind: type[ApiError],
-    server: Server,
-    session: aiohttp.ClientSession,
-    health: ApiHealth,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    reported: list[ApiError] = []
-    monkeypatch.setattr(health, "failed", reported.append)
-    server.answers = [(status, {})]
-    await get(session, f"{server.url}/apis/g/v1/things?watch=true")
-    (found,) = reported
-    assert type(found) is kind
-    assert (found.verb, found.what, found.problem, found.status) == ("watch", "things", f"HTTP {status}", status)
 
 
 async def test_what_is_no_watch_is_not_reported(

@@ -4,7 +4,6 @@ import asyncio
 import random
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -80,50 +79,11 @@ def test_what_they_weigh_is_bounded_after_any_changes(store: Store[str, NodeDevi
             assert store._weights.get(each, 0) == weight
 
 
-def test_one_byte_too_many_is_too_many(store: Store[str, NodeDeviceRecord]) -> None:
-    store.put(record(1, weight=500))
-    store.put(record(2, weight=500))
-    assert store._weights == {"node-a": 1000}
-    store.put(record(2, version=2, weight=501))
-    assert store._weights == {"node-a": 500}
-
-
-def test_one_that_names_another_node_weighs_there(store: Store[str, NodeDeviceRecord]) -> None:
-    store.put(record(1, weight=500))
-    store.put(replace(record(1, version=2, weight=600), node="node-b"))
-    assert store._weights == {"node-b": 600}
-
-
 def test_a_restored_server_changes_no_sum(store: Store[str, NodeDeviceRecord]) -> None:
     store.put(record(1, weight=700))
     store.expire()
     store.put(record(1, weight=600))
     assert store._weights == {"node-a": 600}
-
-
-def test_ages_are_kept_while_a_node_has_half_of_what_it_may(store: Store[str, NodeDeviceRecord]) -> None:
-    for number, weight in ((1, 500), (2, 500), (3, 1), (4, 0)):
-        store.put(record(number, weight=weight))
-    assert len(store._newest["node-a"]) == 2, "of those that have lists"
-    store.put(record(2, version=2))
-    assert store._newest.keys() == {"node-a"}
-    store.put(record(1, version=2, weight=499))
-    assert store._newest == {}
-
-
-def test_ages_of_what_came_and_went_are_forgotten(store: Store[str, NodeDeviceRecord]) -> None:
-    """Of a node that is nearly full and makes and deletes objects without end."""
-    for number in (1, 2, 3):
-        store.put(record(number, weight=500))
-    store.put(record(2, version=2, weight=400))
-    are_kept = []
-    for number in range(10, 17):
-        made = record(number, weight=1)
-        store.put(made)
-        are_kept.append("node-a" in store._newest)
-        store.remove(made.key, made.uid)
-    # of two that stay, and at the seventh of nine, where there are four objects
-    assert are_kept == [True] * 6 + [False]
 
 
 class Counting(Bounds[NodeDeviceRecord]):
@@ -231,16 +191,6 @@ def test_only_these_go_through_all_there_are() -> None:
         if re.search(r"node_devices\.(values|by_key)|by_key\.values\(\)", path.read_text("utf-8"))
     }
     assert found == THROUGH_ALL.keys(), "use counting(): one node's token may write any number"
-
-
-def test_a_dictionary_is_only_where_there_are_many() -> None:
-    """Of nodes with few objects, which most are, it would be half of the memory."""
-    store: Store[str, NodeDeviceRecord] = Store()
-    for number in range(33):
-        assert type(store._by_node.get("node-a", ())) is tuple
-        store.put(record(number))
-    assert type(store._by_node["node-a"]) is dict
-    assert len(store._by_node["node-a"]) == 33
 
 
 def test_how_many_a_node_has(store: Store[str, NodeDeviceRecord]) -> None:

@@ -8,9 +8,8 @@ import pytest
 from nodedevice_kube.api_errors import Unavailable
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.lists import KINDS, NODE_DEVICES, Kind, Listed, kind_of
+from nodedevice_operator.kube.lists import KINDS, NODE_DEVICES, Kind, Listed
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
-from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import RecordingQueue
@@ -93,20 +92,3 @@ async def test_an_object_in_a_list_that_cannot_be_decoded_is_not_gone(
     assert await touched.next() == "node-c"
     assert touched.is_empty
     assert cache.node_devices.nodes() == {"node-b", "node-c"}
-
-
-@pytest.mark.parametrize(
-    ("selectors", "query"),
-    [
-        ({}, {}),
-        ({"selector": "a=b"}, {"fieldSelector": "a=b"}),
-        ({"labels": "c"}, {"labelSelector": "c"}),
-        ({"selector": "a=b", "labels": "c"}, {"fieldSelector": "a=b", "labelSelector": "c"}),
-    ],
-)
-def test_each_list_and_watch_of_a_kind_asks_for_what_it_selects(
-    selectors: dict[str, str], query: dict[str, str]
-) -> None:
-    found = kind_of("leases", "/apis/x", NodeDeviceSchema, lambda each: each, **selectors)  # type: ignore[arg-type]
-    assert found.query == query
-    assert found.path == "/apis/x/leases"

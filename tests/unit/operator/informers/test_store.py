@@ -265,12 +265,3 @@ class TestBounds:
         for number in range(5):
             store.update(self.heavy(number))
         assert seen[-1] == store.get(self.heavy(4).key)
-
-
-def test_what_is_not_complete_is_named() -> None:
-    cache = Cache()
-    kinds = ("Nodes", "NodeDevices", "PodDevices")
-    assert cache.waits_for() == tuple(f"the list of {kind} is not complete" for kind in kinds)
-    for store in (cache.nodes, cache.node_devices, cache.pod_devices):
-        store.is_complete = True
-    assert cache.waits_for() == ()

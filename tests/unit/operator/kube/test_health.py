@@ -39,16 +39,6 @@ def health(clock: Clock) -> ApiHealth:
 
 
 @pytest.mark.parametrize("refusal", [FORBIDDEN, BUSY], ids=["forbidden", "busy"])
-def test_an_unrepeated_refusal_is_no_problem_for_ever(health: ApiHealth, clock: Clock, refusal: ApiError) -> None:
-    health.failed(refusal)
-    clock.now += 60
-    (problem,) = health.problems()
-    assert f"{refusal.verb} {refusal.what}" in problem
-    clock.now += 60
-    assert health.problems() == ()
-
-
-@pytest.mark.parametrize("refusal", [FORBIDDEN, BUSY], ids=["forbidden", "busy"])
 def test_one_that_is_repeated_stays_until_it_is_answered(health: ApiHealth, clock: Clock, refusal: ApiError) -> None:
     for _ in range(10):
         health.failed(refusal)

@@ -3,14 +3,13 @@
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote
 
 import pytest
 from nodedevice_kube.api_errors import InvalidResponse, NotFound
 from nodedevice_kube.leases import Lease
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.cli.api import LeftoversApi
-from nodedevice_operator.extender.stores import BOUND_PODS
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Cluster, Kind
 from nodedevice_operator.kube.requests import Requests
@@ -123,33 +122,6 @@ async def test_an_invalid_node_delays_none(server: Server, client: Client, caplo
     assert [record.__dict__["object"] for record in logged] == ["odd", "odder"]
 
 
-async def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(server: Server, client: Client) -> None:
-    def node(name: str, size: int) -> dict[str, Any]:
-        return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "3", "note": "x" * size}}
-
-    mib = 1024 * 1024
-    server.answers = [
-        page(node("a", 9 * mib)),
-        page(node("a", 5 * mib)),
-        page(node("a", 3 * mib), more="second"),
-        # one object alone is read, however big it is
-        page(node("b", 9 * mib), more="third"),
-        page(node("c", 1000), more="fourth"),
-        page(node("d", 1000)),
-    ]
-    listed = await Cluster(client).list_all(NODES)
-    assert [record.name for record in listed.records] == ["a", "b", "c", "d"]
-    queries = [parse_qs(urlsplit(path).query) for _, path, _, _ in server.asked]
-    assert [(query.get("continue", [""])[0], int(query["limit"][0])) for query in queries] == [
-        ("", 250),
-        ("", 31),
-        ("", 3),
-        ("second", 1),
-        ("third", 1),
-        ("fourth", 250),
-    ]
-
-
 async def test_a_list_without_a_version_is_none(server: Server, client: Client) -> None:
     server.answers = [page(version="nine")]
     with pytest.raises(InvalidResponse, match="the list has the resource version 'nine'"):
@@ -251,16 +223,6 @@ async def test_an_apply_names_its_manager(options: dict[str, Any], query: str, s
     assert headers["Content-Type"] == "application/apply-patch+yaml"
 
 
-async def test_one_object_is_asked_for_as_its_kind_is_watched(server: Server, client: Client) -> None:
-    server.answers = [page(), page()]
-    assert await Cluster(client).find(BOUND_PODS, "default", "p") == frozenset()
-    assert await Cluster(client).find(NODES, "", "n") == frozenset()
-    assert [unquote(path) for _, path, _, _ in server.asked] == [
-        f"/api/v1/namespaces/default/pods?fieldSelector={BOUND_PODS.selector},metadata.name=p",
-        "/api/v1/nodes?fieldSelector=metadata.name=n",
-    ]
-
-
 LISTS: dict[str, tuple[Callable[[Client], Any], str]] = {
     "pods": (lambda client: UnboundPodsApi(client).pages(), "/api/v1/pods?limit=250&fieldSelector=spec.nodeName="),
     "leases": (
@@ -301,18 +263,6 @@ async def test_leases_are_listed_with_their_versions_as_of_now(server: Server, c
     (found,) = (await AgentsApi(client, "agents").list_leases(is_consistent=True)).values()
     assert found.version == 17
     assert [path.partition("?")[2] for _, path, _, _ in server.asked] == ["limit=250"]
-
-
-async def test_a_list_is_read_page_by_page(server: Server, client: Client) -> None:
-    a, b = ({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "status": {}} for name in "ab")
-    server.answers = [page(a, more="next&"), page(b)]
-    listed = await Cluster(client).list_all(NODES)
-    assert [node.name for node in listed.records] == ["a", "b"]
-    assert listed.version == 9
-    assert [path for _, path, _, _ in server.asked] == [
-        "/api/v1/nodes?limit=250",
-        "/api/v1/nodes?limit=250&continue=next%26",
-    ]
 
 
 async def test_a_pod_is_read_by_its_name(server: Server, client: Client) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from nodedevice_api.names import Condition, Reason
-from nodedevice_kube.api_errors import Unavailable, Unreachable
+from nodedevice_kube.api_errors import Unavailable
 from nodedevice_operator.leases.agent_liveness import ALIVE, MISSING, AgentState
-from nodedevice_operator.leases.agent_monitor import INTERVAL_SECONDS
 from nodedevice_operator.objects import nodedevice as records
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.unwatched import LeaseRecord
@@ -33,38 +32,6 @@ async def test_a_node_whose_agent_comes_or_goes_is_enqueued(watched: Callable[..
     assert await made.queue.next() == "node-b"
     assert made.queue.is_empty
     assert made.agents("alive") == 2
-
-
-@pytest.mark.parametrize("is_alive", [True, False])
-async def test_a_change_brings_the_poll_of_a_silent_agent_forward_once_an_interval(
-    is_alive: bool, watched: Callable[..., Watched], time: list[float]
-) -> None:
-    made = watched("node-a")
-    made.cluster.leases = {"node-a": LeaseRecord("1", 60)} if is_alive else {}
-    await made.monitor._poll()
-    [record] = made.cache.node_devices.of_node("node-a")
-    found = []
-    for seconds in (0, INTERVAL_SECONDS - 0.1, INTERVAL_SECONDS):
-        time[0] = 1000.0 + seconds
-        made.monitor._poll_soon.clear()
-        made.monitor.on_update("node-a", None, record)
-        found.append(made.monitor._poll_soon.is_set())
-    assert found == ([False] * 3 if is_alive else [True, False, True])
-    # a node that is gone, and comes again, is another
-    made.cache.node_devices.remove(record.key, record.uid)
-    await made.monitor._poll()
-    made.monitor._poll_soon.clear()
-    made.monitor.on_update("node-a", None, record)
-    assert is_alive or made.monitor._poll_soon.is_set()
-
-
-async def test_what_each_poll_finds_is_passed_on(watched: Callable[..., Watched]) -> None:
-    made = watched("node-a")
-    found: list[Any] = []
-    made.monitor.on_poll = found.append
-    made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
-    await made.monitor._poll()
-    assert found == [made.cluster.leases]
 
 
 def refused(seconds: float = 0.0) -> Unavailable:
@@ -133,25 +100,6 @@ class TestWithoutAListing:
         assert sorted(enqueued) == ["node-a", "node-a", "node-b", "node-b"]
         assert made.cluster.failures["list_leases"] == []
         assert (made.monitor.state("node-a"), made.monitor.state("node-b")) == (ALIVE, MISSING)
-
-    def test_it_is_tried_again_soon_or_when_the_api_server_asks_to(self, watched: Callable[..., Watched]) -> None:
-        monitor = watched("node-a").monitor
-        assert monitor._retry_seconds(refused()) == 1
-        assert monitor._retry_seconds(refused(7)) == 7
-        assert monitor._retry_seconds(Unreachable("get", "leases", "away")) == 1
-
-
-async def test_one_whose_lease_is_gone_is_not_silent_yet(watched: Callable[..., Watched], time: list[float]) -> None:
-    made = watched("node-a", reported=LATELY)
-    await made.monitor._poll()
-    assert made.monitor.state("node-a") is ALIVE
-    for _ in range(7):
-        time[0] += 10
-        await made.monitor._poll()
-    assert made.monitor.state("node-a").reason == Reason.LEASE_EXPIRED
-    made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
-    await made.monitor._poll()
-    assert made.monitor.state("node-a") is ALIVE
 
 
 async def test_what_another_operator_found_since_the_last_poll_holds(watched: Callable[..., Watched]) -> None:

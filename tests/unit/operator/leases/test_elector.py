@@ -236,17 +236,6 @@ async def test_an_answer_that_is_no_lease_names_the_request(verb: str) -> None:
         await (leases.read() if verb == "GET" else leases.write(Lease()))
 
 
-async def test_the_next_renewal_is_due_a_quarter_after_this_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = run.leases.write
-
-    async def slow(lease: Lease, seconds: float | None = None) -> Lease:
-        run.now[0] += 0.9
-        return await write(lease)
-
-    monkeypatch.setattr(run.leases, "write", slow)
-    assert await run.election._round() == pytest.approx(0.1)
-
-
 def test_two_processes_are_never_the_same_candidate() -> None:
     assert identity() != identity()
     assert re.fullmatch(rf"{socket.gethostname()}_{os.getpid()}_[0-9a-f]{{8}}", identity())

@@ -206,23 +206,3 @@ def test_a_process_reports_of_itself() -> None:
     value = Metrics().registry.get_sample_value
     assert (value("process_resident_memory_bytes") or 0) > 1_000_000
     assert value("nodedevice_operator_info", {"version": "0.1.0"}) == 1
-
-
-def test_metrics_of_the_cache_have_bounded_labels() -> None:
-    cache, metrics = Cache(), Metrics()
-    metrics.watch(cache)
-    conflict = {
-        "Conflict": StoredCondition("True", "ForeignOwner", "", "", 1),
-        "Ready": StoredCondition("False", "", "", "", 1),
-    }
-    for number in range(130):
-        cache.node_devices.put(node_device(f"example.com/r{number:03}", total=2, healthy=1, resource_version=1))
-    cache.node_devices.put(node_device("example.com/r000", node="node-b", total=3, conditions=conflict))
-    value = metrics.registry.get_sample_value
-    devices = "nodedevice_operator_devices"
-    assert value(devices, {"resource_name": "example.com/r000", "state": "total"}) == 5
-    assert value(devices, {"resource_name": "example.com/r001", "state": "healthy"}) == 1
-    assert value(devices, {"resource_name": "(other)", "state": "total"}) == 60
-    assert value("nodedevice_operator_nodedevices", {"resource_name": "example.com/r000", "ready": "False"}) == 1
-    assert value("nodedevice_operator_nodedevices", {"resource_name": "(other)", "ready": "Unknown"}) == 30
-    assert value("nodedevice_operator_conflicts") == 1

@@ -97,15 +97,6 @@ async def test_of_one_node_a_few_hundred_are_posted_and_the_rest_is_counted(monk
 
 
 @virtual_time
-async def test_the_rates_of_no_more_nodes_are_remembered_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_NODES", 2)
-    waiting = Recorder()
-    for node in ("mad", "a", "mad", "b", "mad", "c"):
-        waiting.post(Event(About("v1", "NodeDevice", "", "o", "u", node), WARNING, "Broken", node))
-    assert list(waiting._of_nodes) == ["mad", "c"]
-
-
-@virtual_time
 async def test_one_node_that_reports_without_end_keeps_no_other_waiting() -> None:
     """Its token is enough for that: 256 waiting pods, ten times a second."""
     recorder = Recorder()

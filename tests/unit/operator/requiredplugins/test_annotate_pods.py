@@ -305,14 +305,3 @@ async def test_what_pods_carry_is_not_kept_while_they_are_listed() -> None:
     pods = Full()
     assert await PodAnnotator(pods, is_on=True).annotate([GPU], []) is None
     assert len(pods.patched) == 3
-
-
-@pytest.mark.parametrize(("refused", "annotated"), [((), [3]), (("pod-1",), [2]), (("pod-0", "pod-1", "pod-2"), [])])
-async def test_how_many_pods_were_annotated_is_logged(
-    refused: tuple[str, ...], annotated: list[int], caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    denied = Denied("PATCH", "pods", "nobody changes it", 403)
-    await PodAnnotator(Pods(also=dict.fromkeys(refused, denied)), is_on=True).annotate([GPU], [])
-    lines = [vars(record) for record in caplog.records if record.message == "pending pods annotated"]
-    assert [(line["pods"], line["resource_names"]) for line in lines] == [(count, [GPU]) for count in annotated]

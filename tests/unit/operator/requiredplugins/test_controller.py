@@ -5,10 +5,7 @@ import logging
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
-from nodedevice_operator.observability.events import WARNING, EventReason
-from nodedevice_operator.requiredplugins import controller, policy
-from nodedevice_operator.requiredplugins.controller import _contended
+from nodedevice_operator.requiredplugins import policy
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, PolicyNames, Spec, binding_spec, policy_spec
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
@@ -28,20 +25,6 @@ async def test_a_name_waits_until_the_policy_has_settled() -> None:
         bench.settle()
         await until(lambda: bench.enqueued == {"node-a"})
         assert bench.unguarded == frozenset()
-
-
-@pytest.mark.parametrize(("passed", "again_in"), [(0.0, 10.01), (9.5, 0.51), (10.0, 60.0)])
-async def test_it_looks_again_as_soon_as_a_name_has_settled(
-    passed: float, again_in: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(policy, "SETTLE_SECONDS", 10.0)
-    monkeypatch.setattr(controller, "_POLL_SECONDS", 60.0)
-    bench = Bench(Objects())
-    async with bench:
-        await bench.until_written()
-        bench.now += passed
-        assert await bench.keeper._reconcile() == pytest.approx(again_in)
-        assert bench.enqueued == ({"node-a"} if passed == 10.0 else set())
 
 
 async def test_a_name_waits_until_pods_that_ask_for_it_already_are_marked() -> None:
@@ -174,31 +157,6 @@ async def test_while_a_newer_policy_is_refused_what_the_stored_one_guards_stays_
         await until(lambda: again.keeper.unguarded(newer) == {NIC: names.Reason.POLICY_PENDING})
 
 
-@pytest.mark.parametrize(
-    ("record", "is_woken"),
-    [
-        pytest.param(node_device(NIC, runtime="nri"), True, id="a new name"),
-        pytest.param(RECORD, False, id="it is in the policy"),
-        pytest.param(node_device("example.com/left-out", runtime="nri"), False, id="it is left out"),
-        pytest.param(node_device(NIC, runtime="nri", endpoint="Gone"), False, id="its plugin is gone"),
-        pytest.param(node_device(NIC, runtime="nri", owner_uid="uid-0"), False, id="its Node is another"),
-        pytest.param(node_device(NIC), False, id="another runtime"),
-    ],
-)
-async def test_only_a_name_that_may_come_into_the_policy_causes_a_reconcile(
-    record: NodeDeviceRecord, is_woken: bool
-) -> None:
-    bench = Bench(Objects(), records=(RECORD, node_device("example.com/left-out", runtime="nri")))
-    bench.keeper.patterns = (GPU, NIC)
-    async with bench:
-        await bench.until_written()
-        bench.keeper._wake.clear()
-        bench.keeper.on_update(record.node, record, None)
-        assert not bench.keeper._wake.is_set(), "what is gone brings no name"
-        bench.keeper.on_update(record.node, None, record)
-        assert bench.keeper._wake.is_set() is is_woken
-
-
 async def test_a_default_that_the_api_server_adds_is_not_undone() -> None:
     bench = Bench(Objects())
     bench.objects.default = {"aDefaultOfTomorrow": 1}
@@ -234,16 +192,6 @@ async def test_a_standby_writes_nothing() -> None:
         await until(lambda: bench.keeper._selection.names == (GPU,))
         await asyncio.sleep(60)
     assert bench.objects.specs == {}
-
-
-@pytest.mark.parametrize("kind", [POLICIES, BINDINGS])
-async def test_an_object_that_another_client_keeps_undoing_has_an_event_of_its_own(kind: str) -> None:
-    event = _contended(kind, 61)
-    about = event.about
-    assert (about.api_version, about.kind) == (policy.API_VERSION, policy.KINDS[kind])
-    assert (about.namespace, about.name, about.uid) == ("", policy.NAME, "")
-    assert (event.type, event.reason) == (WARNING, EventReason.POLICY_CONFLICT)
-    assert "written again in 61 s" in event.message
 
 
 async def test_a_node_that_writes_without_end_costs_few_walks(monkeypatch: pytest.MonkeyPatch) -> None:

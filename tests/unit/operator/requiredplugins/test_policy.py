@@ -12,7 +12,6 @@ from nodedevice_api import names
 from nodedevice_api.extended_resources import domain_of
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
-from nodedevice_operator.requiredplugins import policy
 from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
     MOST_CHARACTERS,
@@ -204,16 +203,6 @@ def test_all_names_together_fit_into_one_expression_the_oldest_first() -> None:
     assert set(found.left_out.values()) == {"TooManyNames"}
 
 
-@pytest.mark.parametrize(("less", "count"), [(0, 2), (1, 1)])
-def test_the_last_character_of_an_expression_is_of_use(less: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = aged(2)
-    names_of_both = tuple(record.resource for record in records)
-    # each name ends with a comma, which the last one in an expression has not
-    most = len(policy._asks(names_of_both)) + len(", ") - less
-    monkeypatch.setattr(policy, "MOST_CHARACTERS", most)
-    assert len(select(records).names) == count
-
-
 def age_in(records: list[NodeDeviceRecord]) -> Callable[[str], str]:
     created = {record.resource: record.created for record in records}
     return lambda name: created[name]
@@ -329,13 +318,3 @@ def test_what_is_longer_than_wished_is_not_read_and_counts_as_not_marked() -> No
     annotations = {KEY: value, f"{KEY}/pod": value, "other": "o" * 100}
     assert is_annotated(annotations, longest=2 * len(value))
     assert not is_annotated(annotations, longest=2 * len(value) - 1)
-
-
-def test_every_key_that_overrides_the_plain_one_is_written_too() -> None:
-    """The runtime reads the most specific key: a pod with one of its own for a container would start without its devices."""
-    spec = policy_spec((GPU,))
-    [keys] = [each["expression"] for each in spec["variables"] if each["name"] == "keys"]
-    assert keys == "variables.before.map(k, k).filter(k, k.startsWith('required-plugins.noderesource.dev/'))"
-    [mutation] = spec["mutations"]
-    expression = mutation["applyConfiguration"]["expression"]
-    assert "(['required-plugins.noderesource.dev'] + variables.keys).transformMapEntry(i, k, {k: " in expression

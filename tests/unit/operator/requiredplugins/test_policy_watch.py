@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
 
 import pytest
 from nodedevice_kube.api_errors import (
@@ -17,9 +16,7 @@ from nodedevice_kube.api_errors import (
 )
 from nodedevice_operator.requiredplugins import watch as policy_watch
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, SETTLE_SECONDS, Spec
-from nodedevice_operator.requiredplugins.watch import PolicyWatch
 
-from tests.fakes.operator.collaborators import running
 from tests.fakes.operator.operator_model import GPU
 from tests.fakes.polling import until
 from tests.fakes.virtual_time import virtual_time
@@ -114,21 +111,3 @@ async def test_a_watch_that_is_cut_again_and_again_is_reopened_as_soon() -> None
     async with bench:
         await asyncio.sleep(60)
     assert bench.objects.reads >= 2 * 60 / policy_watch._FIRST_DELAY_SECONDS - 2
-
-
-async def test_a_watch_that_has_worked_begins_with_the_first_delay_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads fail for long, a watch works, and reads fail again."""
-    first, delays = policy_watch._FIRST_DELAY_SECONDS, []
-    objects, sleep = Objects(hides=Unavailable("GET", POLICIES, "later", 503)), asyncio.sleep
-    objects.cut.set()
-
-    async def recorded(seconds: float) -> None:
-        delays.append(seconds)
-        objects.hides = None if len(delays) == 5 else Unavailable("GET", POLICIES, "later", 503)
-        await sleep(seconds)
-
-    monkeypatch.setattr(policy_watch, "asyncio", SimpleNamespace(sleep=recorded))
-    watch = PolicyWatch(objects, lambda: None, lambda: None, is_on=True)
-    async with running(watch.watch(POLICIES)):
-        await until(lambda: len(delays) >= 8)
-    assert delays[:8] == [2 * first, 4 * first, 8 * first, 16 * first, 32 * first, first, 2 * first, 4 * first]

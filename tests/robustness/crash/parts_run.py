@@ -60,7 +60,10 @@ class PartsRun:
         self._node.start()
         await self._node.until_ready(_TIMEOUT_SECONDS)
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            await self._client.wait(NodeDevice, self._node_device, for_conditions=["Registered"])
+            async for _, found in self._client.watch(NodeDevice, fields={"metadata.name": self._node_device}):
+                conditions = {each.type: each.status for each in (found.status and found.status.conditions) or ()}
+                if conditions.get("Registered") == "True":
+                    break
         for step in range(1, steps + 1):
             self._at = f"step {step}"
             await self._pods.step()

@@ -97,7 +97,7 @@ def test_a_controller_that_only_its_event_names(run: Run, server: FakeApiServer)
 
 
 def test_who_wrote_a_number_is_known_by_its_field(run: Run, server: FakeApiServer) -> None:
-    fields = {"f:status": {"f:allocatable": {f"f:{GPU}": {}, "f:cpu": {}}}}
+    fields: dict[str, Any] = {"f:status": {"f:allocatable": {f"f:{GPU}": {}, "f:cpu": {}}}}
     for each in server.objects[NODES]:
         each["metadata"]["managedFields"] = [{"manager": "alice", "fieldsV1": fields}]
         each["status"]["allocatable"] = {GPU: "0"}

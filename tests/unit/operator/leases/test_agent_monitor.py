@@ -101,6 +101,10 @@ class TestWithoutAListing:
         assert made.cluster.failures["list_leases"] == []
         assert (made.monitor.state("node-a"), made.monitor.state("node-b")) == (ALIVE, MISSING)
 
+    def test_it_is_tried_again_soon_or_when_the_api_server_asks_to(self, watched: Callable[..., Watched]) -> None:
+        monitor = watched("node-a").monitor
+        assert [monitor._retry_seconds(each) for each in (refused(), refused(7))] == [1, 7]
+
 
 async def test_what_another_operator_found_since_the_last_poll_holds(watched: Callable[..., Watched]) -> None:
     made = watched("node-a")

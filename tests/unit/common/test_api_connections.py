@@ -17,6 +17,7 @@ from nodedevice_kube.settings import Settings
 from nodedevice_kube.tls import new_context
 
 from tests.fakes.http_peer import OK, Listening, Peer, Received, answering, listening, received
+from tests.fakes.polling import until
 from tests.fakes.virtual_time import later, virtual_time
 
 GET: Final = Request("GET", "/api/v1/nodes/n?x=1", (("Accept", "application/json"),))
@@ -377,9 +378,7 @@ async def test_a_request_that_is_cancelled_in_any_turn_leaves_no_socket(
             await asyncio.sleep(0)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        async with asyncio.timeout(1):
-            while len(os.listdir("/proc/self/fd")) > before:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
 async def test_a_header_that_cannot_be_sent() -> None:

@@ -4,6 +4,7 @@ The package's own reader of kubeconfigs ignores `as` and takes a token with the 
 Source: kubernetes @ 37.0 client/rest.py, urllib3 @ 2.
 """
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -13,8 +14,10 @@ import urllib3
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 from nodedevice_common.threads import in_thread
+from nodedevice_kube import tunnels
 from nodedevice_kube.api_errors import Invalid, Unreachable, refusal
 from nodedevice_kube.credentials import Access
+from urllib3.connection import HTTPSConnection
 from urllib3.exceptions import HTTPError
 
 from nodedevice_operator.kube.credentials import Credentials
@@ -22,8 +25,10 @@ from nodedevice_operator.kube.write_fence import WriteFence
 
 T = TypeVar("T")
 
-# Seconds to connect, and to wait for a response.
-_TIMEOUT: Final = (5.0, 15.0)
+_CONNECT_SECONDS: Final = 5.0
+# to connect, and to wait for a response
+_TIMEOUT: Final = (_CONNECT_SECONDS, 15.0)
+_HTTPS_PORT: Final = 443
 
 
 def typed_client(login: Credentials, fence: WriteFence | None = None) -> ApiClient:
@@ -82,6 +87,24 @@ def _manager(login: Credentials) -> urllib3.PoolManager:
     if tls is not None:
         common |= {"ssl_context": tls, "cert_reqs": tls.verify_mode}
     proxy = options.get("proxy")
-    if proxy:
-        return urllib3.ProxyManager(proxy, proxy_headers=options.get("proxy_headers"), **common)
-    return urllib3.PoolManager(**common)
+    if not proxy:
+        return urllib3.PoolManager(**common)
+    manager = urllib3.ProxyManager(proxy, proxy_headers=options.get("proxy_headers"), **common)
+    manager.pool_classes_by_scheme = {**manager.pool_classes_by_scheme, "https": _TunnelledPool}
+    return manager
+
+
+class _Tunnelled(HTTPSConnection):
+    """Through a proxy by the core's CONNECT: that of http.client reads header lines without an end."""
+
+    def _tunnel(self) -> None:
+        connection, host = self.sock, self._tunnel_host
+        assert connection is not None
+        assert host is not None
+        headers: dict[str, str] = dict(self._tunnel_headers)  # type: ignore[attr-defined]  # of http.client
+        tunnels.lead(connection, host, self._tunnel_port or _HTTPS_PORT, headers, time.monotonic() + _CONNECT_SECONDS)
+        connection.settimeout(_CONNECT_SECONDS)
+
+
+class _TunnelledPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _Tunnelled

@@ -41,6 +41,8 @@ _NOT_HERE: Final = (
     *("kubectl rollout ", "nodedevice-operator cleanup"),
     # kind and containerd belong to other machines than this one
     *("kind ", "containerd "),
+    # of OpenShift
+    "oc ",
     # hack/cluster/local runs it with a file
     "nodedevice-agent run --config agent.yaml",
     # no pod waits here; tests/integration/why asks about a hundred
@@ -50,6 +52,7 @@ _NOT_HERE: Final = (
 )
 _NAMED: Final = (
     "kubectl explain",
+    "kubectl scale",
     "kubectl drain",
     "kubectl describe",
     "kubectl describe nodedevice",

@@ -104,7 +104,9 @@ class Connection:
         try:
             self._http = connection = self._http or self._opened(access)
             if give_up_at is not None:
-                connection.response_class = partial(_Response, give_up_at=give_up_at)  # type: ignore[assignment]
+                connection.response_class = partial(  # type: ignore[assignment]  # http.client only calls it
+                    _Response, give_up_at=give_up_at
+                )
             if connection.sock is not None:
                 connection.sock.settimeout(self._timeout)
             _send(connection, method, self._target(target), [*self._always(access), *access.headers, *headers], body)

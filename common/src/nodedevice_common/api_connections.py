@@ -120,7 +120,7 @@ class Connections:
         host = f"[{self._host}]" if ":" in self._host else self._host
         self._authority = f"{host}:{self._port}"
         named = host if self._port == (443 if self._is_tls else 80) else self._authority
-        # A proxy that forwards requests without TLS has to be told their server.
+        # A proxy that forwards requests without TLS needs the name of their server.
         forwards = proxy is not None and not self._is_tls
         self._prefix = (f"http://{self._authority}" if forwards else "") + quote(parts.path, safe="/%:@!$&'()*+,;=~")
         self._headers: Headers = (("Host", named), ("User-Agent", user_agent), ("Accept-Encoding", "identity"))

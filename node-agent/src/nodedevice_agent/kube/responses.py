@@ -51,18 +51,18 @@ K = TypeVar("K", bound=KubeObject)
 class LargeObject(KubeObject):
     """Of a kind whose objects have up to a megabyte: of a list no more than MOST_LISTED of what is large is kept."""
 
-    # Each kind has both of its own. Not abstract by abc, as a Struct has a metaclass of its own.
+    # Not abstract by abc, as a Struct has a metaclass of its own.
     @property
     def octets(self) -> int:
-        raise NotImplementedError
+        raise NotImplementedError  # each kind has its own
 
     def lighten(self) -> None:
         """Drop what is large."""
-        raise NotImplementedError
+        raise NotImplementedError  # each kind has its own
 
     def detach(self) -> None:
         """Copy what is kept as text, so that the rest of the object's text is not kept with it."""
-        raise NotImplementedError
+        raise NotImplementedError  # each kind has its own
 
 
 # -- objects and lists --------------------------------------------------------------------------------------------------

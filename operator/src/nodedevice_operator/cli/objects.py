@@ -20,7 +20,7 @@ class Objects:
     """Objects by their names. kind: the plural of one of those above, or POD."""
 
     def __init__(self, client: ApiClient) -> None:
-        # it is told its resources, and so discovers none
+        # it gets its resources, and discovers none
         self._dynamic = DynamicClient(client, discoverer=lambda *_: None)
 
     async def exists(self, kind: str, name: str, namespace: str = "") -> bool:

@@ -1,0 +1,192 @@
+"""Connections to an API server by TLS and through proxies, over real sockets."""
+
+import asyncio
+import ssl
+
+import pytest
+from nodedevice_common.api_connections import Broken, Connections, Request
+from nodedevice_kube.credentials import Access
+from nodedevice_kube.proxies import Proxy
+from nodedevice_kube.settings import Settings
+from nodedevice_kube.tls import new_context
+
+from tests.fakes.http_peer import OK, Peer, Received, answering, listening, received
+from tests.fakes.virtual_time import later, virtual_time
+from tests.unit.common.api_clients import (
+    CHUNKED,
+    PATIENCE_SECONDS,
+    asked,
+    client,
+    client_tls,
+    server_tls,
+    silent,
+)
+
+# -- TLS ----------------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_server_is_verified() -> None:
+    async with listening(answering(OK), tls=server_tls()) as server, client(server.port, "https") as connections:
+        assert await asked(connections, access=Access((), client_tls())) == b"ok"
+        with pytest.raises(Broken, match="certificate verify failed"):
+            await asked(connections, access=Access((), ssl.create_default_context()))
+        assert not connections._open
+
+
+async def test_with_another_certificate_all_connections_begin_anew() -> None:
+    """Also that of a watch."""
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = (await received(reader)).line
+        writer.write(CHUNKED if "watch" in line else OK)
+        await reader.read()
+
+    async with listening(peer, tls=server_tls()) as server, client(server.port, "https") as connections:
+        former, renewed = Access((), client_tls()), Access((), client_tls())
+        watch = await connections.send(Request("GET", "/watch"), former, PATIENCE_SECONDS)
+        await asked(connections, access=former)
+        assert await asked(connections, access=renewed) == b"ok"
+        assert (server.connections, len(connections._open)) == (3, 1)
+        with pytest.raises(Broken):
+            await watch.read(PATIENCE_SECONDS)
+
+
+async def test_a_connection_that_is_ended_during_the_handshake() -> None:
+    """First because another certificate came, then because the program ends."""
+    asking: list[asyncio.Task[bytes]] = []
+    async with listening(silent) as server, client(server.port, "https") as connections:
+        for _ in range(2):
+            asking.append(asyncio.create_task(asked(connections, access=Access((), client_tls()))))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not connections._open or len(asking) == server.connections + 1:
+                    await asyncio.sleep(0)
+        await connections.close()
+        for task in asking:
+            with pytest.raises(Broken, match="handshake"):
+                await task
+        assert not connections._open
+
+
+async def test_a_connection_that_is_made_meanwhile_is_not_kept_with_the_former_certificate() -> None:
+    async with listening(answering(OK, OK), tls=server_tls()) as server, client(server.port, "https") as connections:
+        former, renewed = Access((), client_tls()), Access((), client_tls())
+        asking = asyncio.create_task(asked(connections, access=former))
+        await asyncio.sleep(0)
+        assert await asked(connections, access=renewed) == b"ok"
+        await asyncio.gather(asking, return_exceptions=True)
+        assert [connection.tls for connection in connections._idle] == [renewed.tls]
+
+
+async def test_a_name_that_no_certificate_can_have() -> None:
+    tls = new_context(Settings(server="https://a", origin="a test", is_insecure=True, tls_server_name="a" * 300))
+    async with listening(silent) as server, client(server.port, "https") as connections:
+        with pytest.raises(Broken):
+            await asked(connections, access=Access((), tls))
+        assert not connections._open
+
+
+# -- proxies ------------------------------------------------------------------------------------------------------------------
+
+
+def forwarding(port: int, seen: list[Received], head: bytes) -> Peer:
+    """A proxy that connects to that port, whatever is asked for."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while octets := await reader.read(65536):
+            writer.write(octets)
+        writer.close()
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await received(reader))
+        writer.write(head + b"\r\n\r\n")
+        upstream = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pump(reader, upstream[1]), pump(upstream[0], writer), return_exceptions=True)
+
+    return peer
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 Connection established\r\nX-Proxy: a",
+        b"HTTP/1.0 200 OK",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 7",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",
+    ],
+)
+async def test_tls_goes_through_a_tunnel_and_the_proxys_password_to_the_proxy_alone(head: bytes) -> None:
+    by_proxy: list[Received] = []
+    by_server: list[Received] = []
+    async with (
+        listening(answering(OK, OK, seen=by_server), tls=server_tls()) as server,
+        listening(forwarding(server.port, by_proxy, head)) as way,
+        client(server.port, "https", Proxy("127.0.0.1", way.port, "Basic cA==")) as connections,
+    ):
+        access = Access((), client_tls())
+        for _ in range(2):
+            assert await asked(connections, access=access) == b"ok"
+    authority = f"127.0.0.1:{server.port}"
+    assert [request.line for request in by_proxy] == [f"CONNECT {authority} HTTP/1.1"]
+    assert by_proxy[0].headers == {"host": authority, "user-agent": "a-program", "proxy-authorization": "Basic cA=="}
+    assert [request.line for request in by_server] == ["GET /api/v1/nodes/n?x=1 HTTP/1.1"] * 2
+    assert "proxy-authorization" not in by_server[0].headers
+
+
+async def test_without_tls_a_proxy_is_told_the_server() -> None:
+    seen: list[Received] = []
+    async with listening(answering(OK, seen=seen)) as way:
+        connections = Connections("http://api.example:8001", Proxy("127.0.0.1", way.port, "Basic cA=="), "a-program")
+        assert await asked(connections) == b"ok"
+        await connections.close()
+    assert seen[0].line == "GET http://api.example:8001/api/v1/nodes/n?x=1 HTTP/1.1"
+    assert (seen[0].headers["host"], seen[0].headers["proxy-authorization"]) == ("api.example:8001", "Basic cA==")
+
+
+async def test_a_host_name_beyond_ascii_is_sent_as_dns_has_it() -> None:
+    seen: list[Received] = []
+    async with listening(answering(OK, seen=seen)) as way:
+        connections = Connections("http://bücher.example", Proxy("127.0.0.1", way.port), "a-program")
+        assert await asked(connections) == b"ok"
+        await connections.close()
+    assert seen[0].line == "GET http://xn--bcher-kva.example:80/api/v1/nodes/n?x=1 HTTP/1.1"
+    assert seen[0].headers["host"] == "xn--bcher-kva.example"
+
+
+async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        writer.write(b"X-A: b\r\n" * 1000)
+        await writer.drain()
+
+
+async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await later(1)
+
+
+async def eager(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await received(reader)
+    writer.write(b"HTTP/1.1 200 OK\r\n\r\nHello")
+    await reader.read()
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("peer", "problem"),
+    [
+        pytest.param(answering(b"HTTP/1.1 407 Give a password\r\n\r\n"), "^407 Give a password$", id="refused"),
+        pytest.param(answering(b""), "^the connection was closed without a response$", id="ended"),
+        pytest.param(endless, "too long", id="headers without end"),
+        pytest.param(slow, "^no connection within 5 s$", id="responses without end"),
+        pytest.param(silent, "^no connection within 5 s$", id="silent"),
+        pytest.param(eager, "the proxy sends something", id="more than a response"),
+    ],
+)
+async def test_a_proxy_that_makes_no_connection(peer: Peer, problem: str) -> None:
+    async with listening(peer) as way:
+        connections = Connections("https://api.example", Proxy("127.0.0.1", way.port), "x", connect_seconds=5)
+        with pytest.raises(Broken, match=problem):
+            await asked(connections, access=Access((), client_tls()))
+        assert not connections._open
+        await connections.close()

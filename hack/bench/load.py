@@ -81,6 +81,7 @@ def allocate(devices: int, pods_a_run: int, goal: float) -> Result:
     manager = DeviceManager(0.0)
     manager.connected(_NAME, 1, PluginOptions(), 0.0)
     manager.listed(_NAME, 1, accept(Device(f"gpu-{index}") for index in range(devices)), 0.0)
+    manager.settle(0.0)
     measured = []
     for run in range(_RUNS):
         pods = [_pod(f"{run}-{number}") for number in range(pods_a_run)]
@@ -92,10 +93,13 @@ def allocate(devices: int, pods_a_run: int, goal: float) -> Result:
 
 
 def _cycle(manager: DeviceManager, pod: Pod) -> None:
-    (call,) = manager.pod_seen(pod, 1.0)
+    manager.pod_seen(pod, 1.0)
+    (call,) = manager.settle(1.0)
     assert isinstance(call, CallAllocate)
     manager.allocated(call.ticket, _RESPONSE, 1.0)
+    manager.settle(1.0)
     manager.pod_gone(pod.uid, 1.0)
+    manager.settle(1.0)
 
 
 def _pod(uid: str) -> Pod:

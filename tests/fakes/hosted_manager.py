@@ -27,12 +27,12 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.kubelet.backend import KubeletBackend
 from nodedevice_agent.kubelet.directory import KubeletDirectory
-from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.plugins.run import PluginRunner
 from nodedevice_agent.plugins.settings import PluginSettings
 
 from tests.fakes.plugin import FakePlugin
+from tests.fakes.settled import attributed
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 60.0
@@ -58,13 +58,16 @@ class Hosted:
 
     def pods(self, *pods: Pod) -> None:
         """These are the node's pods, as the API has them."""
-        self.host.do(self.manager.pods_synced(pods, self.host.now()))
+        self.manager.pods_synced(pods, self.host.now())
+        self.host.settle()
 
     def pod_seen(self, pod: Pod) -> None:
-        self.host.do(self.manager.pod_seen(pod, self.host.now()))
+        self.manager.pod_seen(pod, self.host.now())
+        self.host.settle()
 
     def pod_gone(self, uid: str) -> None:
-        self.host.do(self.manager.pod_gone(uid, self.host.now()))
+        self.manager.pod_gone(uid, self.host.now())
+        self.host.settle()
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until this holds; checked whenever a resource changes."""
@@ -122,11 +125,11 @@ class Mirroring(Hosted):
     def __init__(self, folder: Path, topology: Topology | None = None, grace_seconds: float = 0.0) -> None:
         self.kubelet_dir = folder / "k"
         (self.kubelet_dir / "device-plugins").mkdir(parents=True, exist_ok=True)
-        self.mirror = Mirror(asyncio.get_running_loop().time(), checkpoint_file.read(folder), topology=topology)
+        self.mirror = attributed(asyncio.get_running_loop().time(), checkpoint_file.read(folder), topology=topology)
         self.standings: list[str] = []
         super().__init__(folder, folder / "p", self.mirror)
         self.reader = KubeletReader(KubeletDirectory(self.kubelet_dir), self.mirror.pods)
-        self.backend = KubeletBackend(self.mirror, self.host, self.reader, self._stands, grace_seconds)
+        self.backend = KubeletBackend(self.host, self.reader, self._stands, grace_seconds)
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         await self.backend.start(tasks)
@@ -141,9 +144,8 @@ class Mirroring(Hosted):
 
     def cordon(self, resource_name: str, *device_ids: str) -> None:
         """These are the administrator's cordons, all of them."""
-        self.host.do(
-            self.mirror.cordoned(resource_name, "object", dict.fromkeys(device_ids, Cordon()), self.host.now())
-        )
+        self.mirror.cordoned(resource_name, "object", dict.fromkeys(device_ids, Cordon()))
+        self.host.settle()
 
     def snapshot(self, resource_name: str) -> Snapshot:
         return snapshot(self.mirror, resource_name)

@@ -15,20 +15,13 @@ from typing import TypeVar
 import pytest
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.attribution.attribute import PodName, PodResourcesRow
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.kubelet import reader
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.pod_resources import PodResourcesRefused, PodResourcesUnavailable
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.readings import (
-    ClaimRow,
-    DevicesByID,
-    HealthyDevices,
-    HeldByPod,
-    PodName,
-    PodResourcesRow,
-    RowsByPod,
-)
+from nodedevice_agent.kubelet.readings import ClaimRow, DevicesByID, HealthyDevices, HeldByPod, RowsByPod
 from nodedevice_agent.lib.file_reads import FileReads
 
 T = TypeVar("T")

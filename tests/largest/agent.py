@@ -16,7 +16,6 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.kube.pod_objects import PodObject, from_api
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
-from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.session import Session, SessionEnded
 from nodedevice_agent.nri.synchronization import Synchronization
@@ -32,6 +31,7 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2 as nri_pb2
 
 from tests.fakes.nri_runtime import FakeRuntime, LargeContainers
 from tests.fakes.runtime_handler import Recorder
+from tests.fakes.settled import attributing
 from tests.fakes.virtual_time import later
 from tests.largest.device_plugins import (
     calls_of_a_plugin,
@@ -66,10 +66,12 @@ async def pods_of_a_node(folder: Path) -> AsyncIterator[None]:
         await beat()
         found = [from_api(each) for each in objects]
         await beat()
-        node.do(node.manager.pods_synced(found, node.now))
+        node.manager.pods_synced(found, node.now)
+        node.carry_out()
         await node.settle()
     assert len(node.manager.book.by_pod) == len(few + most)
-    node.do(node.manager.pods_synced([], node.now))
+    node.manager.pods_synced([], node.now)
+    node.carry_out()
     await node.settle()
 
 
@@ -90,7 +92,8 @@ async def cordons_of_a_resource(folder: Path) -> AsyncIterator[None]:
     yield
     for cordons in (some, {"*": Cordon()}, {}):
         await beat()
-        node.do(node.manager.cordoned(NAME, "uid", cordons, node.now))
+        node.manager.cordoned(NAME, "uid", cordons)
+        node.carry_out()
         await node.settle()
 
 
@@ -129,12 +132,14 @@ async def containers_of_a_runtime(folder: Path) -> AsyncIterator[None]:
     await found.add(message)
     shown, running = found.sandboxes, found.containers
     await beat()
-    node.do(events.synchronized(shown, running, node.now))
+    events.synchronized(shown, running, node.now)
+    node.carry_out()
     await node.settle()
     for sandbox, container in zip(shown, running, strict=False):
         await beat()
         injection.decide(sandbox, container.name, container.env)
-        node.do(events.ended(sandbox.uid, container.id, node.now))
+        events.ended(sandbox.uid, container.id)
+        node.carry_out()
 
 
 async def environments_of_a_runtime(folder: Path) -> AsyncIterator[None]:
@@ -165,7 +170,8 @@ async def environments_of_a_runtime(folder: Path) -> AsyncIterator[None]:
 async def pod_resources_of_a_node(folder: Path) -> AsyncIterator[None]:
     node = Node()
     node.plugin(many())
-    node.do(node.manager.pod_seen(pod("a", UNITS), node.now))
+    node.manager.pod_seen(pod("a", UNITS), node.now)
+    node.carry_out()
     await node.settle()
     yield
     guard = pod_resources._CallGuard(lambda: 0.0, lambda: True)
@@ -186,11 +192,11 @@ async def pod_resources_of_a_node(folder: Path) -> AsyncIterator[None]:
 
 async def lists_for_the_kubelet(folder: Path) -> AsyncIterator[None]:
     """With --runtime kubelet: all devices fail and recover, some are cordoned; each time the kubelet is offered another list."""
-    mirror = Mirror(0.0)
+    mirror = attributing(0.0)
     backend = SimpleNamespace(mirror=mirror, on_condition=lambda name: None, grace_seconds=1.0)
     endpoint = KubeletEndpoint(cast(KubeletBackend, backend), NAME)
     mirror.connected(NAME, 1, PluginOptions(), 0.0)
-    mirror.cordoned(NAME, "uid", {}, 0.0)
+    mirror.cordoned(NAME, "uid", {})
     lists = (many(), many(healthy=False), many())
     yield
     advertising = asyncio.create_task(endpoint.keep_advertised())

@@ -30,10 +30,12 @@ async def lists_of_devices(folder: Path) -> AsyncIterator[None]:
         node.lists(devices)
     await node.settle()
     for seconds in (60.0, 400.0):
-        node.do(node.manager.tick(node.now + seconds))
+        node.manager.tick(node.now + seconds)
+        node.carry_out()
         await node.settle()
         if seconds == 60.0:
-            node.do(node.manager.disconnected(NAME, 1, node.now + seconds))
+            node.manager.disconnected(NAME, 1, node.now + seconds)
+            node.carry_out()
             await node.settle()
 
 
@@ -52,7 +54,8 @@ async def lists_of_physical_devices(folder: Path) -> AsyncIterator[None]:
         node.lists(accept([]), "b.example/gpu", 2)
         await node.settle()
         node.lists(whole, "b.example/gpu", 2)
-    node.do(node.manager.cordoned("a.example/memory", "uid", {"GPU-00001": Cordon()}, node.now))
+    node.manager.cordoned("a.example/memory", "uid", {"GPU-00001": Cordon()})
+    node.carry_out()
     await node.settle()
 
 
@@ -65,8 +68,10 @@ async def lists_of_built_in_plugins(folder: Path) -> AsyncIterator[None]:
     for endpoint, (name, devices) in enumerate({"x/a": files, "x/b": files, "x/c": shared}.items(), start=1):
         node.plugin(devices, f"{name}.example/r", endpoint, scope="built-in files")
         await node.settle()
-    node.do(node.manager.containers_changed("nobody", node.now))
-    node.do(node.manager.tick(node.now + 20))
+    node.manager.containers_changed("other")
+    node.carry_out()
+    node.manager.tick(node.now + 20)
+    node.carry_out()
     await node.settle()
 
 
@@ -87,8 +92,10 @@ async def names_of_a_node(folder: Path) -> AsyncIterator[None]:
     await node.settle()
     for number in range(1, NAMES):
         await beat()
-        node.do(node.manager.disconnected(f"example.com/r{number}", number + 1, node.now))
-    node.do(node.manager.tick(node.now + 400))
+        node.manager.disconnected(f"example.com/r{number}", number + 1, node.now)
+        node.carry_out()
+    node.manager.tick(node.now + 400)
+    node.carry_out()
     await node.settle()
 
 
@@ -99,12 +106,14 @@ async def devices_of_a_pod(folder: Path) -> AsyncIterator[None]:
     yield
     for asked in (pod("a", UNITS), pod("b", *[64] * 3)):
         await beat()
-        node.do(node.manager.pod_seen(asked, node.now))
+        node.manager.pod_seen(asked, node.now)
+        node.carry_out()
         await node.settle()
         assert node.manager.book.of_pod(asked.uid)
     for uid in ("a", "b"):
         await beat()
-        node.do(node.manager.pod_gone(uid, node.now))
+        node.manager.pod_gone(uid, node.now)
+        node.carry_out()
         await node.settle()
 
 
@@ -114,12 +123,14 @@ async def parts_of_a_pod(folder: Path) -> AsyncIterator[None]:
     yield
     for asked in (pod("a", 200), pod("b", *[1] * CONTAINERS), pod("c", *[1] * 2500)):
         await beat()
-        node.do(node.manager.pod_seen(asked, node.now))
+        node.manager.pod_seen(asked, node.now)
+        node.carry_out()
         # each container has a plan, for all that come after it
         await node.settle(8)
         node.calls.clear()
         await beat()
-        node.do(node.manager.pod_gone(asked.uid, node.now))
+        node.manager.pod_gone(asked.uid, node.now)
+        node.carry_out()
 
 
 async def near_devices_of_a_pod(folder: Path) -> AsyncIterator[None]:
@@ -135,7 +146,8 @@ async def near_devices_of_a_pod(folder: Path) -> AsyncIterator[None]:
         (short, pod("d", *[1] * 200)),
     ):
         await beat()
-        node.do(node.manager.pod_seen(asked, node.now))
+        node.manager.pod_seen(asked, node.now)
+        node.carry_out()
         await node.settle()
 
 

@@ -31,7 +31,7 @@ MEASURED: Final[dict[str, dict[str, tuple[str, ...] | str]]] = {
         "kube/informer.py EventHandler": "what the handlers have in common",
         "kube/nodedevice.py NodeDeviceSync": ("cordons_of_a_resource",),
         "kube/pods.py PodWatch": ("pods_of_a_node", "devices_of_a_pod", "parts_of_a_pod", "near_devices_of_a_pod"),
-        "kubelet/mirror_feed.py MirrorFeed": ("devices_given_out_by_the_kubelet",),
+        "kubelet/attribution_feed.py AttributionFeed": ("devices_given_out_by_the_kubelet",),
         "kubelet/observer.py Observer": ("devices_given_out_by_the_kubelet", "devices_that_are_offered_twice"),
         "kubelet/proxy_service.py Allocate": "one pod's devices, by the kubelet",
         "kubelet/proxy_service.py GetPreferredAllocation": "devices of one resource, by the kubelet",

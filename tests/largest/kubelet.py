@@ -6,25 +6,25 @@ What it answers is decoded in a thread where it is long; what is given to the su
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.pods import ClaimUse, Container, Pod, PodClaims
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.dra.holders import Holders, Wanted
 from nodedevice_agent.dra.holdings import Claim, Result
+from nodedevice_agent.kubelet.attribution_feed import AttributionFeed
 from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS
 from nodedevice_agent.kubelet.directory import KubeletDirectory
-from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.mirror_feed import MirrorFeed
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.readings import ClaimRow, PodReading, PodResourcesRow
+from nodedevice_agent.kubelet.readings import ClaimRow, PodReading
 from nodedevice_agent.kubelet.served import ServedByKubelet
 
+from tests.fakes.settled import attributing, host_of
 from tests.largest.node import NAME, beat
 
 PODS: Final = 256
@@ -37,18 +37,19 @@ CAPACITIES: Final = 32
 
 async def devices_given_out_by_the_kubelet(folder: Path) -> AsyncIterator[None]:
     """All are held; then by other pods, and then by none."""
-    mirror = Mirror(0.0)
+    mirror = attributing(0.0)
     mirror.connected(NAME, 1, PluginOptions(), 0.0)
     mirror.listed(NAME, 1, accept(Device(f"d{number:04}") for number in range(DEVICES)), 0.0)
-    host = cast(PluginHost, SimpleNamespace(do=lambda _: None, now=lambda: 0.0))
+    host = cast(PluginHost, host_of(mirror))
     served = ServedByKubelet(0.0)
     directory = KubeletDirectory(folder)
     pods = [Pod(f"uid-{number}", "n", f"p{number}", (Container("c", limits={NAME: 16}),)) for number in range(PODS)]
     mirror.pods_synced(pods, 0.0)
     served.pods_synced(pods, 0.0)
+    served.settle(0.0)
     reader = KubeletReader(directory, served.pods)
     subscribers = (
-        MirrorFeed(directory, mirror, host, lambda: None),
+        AttributionFeed(directory, host, lambda: None),
         Observer(reader, served, _ignore, cast(Any, None)),
     )
     readings = [_held(0), _held(1), PodReading(Checkpoint(), (), is_listed=True, devices={})]
@@ -57,7 +58,7 @@ async def devices_given_out_by_the_kubelet(folder: Path) -> AsyncIterator[None]:
         for subscriber in subscribers:
             await beat()
             subscriber.pods_read(reading)
-    assert not served.book.by_pod
+    assert not served.manager.book.by_pod
 
 
 def _ignore(resource_name: str) -> None:

@@ -1,14 +1,14 @@
 """A device manager whose calls are answered, and as many devices and pods as it may have."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.topology import Topology
-from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Effect, Publish
+from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
@@ -46,8 +46,9 @@ class Node:
         self.published: dict[str, None] = {}
         self.statuses: dict[str, NodeDeviceStatus] = {}
 
-    def do(self, effects: Iterable[Effect]) -> None:
-        for effect in effects:
+    def carry_out(self) -> None:
+        """After each event."""
+        for effect in self.manager.settle(self.now):
             match effect:
                 case Publish():
                     self.published[effect.resource_name] = None
@@ -58,12 +59,14 @@ class Node:
 
     def plugin(self, devices: ListedDevices, name: str = NAME, endpoint: int = 1, **options: object) -> None:
         given = msgspec.convert(options, PluginOptions)
-        self.do(self.manager.connected(name, endpoint, given, self.now))
+        self.manager.connected(name, endpoint, given, self.now)
+        self.carry_out()
         self.lists(devices, name, endpoint)
 
     def lists(self, devices: ListedDevices, name: str = NAME, endpoint: int = 1) -> None:
         self.now += 0.1
-        self.do(self.manager.listed(name, endpoint, devices, self.now))
+        self.manager.listed(name, endpoint, devices, self.now)
+        self.carry_out()
 
     async def settle(self, most: int = 10_000) -> None:
         """Publish what has changed, answer calls, and tick where that is due at once: one thing at a time, so many at the most."""
@@ -72,7 +75,8 @@ class Node:
                 return
             await beat()
             if self._is_due():
-                self.do(self.manager.tick(self.now))
+                self.manager.tick(self.now)
+                self.carry_out()
                 continue
             if self.calls:
                 self._answer(self.calls.pop(0))
@@ -97,11 +101,14 @@ class Node:
     def _answer(self, call: CallAllocate | CallPreferred | CallPreStart) -> None:
         match call:
             case CallPreferred():
-                self.do(self.manager.preferred(call.ticket, call.available[-call.size :], self.now))
+                self.manager.preferred(call.ticket, call.available[-call.size :], self.now)
+                self.carry_out()
             case CallAllocate():
-                self.do(self.manager.allocated(call.ticket, ANSWER, self.now))
+                self.manager.allocated(call.ticket, ANSWER, self.now)
+                self.carry_out()
             case CallPreStart():
-                self.do(self.manager.pre_started(call.ticket, self.now))
+                self.manager.pre_started(call.ticket)
+                self.carry_out()
 
 
 ANSWER: Final[AllocateResponse] = codec.allocate_response(api_pb2.ContainerAllocateResponse(envs={"A": "1"}))

@@ -5,14 +5,13 @@ Pods arrive as the watch would report them, and what would be published is read 
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
-from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
@@ -48,15 +47,15 @@ class _Observed(DeviceManager):
         self.ends: Counter[str] = Counter()
         self.observed = asyncio.Event()
 
-    def listed(self, resource_name: str, endpoint: int, listed: ListedDevices, now: float) -> list[Effect]:
+    def listed(self, resource_name: str, endpoint: int, listed: ListedDevices, now: float) -> None:
         self.lists[resource_name] += 1
         self.observed.set()
-        return super().listed(resource_name, endpoint, listed, now)
+        super().listed(resource_name, endpoint, listed, now)
 
-    def disconnected(self, resource_name: str, endpoint: int, now: float, *, is_silent: bool = False) -> list[Effect]:
+    def disconnected(self, resource_name: str, endpoint: int, now: float, *, is_silent: bool = False) -> None:
         self.ends[resource_name] += 1
         self.observed.set()
-        return super().disconnected(resource_name, endpoint, now, is_silent=is_silent)
+        super().disconnected(resource_name, endpoint, now, is_silent=is_silent)
 
 
 class Ours:
@@ -96,7 +95,8 @@ class Ours:
     async def all_pods_known(self) -> None:
         if self._is_restarting:
             self._is_restarting = False
-            self._do(self._manager.pods_synced(self._restored, self._host.now()))
+            self._manager.pods_synced(self._restored, self._host.now())
+            self._host.settle()
 
     async def listed(self, resource: str, count: int) -> None:
         await self._until(lambda: self._manager.lists[resource] >= count)
@@ -110,7 +110,8 @@ class Ours:
             # the watch reports all of them at once, when all_pods_known
             self._restored.append(pod)
             return Verdict(True)
-        self._do(self._manager.pod_seen(pod, self._host.now()))
+        self._manager.pod_seen(pod, self._host.now())
+        self._host.settle()
         await self._until(lambda: self._pending(uid) is not None or self._is_served(pod))
         waiting = self._pending(uid)
         if waiting is None:
@@ -124,7 +125,8 @@ class Ours:
         await self._until(lambda: self._is_served(pod))
 
     async def end(self, uid: str) -> None:
-        self._do(self._manager.pod_gone(uid, self._host.now()))
+        self._manager.pod_gone(uid, self._host.now())
+        self._host.settle()
 
     async def held(self) -> Held:
         return {
@@ -149,9 +151,6 @@ class Ours:
     def snapshot(self, resource: str) -> Any:
         """What would be published of a resource."""
         return snapshot(self._manager, resource)
-
-    def _do(self, effects: Iterable[Effect]) -> None:
-        self._host.do(effects)
 
     def _pending(self, uid: str) -> PendingAllocation | None:
         found = (w for name in self._manager.resources for w in self._manager.pending(name) if w.pod_uid == uid)

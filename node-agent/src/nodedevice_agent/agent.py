@@ -33,7 +33,6 @@ from nodedevice_agent.kube.pods import PodObserver, PodWatch
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.served import ServedStatus, Source
 from nodedevice_agent.kubelet.directory import KubeletDirectory
-from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.served import ServedByKubelet
@@ -187,8 +186,9 @@ class Agent:
     def _configured(self, apply_plugins: Callable[[PluginSettings], None], found: Effective) -> None:
         now, awaited = self._host.now(), [generic.resource_name for generic in found.plugins.generic]
         returning = [*awaited, *(simulated.resource_name for simulated in found.plugins.simulated)]
-        effects = self._manager.ranked(found.ranks, awaited, now)
-        self._host.do(effects + self._manager.configured(found.names, now, returning))
+        self._manager.ranked(found.ranks, awaited, now)
+        self._manager.configured(found.names, now, returning)
+        self._host.settle()
         if self._nri is not None:
             nvml = found.plugins.nvml
             self._nri.gpus_configured(None if nvml is None else (*nvml.exempt, self._settings.namespace))
@@ -232,13 +232,13 @@ class Agent:
 
     def _kubelet_backend(self, directory: PluginDirectory) -> "KubeletBackend | None":
         """Raises AgentSettingsError."""
-        if not isinstance(self._manager, Mirror):
+        if self._settings.runtime != RUNTIME_KUBELET:
             return None
         from nodedevice_agent.kubelet.backend import KubeletBackend
 
         reader, grace_seconds = self._reader, self._settings.runtime_grace_seconds
         reader.directory.refuse_as_own(directory.path)
-        return KubeletBackend(self._manager, self._host, reader, self._publisher.refresh, grace_seconds)
+        return KubeletBackend(self._host, reader, self._publisher.refresh, grace_seconds)
 
     def _kubelet_observer(self, served: ServedByKubelet | None, cluster: KubeClient) -> Observer | None:
         if served is None:
@@ -292,18 +292,15 @@ class Agent:
 
 def _device_manager(settings: AgentSettings, topology: Topology, checkpoint: Checkpoint | None) -> DeviceManager:
     """From the checkpoint; without one, allocations are recovered from the API."""
-    new: Callable[..., DeviceManager] = Mirror
-    if settings.runtime != RUNTIME_KUBELET:
-        new = partial(
-            DeviceManager,
-            waits_for_cordons=True,
-            waits_for_runtime=settings.runtime == RUNTIME_NRI,
-            allocate_retry=settings.allocate_retry,
-        )
-    return new(
+    by_kubelet = settings.runtime == RUNTIME_KUBELET
+    return DeviceManager(
         asyncio.get_running_loop().time(),
         with_edits(checkpoint) if checkpoint is not None else None,
         is_recovering=checkpoint is None,
+        waits_for_cordons=True,
+        waits_for_runtime=settings.runtime == RUNTIME_NRI,
+        allocate_retry=None if by_kubelet else settings.allocate_retry,
+        is_attributed=lambda name: by_kubelet,
         topology=topology,
         flapping=FlapDampingLimits(
             settings.flapping_changes, settings.flapping_window_seconds, settings.flapping_quiet_seconds

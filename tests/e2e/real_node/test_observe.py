@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.kubelet.directory import POD_RESOURCES
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused, connected
-from nodedevice_agent.kubelet.readings import PodResourcesRow
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 

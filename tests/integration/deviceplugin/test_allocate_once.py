@@ -68,7 +68,8 @@ def waiting(manager: HostedManager) -> dict[str, bool]:
 
 def retry(manager: HostedManager) -> None:
     """Whatever was to be tried again is due."""
-    manager.host.do(manager.manager.tick(manager.host.now() + RETRY_SECONDS))
+    manager.manager.tick(manager.host.now() + RETRY_SECONDS)
+    manager.host.settle()
 
 
 async def place(manager: HostedManager, plugin: OrderedPlugin, name: str) -> None:

@@ -47,7 +47,8 @@ async def test_is_retried_until_it_succeeds(
         (waiting,) = manager.manager.pending(RESOURCE)
         assert "cannot reset" in waiting.message
         plugin.knobs.pre_start_error = None
-        manager.host.do(manager.manager.tick(manager.host.now() + RETRY_SECONDS))
+        manager.manager.tick(manager.host.now() + RETRY_SECONDS)
+        manager.host.settle()
         await manager.until(lambda: reasons(manager) == [])
         called = plugin.calls_of("PreStartContainer")
         assert [call.device_ids for call in called] == [("a", "b")] * 2

@@ -127,7 +127,8 @@ async def test_a_quick_restart_of_the_kubelet_is_not_reported(folder: Path) -> N
         # what is reported after that was reported after the return
         await plugin.stop()
         await kubelet.until_listed(GPU, {"d0": "Unhealthy"})
-        agent.host.do(agent.mirror.tick(agent.host.now() + STOP_GRACE_PERIOD_SECONDS))
+        agent.mirror.tick(agent.host.now() + STOP_GRACE_PERIOD_SECONDS)
+        agent.host.settle()
         await kubelet.until_hung_up()
         assert agent.standings == [Reason.NOTHING_FOR_KUBELET]
         await kubelet.stop()
@@ -147,7 +148,8 @@ async def test_a_plugin_gone_for_good_is_withdrawn(agent: Mirroring, kubelet: Ma
     await kubelet.until_listed(GPU, ["d0", "d1"])
     await plugin.stop()
     await kubelet.until_listed(GPU, {"d0": "Unhealthy", "d1": "Unhealthy"})
-    agent.host.do(agent.mirror.tick(agent.host.now() + STOP_GRACE_PERIOD_SECONDS))
+    agent.mirror.tick(agent.host.now() + STOP_GRACE_PERIOD_SECONDS)
+    agent.host.settle()
     await kubelet.until_hung_up()
     assert not (agent.kubelet_dir / "device-plugins" / endpoint_name(GPU)).exists()
     assert agent.injectable(GPU)[1] == Reason.NOTHING_FOR_KUBELET

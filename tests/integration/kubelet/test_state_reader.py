@@ -1,22 +1,20 @@
 """When the kubelet's state is read, and what happens without a response: real files and sockets, the test plays the kubelet."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.checkpoint.long_files import KubeletFile
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet import reader
+from nodedevice_agent.kubelet.attribution_feed import AttributionFeed
 from nodedevice_agent.kubelet.directory import KubeletDirectory, read_file
-from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.mirror_feed import MirrorFeed
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.lib import filesystem
 
@@ -24,6 +22,7 @@ from tests.fakes.background import background
 from tests.fakes.hosted_manager import pod
 from tests.fakes.pod_resources import AssignedDevices, PodResources
 from tests.fakes.polling import until
+from tests.fakes.settled import attributing
 
 GPU = "example.com/gpu"
 PATIENCE_SECONDS = 60.0
@@ -56,14 +55,14 @@ class Reading:
 
     def __init__(self, folder: Path) -> None:
         self.directory = CountedReads(folder)
-        self.mirror = Mirror(0.0)
+        self.mirror = attributing(0.0)
         self.mirror.connected(GPU, 1, PluginOptions(), 0.0)
         self.mirror.listed(GPU, 1, accept(Device(f"d{index}") for index in range(4)), 0.0)
         self.mirror.pods_synced([pod("one", GPU, 1), pod("two", GPU, 1)], 0.0)
         self.troubles: list[str] = []
         self._changed = asyncio.Event()
         self.reader = KubeletReader(self.directory, self.mirror.pods)
-        self.feed = MirrorFeed(self.directory, self.mirror, cast(PluginHost, self), self._trouble)
+        self.feed = AttributionFeed(self.directory, cast(PluginHost, self), self._trouble)
         self.reader.subscribe(self.feed)
 
     def held(self) -> dict[str, tuple[str, ...]]:
@@ -83,7 +82,12 @@ class Reading:
 
     # -- as the PluginHost -----------------------------------------------------------------------------------------------
 
-    def do(self, effects: Iterable[Effect]) -> None:
+    @property
+    def manager(self) -> Any:
+        return self.mirror
+
+    def settle(self) -> None:
+        self.mirror.settle(0.0)
         self._changed.set()
 
     def now(self) -> float:

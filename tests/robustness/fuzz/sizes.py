@@ -99,13 +99,12 @@ def _answers_of_many_containers() -> None:
 
     def allocate_all() -> None:
         for number in range(count):
-            found = manager.pod_seen(
-                Pod(f"u{number}", "n", f"p{number}", (Container("c", limits={_RESOURCE: 1}),)), 0.0
-            )
+            manager.pod_seen(Pod(f"u{number}", "n", f"p{number}", (Container("c", limits={_RESOURCE: 1}),)), 0.0)
             message = api_pb2.ContainerAllocateResponse.FromString(octets)
-            for effect in found:
+            for effect in manager.settle(0.0):
                 if isinstance(effect, CallAllocate):
                     manager.allocated(effect.ticket, codec.allocate_response(message), 0.0)
+                    manager.settle(0.0)
 
     _measure(allocate_all)
     assert 0 < len(manager.book.by_pod) < count

@@ -118,7 +118,8 @@ class StatusOf(Publisher):
         return StatusMaker(lambda: status_of(self._manager, resource_name, observed), False)
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
-        self._manager.cordoned(resource_name, uid, in_spec, 1.0)
+        self._manager.cordoned(resource_name, uid, in_spec)
+        self._manager.settle(1.0)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ and no clock: `now` is set by the steps. A call is answered at once.
 """
 
 from collections import deque
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -15,7 +15,7 @@ from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.configs.effective import Effective
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey, Checkpoint
 from nodedevice_agent.devicemanager.allocation.boot import after_boot
-from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Effect, SaveCheckpoint
+from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.other_holders import Holder
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
@@ -99,20 +99,21 @@ class Agent:
 
     # -- effects --------------------------------------------------------------------------------------------------------
 
-    def do(self, effects: Iterable[Effect]) -> None:
-        """Carry them out, and those that follow."""
-        queue = deque(effects)
+    def settle(self) -> None:
+        """After each event: carry out what follows."""
+        queue = deque(self.manager.settle(self.now))
         while queue:
             effect = queue.popleft()
             match effect:
                 case SaveCheckpoint():
                     self.is_saved = False
                 case CallPreferred():
-                    queue += self.manager.preferred(effect.ticket, (), self.now)
+                    self.manager.preferred(effect.ticket, (), self.now)
                 case CallAllocate():
-                    queue += self._allocate(effect)
+                    self._allocate(effect)
                 case CallPreStart():
-                    queue += self.manager.pre_started(effect.ticket, self.now)
+                    self.manager.pre_started(effect.ticket)
+            queue += self.manager.settle(self.now)
 
     def save(self) -> None:
         """The checkpoint is on disk."""
@@ -123,7 +124,7 @@ class Agent:
             (self._state_dir / files.FILE_NAME).write_text(text, encoding="utf-8")
             self.is_saved = True
 
-    def _allocate(self, call: CallAllocate) -> list[Effect]:
+    def _allocate(self, call: CallAllocate) -> None:
         asked = api_pb2.ContainerAllocateRequest(devices_ids=call.device_ids)
         details = codec.allocate_details(call, self.manager.pod(call.pod_uid))
         asked.MergeFromString(details.SerializeToString(deterministic=True))
@@ -133,9 +134,10 @@ class Agent:
                 raise CallFailed("it is no longer connected")
             answer = plugin.allocate(api_pb2.AllocateRequest(container_requests=[asked]))
         except CallFailed as error:
-            return self.manager.allocate_failed(call.ticket, str(error), self.now)
+            self.manager.allocate_failed(call.ticket, str(error), self.now)
+            return
         response = codec.allocate_response(answer.container_responses[0])
-        return self.manager.allocated(call.ticket, response, self.now)
+        self.manager.allocated(call.ticket, response, self.now)
 
     # -- plugins ----------------------------------------------------------------------------------------------------------
 
@@ -144,8 +146,9 @@ class Agent:
         self.settings = settings
         wanted = {each.resource_name: each for each in settings.generic}
         found = Effective(settings, ranks={name: rank for rank, name in enumerate(wanted)})
-        effects = self.manager.ranked(found.ranks, list(wanted), self.now)
-        self.do(effects + self.manager.configured(found.names, self.now))
+        self.manager.ranked(found.ranks, list(wanted), self.now)
+        self.manager.configured(found.names, self.now)
+        self.settle()
         for name, plugin in list(self.plugins.items()):
             if name not in wanted:
                 self.stop(name)
@@ -161,22 +164,27 @@ class Agent:
                 self.plugins[name] = BuiltInPlugin(each, self._root, self._endpoints)
                 self.plugins[name].source.refresh()
                 options = PluginOptions(scope=f"{SCOPE} {name}")
-                self.do(self.manager.connected(name, self._endpoints, options, self.now, _socket(name)))
+                self.manager.connected(name, self._endpoints, options, self.now, _socket(name))
+                self.settle()
 
     def stop(self, name: str) -> None:
         """Its stream ends."""
         plugin = self.plugins.pop(name)
-        self.do(self.manager.disconnected(name, plugin.endpoint, self.now))
+        self.manager.disconnected(name, plugin.endpoint, self.now)
+        self.settle()
 
     def start_foreign(self, name: str, paths: Mapping[str, str]) -> None:
         self._endpoints += 1
         self.foreign[name] = ForeignPlugin(paths, self._endpoints)
-        self.do(self.manager.connected(name, self._endpoints, PluginOptions(), self.now, _socket(name)))
+        self.manager.connected(name, self._endpoints, PluginOptions(), self.now, _socket(name))
+        self.settle()
         wire = api_pb2.ListAndWatchResponse(devices=[api_pb2.Device(ID=i, health=codec.HEALTHY) for i in paths])
-        self.do(self.manager.listed(name, self._endpoints, codec.device_list(wire.SerializeToString()), self.now))
+        self.manager.listed(name, self._endpoints, codec.device_list(wire.SerializeToString()), self.now)
+        self.settle()
 
     def stop_foreign(self, name: str) -> None:
-        self.do(self.manager.disconnected(name, self.foreign.pop(name).endpoint, self.now))
+        self.manager.disconnected(name, self.foreign.pop(name).endpoint, self.now)
+        self.settle()
 
     def refresh(self, name: str, *, reads: bool) -> None:
         """The plugin sends its list, if it is another one. reads: the host may have changed."""
@@ -189,13 +197,15 @@ class Agent:
             plugin.sent = current
             octets = list_to_wire(found.marked(), *found.trouble, found.part_rules, found.parents).SerializeToString()
             plugin.listed = codec.device_list(octets, plugin.listed, is_built_in=True)
-            self.do(self.manager.listed(name, plugin.endpoint, plugin.listed, self.now))
+            self.manager.listed(name, plugin.endpoint, plugin.listed, self.now)
+            self.settle()
 
     def tick(self, until: float) -> None:
         """Time passes."""
         while (deadline := self.manager.next_deadline()) is not None and deadline <= until:
             self.now = max(self.now, deadline)
-            self.do(self.manager.tick(self.now))
+            self.manager.tick(self.now)
+            self.settle()
         self.now = max(self.now, until)
         for name, resource in list(self.manager.resources.items()):
             if resource.state is EndpointState.GONE:
@@ -205,22 +215,24 @@ class Agent:
 
     def decide(self, sandbox: Sandbox, container: str) -> Grant | Refusal | None:
         """As when the runtime asks for a container's devices. A grant is on disk."""
-        effects = self.events.sandbox_shown(sandbox, self.now)
+        self.events.sandbox_shown(sandbox, self.now)
         if self.manager.containers.doubtful:
-            effects += self.events.creating(sandbox.uid, container, self.now)
-        self.do(effects)
+            self.events.creating(sandbox.uid, container)
+        self.settle()
         decision = self.injection.decide(sandbox, container)
         if isinstance(decision, Grant):
             self.save()
         elif isinstance(decision, Refusal) and self.manager.book.unanswered:
-            self.do(self.manager.allocate_once.creation_refused(sandbox.uid, container))
+            self.manager.allocate_once.creation_refused(sandbox.uid, container)
+            self.settle()
         return decision
 
     def created(
         self, sandbox: Sandbox, container: RunningContainer, grant: Grant, numbers: Collection[str] | None
     ) -> str:
         """The runtime creates and starts it. numbers: of its device files; None where one is not there. Returns why not."""
-        self.do(self.events.created(sandbox, container, grant, self.now))
+        self.events.created(sandbox, container, grant)
+        self.settle()
         other = (
             self.manager.other_holders.of(sandbox.uid, numbers) if numbers is not None else Holder("", "nothing", "")
         )
@@ -229,11 +241,13 @@ class Agent:
             return (
                 f"{other.device_id} of {other.resource_name}, which {other.pod_uid} holds, or a file that is not there"
             )
-        self.do(self.events.started(sandbox, container, self.now))
+        self.events.started(sandbox, container)
+        self.settle()
         return ""
 
     def ended(self, pod_uid: str, container_id: str) -> None:
-        self.do(self.events.ended(pod_uid, container_id, self.now))
+        self.events.ended(pod_uid, container_id)
+        self.settle()
 
 
 class _Context:

@@ -101,10 +101,12 @@ class World:
 
     def _synchronize(self, agent: Agent) -> None:
         running = list(self.instances.values())
-        agent.do(agent.events.synchronized([i.sandbox for i in running], [i.shown for i in running], agent.now))
+        agent.events.synchronized([i.sandbox for i in running], [i.shown for i in running], agent.now)
+        agent.settle()
 
     def _list_pods(self, agent: Agent) -> None:
-        agent.do(agent.manager.pods_synced(self.pods.values(), agent.now))
+        agent.manager.pods_synced(self.pods.values(), agent.now)
+        agent.settle()
 
     def start_plugin(self, name: str) -> None:
         if self.agent is not None:
@@ -158,7 +160,8 @@ class World:
     def _show_cordons(self, name: str) -> None:
         if self.agent is not None:
             found = dict.fromkeys(sorted(self.cordons.get(name, ())), Cordon())
-            self.agent.do(self.agent.manager.cordoned(name, f"object of {name}", found, self.agent.now))
+            self.agent.manager.cordoned(name, f"object of {name}", found)
+            self.agent.settle()
 
     def start_foreign(self, path: str) -> None:
         if self.agent is not None and FOREIGN not in self.agent.foreign:
@@ -178,14 +181,16 @@ class World:
         containers = tuple(Container(f"c{n}", ContainerKind.APP, limits) for n, limits in enumerate(requests))
         pod = self.pods[uid] = Pod(uid, "default", uid, containers)
         if self.agent is not None:
-            self.agent.do(self.agent.manager.pod_seen(pod, self.agent.now))
+            self.agent.manager.pod_seen(pod, self.agent.now)
+            self.agent.settle()
         return uid
 
     def delete_pod(self, uid: str) -> None:
         """Its containers may still run."""
         del self.pods[uid]
         if self.agent is not None:
-            self.agent.do(self.agent.manager.pod_gone(uid, self.agent.now))
+            self.agent.manager.pod_gone(uid, self.agent.now)
+            self.agent.settle()
 
     def start_container(self, uid: str, name: str) -> None:
         """`started` has what came of it."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -26,7 +26,6 @@ from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.pods import PodWatch
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
-from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
@@ -68,7 +67,7 @@ async def test_each_part_begins_as_it_is_declared(runtime: str, has_all: bool, n
         assert (agent._observer is not None) is (agent._watcher is not None) is has_all
         assert (agent._pod_resources is not None) is has_all
         assert (agent._nri is not None) is (runtime == "nri")
-        assert (agent._kubelet is not None) is isinstance(agent._manager, Mirror) is (runtime == "kubelet")
+        assert (agent._kubelet is not None) is (runtime == "kubelet")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ async def test_the_device_manager_of_each_runtime(
 ) -> None:
     with node.agent(runtime=runtime) as agent:
         manager = agent._manager
-        assert manager.is_allocating is is_allocating
+        assert manager._table.is_attributed("example.com/gpu") is not is_allocating
         assert manager._waits_for_runtime is waits_for_runtime
         assert manager._table._waits_for_cordons is waits_for_cordons
         # there is no checkpoint
@@ -265,10 +264,11 @@ async def test_the_kubelets_state_is_read_before_plugins_are_served_and_again_wh
         (record,) = [found for found in caplog.records if found.message == "mirroring the kubelet's allocations"]
         assert vars(record)["path"] == str(node.folder / "kubelet")
         assert agent._kubelet is not None
-        mirror = cast(Mirror, agent._manager)
-        agent._host.do(mirror.connected("example.com/gpu", 1, PluginOptions(), agent._host.now()))
+        mirror = agent._manager
+        mirror.connected("example.com/gpu", 1, PluginOptions(), agent._host.now())
+        agent._host.settle()
         for is_outdated in (False, True):
-            mirror.is_outdated = is_outdated
+            mirror.attribution.is_outdated = is_outdated
             del events[:]
             agent._kubelet.resource_changed("example.com/gpu")
             assert events == ["wake"] * is_outdated

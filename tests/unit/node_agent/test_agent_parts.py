@@ -129,7 +129,7 @@ async def test_the_names_of_all_count_together(observe: bool, observe_dra: bool,
     (node.folder / "state" / POOLS_FILE_NAME).write_text("[]")
     with node.agent(runtime="nri", observe=observe, observe_dra=observe_dra) as agent:
         assert agent._pools is not None
-        kubelets = [agent._observer.served] if agent._observer is not None else []
+        kubelets = [agent._observer.served.manager] if agent._observer is not None else []
         every: list[Any] = [agent._manager, *kubelets, agent._pools.served]
         for number, owner in enumerate(every):
             name = f"example.com/r{number}"
@@ -158,7 +158,7 @@ async def test_a_name_that_is_given_out_in_another_way_is_no_drivers(
     with node.agent(runtime="nri", observe=observe, observe_dra=observe_dra) as agent:
         assert agent._pools is not None
         is_taken = agent._pools.served._is_taken
-        kubelets = [agent._observer.served] if agent._observer is not None else []
+        kubelets = [agent._observer.served.manager] if agent._observer is not None else []
         for owner in (agent._manager, *kubelets):
             held = Resource(GPU)
             held.holders["d0"] = "uid"
@@ -205,5 +205,5 @@ async def test_a_backend_reads_the_same_kubelet_and_publishes_by_the_same_publis
         assert nri._kubelet in agent._reader._subscribers
     with node.agent(runtime="kubelet", runtime_grace_seconds=11.0) as agent:
         kubelet = one_of(agent, KubeletBackend)
-        assert (kubelet._reader, kubelet.host, kubelet.mirror) == (agent._reader, agent._host, agent._manager)
+        assert (kubelet._reader, kubelet.host, kubelet.manager) == (agent._reader, agent._host, agent._manager)
         assert (kubelet.on_condition, kubelet.grace_seconds) == (agent._publisher.refresh, 11.0)

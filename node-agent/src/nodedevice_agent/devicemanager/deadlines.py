@@ -1,43 +1,47 @@
-"""The earliest of many times, each of which may move or be taken back: a heap of all that were set. Pure.
+"""When something happens by time alone: one time for each of many things, and the earliest of all. Pure.
 
-What does not count any more leaves the heap when it comes first, or when there is more of it than of what counts.
+A time that was replaced or taken back leaves the heap when it comes first, or when there are more of these than of what counts.
 """
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Generic, TypeVar
-
-K = TypeVar("K", bound=Hashable)
 
 _FEW = 64
 
 
-class Deadlines(Generic[K]):
-    """current: the times of a key as they are now, each of which set() was called with; none for a key that is gone."""
+class Deadlines:
+    """Times in monotonic seconds, by what happens then, a word, and what it happens to."""
 
-    def __init__(self, current: Callable[[K], Collection[float | None]]) -> None:
-        self._current = current
+    def __init__(self) -> None:
+        self._times: dict[str, dict[Hashable, float]] = {}
         # with a number, so that keys are never compared
-        self._heap: list[tuple[float, int, K]] = []
+        self._heap: list[tuple[float, int, str, Hashable]] = []
         self._numbers = count()
         self._most = _FEW
 
-    def set(self, key: K, at: float | None) -> None:
-        """It is, from now on, one of the times of that key."""
+    def set(self, what: str, key: Hashable, at: float | None) -> None:
+        """When it happens from now on; None: it does not."""
+        times = self._times.setdefault(what, {})
         if at is None:
-            return
-        heappush(self._heap, (at, next(self._numbers), key))
-        if len(self._heap) > self._most:
-            counts = {(entry[0], entry[2]): entry for entry in self._heap if self._counts(entry)}
-            self._heap = list(counts.values())
-            heapify(self._heap)
-            self._most = 2 * len(self._heap) + _FEW
+            times.pop(key, None)
+        elif times.get(key) != at:
+            times[key] = at
+            heappush(self._heap, (at, next(self._numbers), what, key))
+            if len(self._heap) > self._most:
+                self._rebuild()
 
     def next(self) -> float | None:
-        while self._heap and not self._counts(self._heap[0]):
+        """The earliest one."""
+        while self._heap:
+            at, _, what, key = self._heap[0]
+            if self._times[what].get(key) == at:
+                return at
             heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        return None
 
-    def _counts(self, entry: tuple[float, int, K]) -> bool:
-        return entry[0] in self._current(entry[2])
+    def _rebuild(self) -> None:
+        kept = ((at, what, key) for what, times in self._times.items() for key, at in times.items())
+        self._heap = [(at, next(self._numbers), what, key) for at, what, key in kept]
+        heapify(self._heap)
+        self._most = 2 * len(self._heap) + _FEW

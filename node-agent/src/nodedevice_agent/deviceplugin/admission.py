@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 from nodedevice_common.paced_log import PacedLog
 
-from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import check_connections, surplus_connection
 from nodedevice_agent.deviceplugin.connection import PluginConnection
@@ -21,20 +20,20 @@ _MOST_SHOWN = 16
 
 
 class Admission:
-    """connections: the open ones, by endpoint. do: carries out the effects of an event."""
+    """connections: the open ones, by endpoint. settle: called after each event of the manager."""
 
     def __init__(
         self,
         manager: DeviceManager,
         connections: MutableMapping[int, PluginConnection],
-        do: Callable[[Collection[Effect]], None],
+        settle: Callable[[], None],
         now: Callable[[], float],
         lines: PacedLog,
     ) -> None:
         self._lines = lines
         self._manager = manager
         self._connections = connections
-        self._do = do
+        self._settle = settle
         self._now = now
         # being opened: path and resource name
         self._opening: list[tuple[str, str]] = []
@@ -82,6 +81,7 @@ class Admission:
         """Their connections bring no more events."""
         closing = [endpoint for endpoint, one in self._connections.items() if one.resource_name in resource_names]
         own = [name for name in resource_names if name in self._manager.resources]
-        self._do(self._manager.displaced(own, by, self._now()))
+        self._manager.displaced(own, by)
+        self._settle()
         self._manager.places.displace_others(resource_names, by)
         return [self._connections.pop(endpoint) for endpoint in closing]

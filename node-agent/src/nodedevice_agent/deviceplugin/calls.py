@@ -5,14 +5,14 @@ Whatever a call raises is a failure of its plugin alone.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
 from msgspec import structs
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
-from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Effect
+from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.deviceplugin.codec import allocate_details
 from nodedevice_agent.deviceplugin.connection import PluginConnection
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class PluginCalls:
-    """connections: the open ones, by endpoint. holdings: by resource name. do: carries out the effects of an event.
+    """connections: the open ones, by endpoint. holdings: by resource name. settle: called after each event of the manager.
 
     saved: waits until the allocations of a pod are on disk.
     """
@@ -33,14 +33,14 @@ class PluginCalls:
         manager: DeviceManager,
         connections: Mapping[int, PluginConnection],
         holdings: Mapping[str, HoldingsSync],
-        do: Callable[[Collection[Effect]], None],
+        settle: Callable[[], None],
         now: Callable[[], float],
         saved: Callable[[str], Awaitable[None]],
     ) -> None:
         self._manager = manager
         self._connections = connections
         self._holdings = holdings
-        self._do = do
+        self._settle = settle
         self._now = now
         self._saved = saved
         # Unix seconds
@@ -64,7 +64,8 @@ class PluginCalls:
                 "requested": effect.size,
             }
             log.warning("GetPreferredAllocation returned invalid device IDs; ignoring them", extra=extra)
-        self._do(self._manager.preferred(effect.ticket, preferred[: effect.size], self._now()))
+        self._manager.preferred(effect.ticket, preferred[: effect.size], self._now())
+        self._settle()
 
     async def allocate(self, effect: CallAllocate) -> None:
         if effect.recorded_for:
@@ -80,11 +81,13 @@ class PluginCalls:
             log.error(
                 "Allocate failed; not retrying" if effect.recorded_for else "Allocate failed; retrying", extra=extra
             )
-            self._do(self._manager.allocate_failed(effect.ticket, str(exc), self._now()))
+            self._manager.allocate_failed(effect.ticket, str(exc), self._now())
+            self._settle()
             return
         log.info("allocated", extra={"resource_name": effect.resource_name, "device_ids": list(effect.device_ids)[:16]})
         dated = structs.replace(response, received_at=int(self.wall_clock()))
-        self._do(self._manager.allocated(effect.ticket, dated, self._now()))
+        self._manager.allocated(effect.ticket, dated, self._now())
+        self._settle()
 
     async def _allocate(self, effect: CallAllocate) -> AllocateResponse:
         """Raises PluginFailed."""
@@ -106,10 +109,12 @@ class PluginCalls:
         except PluginFailed as exc:
             metrics.PRE_START_FAILED.labels(effect.resource_name).inc()
             log.error("PreStartContainer failed; retrying", extra={**extra, "error": str(exc)})
-            self._do(self._manager.pre_start_failed(effect.ticket, str(exc), self._now()))
+            self._manager.pre_start_failed(effect.ticket, str(exc), self._now())
+            self._settle()
             return
         log.info("devices prepared", extra={**extra, "device_ids": list(effect.device_ids)[:16]})
-        self._do(self._manager.pre_started(effect.ticket, self._now()))
+        self._manager.pre_started(effect.ticket)
+        self._settle()
 
     def _connection(self, endpoint: int | None, resource_name: str, call: str) -> PluginConnection:
         found = None if endpoint is None else self._connections.get(endpoint)

@@ -6,14 +6,14 @@ A list that is refused for lack of room is held (held_lists.py), and read again 
 import asyncio
 import logging
 import zlib
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
 from nodedevice_common.paced_log import PacedLog
 
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.effects import Effect, TakeList
+from nodedevice_agent.devicemanager.effects import TakeList
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices, unheld
 from nodedevice_agent.deviceplugin.connection import PluginConnection
@@ -23,23 +23,23 @@ log = logging.getLogger(__name__)
 
 
 class DeviceLists:
-    """connections: the open ones, by endpoint. do: carries out the effects of an event. start: runs a task of the device manager.
+    """connections: the open ones, by endpoint. settle: called after each event of the manager.
 
-    on_first: called when a connection has sent its first list.
+    start: runs a task of the device manager. on_first: called when a connection has sent its first list.
     """
 
     def __init__(
         self,
         manager: DeviceManager,
         connections: Mapping[int, PluginConnection],
-        do: Callable[[Collection[Effect]], None],
+        settle: Callable[[], None],
         now: Callable[[], float],
         start: Callable[[Coroutine[Any, Any, None]], None],
         on_first: Callable[[int, PluginConnection], Awaitable[None]],
     ) -> None:
         self._manager = manager
         self._connections = connections
-        self._do = do
+        self._settle = settle
         self._now = now
         self._start = start
         self._on_first = on_first
@@ -57,7 +57,8 @@ class DeviceLists:
         most = partial(self._manager.list_limit.most_devices, resource_name, endpoint)
         async for listed in connection.device_lists(self._turn, most):
             metrics.DEVICE_LISTS.labels(resource_name).inc()
-            self._do(self._manager.listed(resource_name, endpoint, listed, self._now()))
+            self._manager.listed(resource_name, endpoint, listed, self._now())
+            self._settle()
             if endpoint not in self._connections:
                 return  # its name has lost its place
             latest = self._manager.resources[resource_name].latest(endpoint)
@@ -78,7 +79,8 @@ class DeviceLists:
         if not latest.is_refused:
             self._held.drop(endpoint)
         elif not await self._held.hold(endpoint, connection.resource_name, connection.octets):
-            self._do(self._manager.listed(connection.resource_name, endpoint, unheld(latest), self._now()))
+            self._manager.listed(connection.resource_name, endpoint, unheld(latest), self._now())
+            self._settle()
             # the same one again is read again
             connection.digest = b""
         elif self._manager.is_list_awaited(connection.resource_name, endpoint):
@@ -102,11 +104,13 @@ class DeviceLists:
             # only this list may fail, as it would at every start; the connection goes on without it
             log.exception("reading a refused device list failed, a bug in this agent", extra=extra)
             self._held.drop(endpoint)
-            self._do(self._manager.listed(effect.resource_name, endpoint, unheld(connection.last), self._now()))
+            self._manager.listed(effect.resource_name, endpoint, unheld(connection.last), self._now())
+            self._settle()
             return
         if self._connections.get(endpoint) is not connection or self._held.find(endpoint) is not held:
             return
-        self._do(self._manager.listed(effect.resource_name, endpoint, listed, self._now()))
+        self._manager.listed(effect.resource_name, endpoint, listed, self._now())
+        self._settle()
         connection.last = self._manager.resources[effect.resource_name].latest(endpoint)
         if not connection.last.is_refused:
             self._held.drop(endpoint)

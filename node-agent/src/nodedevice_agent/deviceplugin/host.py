@@ -28,7 +28,6 @@ from nodedevice_agent.devicemanager.effects import (
     CallAllocate,
     CallPreferred,
     CallPreStart,
-    Effect,
     Publish,
     SaveCheckpoint,
     TakeList,
@@ -98,10 +97,12 @@ class PluginHost:
         self._connections: dict[int, PluginConnection] = {}
         # by resource name, of plugins that require it
         self._holdings: dict[str, HoldingsSync] = {}
-        self.calls = PluginCalls(manager, self._connections, self._holdings, self.do, self.now, self.saved)
+        self.calls = PluginCalls(manager, self._connections, self._holdings, self.settle, self.now, self.saved)
         replaced = ReplacedConnections(self._connections, self.now)
-        self._lists = DeviceLists(manager, self._connections, self.do, self.now, self._start_call, replaced.close_older)
-        self._admission = Admission(manager, self._connections, self.do, self.now, self._lines)
+        self._lists = DeviceLists(
+            manager, self._connections, self.settle, self.now, self._start_call, replaced.close_older
+        )
+        self._admission = Admission(manager, self._connections, self.settle, self.now, self._lines)
         # by endpoint: where the next start finds the plugin; unlike _connections it stays when the connections are closed
         self._sockets: dict[int, PluginSocket] = {}
         # socket and resource name of plugins that are to be dialled again, once each
@@ -162,9 +163,9 @@ class PluginHost:
         for resource_name in self.manager.resources:
             self._publish(resource_name)
 
-    def do(self, effects: Iterable[Effect]) -> None:
-        """Carry out the effects of an event."""
-        for effect in effects:
+    def settle(self) -> None:
+        """After each event of the device manager, in the same turn: carry out what follows from it."""
+        for effect in self.manager.settle(self.now()):
             match effect:
                 case Publish():
                     self._publish(effect.resource_name)
@@ -245,7 +246,8 @@ class PluginHost:
         if connection.socket.parent == self.directory.path:
             self._sockets[endpoint] = PluginSocket(resource_name, socket_name)
             self._save()
-        self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket)))
+        self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket))
+        self.settle()
         sockets = self.manager.resources[resource_name].connections.sockets()
         if len(sockets) > 1:
             fields = {"resource_name": resource_name, "sockets": list(sockets)[:_MOST_SOCKETS]}
@@ -286,7 +288,8 @@ class PluginHost:
             self._lists.drop(endpoint)
             await connection.aclose()
         self._lines.log(logging.INFO, "device plugin disconnected", connection.resource_name, **extra, reason=reason)
-        self.do(self.manager.disconnected(connection.resource_name, endpoint, self.now()))
+        self.manager.disconnected(connection.resource_name, endpoint, self.now())
+        self.settle()
         if self.now() - dialled_at > _MOST_DIAL_AGAIN_SECONDS:
             connection.ended_before = 0
         if may_serve and was_open:
@@ -353,11 +356,13 @@ class PluginHost:
         if not does:
             event = "device plugin does not answer; none of its devices counts as healthy until it does"
             self._lines.log(logging.WARNING, event, resource_name, **extra)
-            self.do(self.manager.disconnected(resource_name, endpoint, self.now(), is_silent=True))
+            self.manager.disconnected(resource_name, endpoint, self.now(), is_silent=True)
+            self.settle()
             return
         self._lines.log(logging.INFO, "device plugin answers again", resource_name, **extra)
         metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
-        self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket)))
+        self.manager.connected(resource_name, endpoint, connection.options, self.now(), str(connection.socket))
+        self.settle()
 
     def _lose(self, endpoint: int) -> None:
         """The plugin has gone, and not because this agent ends: the next start need not reconnect to it."""
@@ -403,7 +408,8 @@ class PluginHost:
     def _tick(self) -> None:
         self._timer = None
         try:
-            self.do(self.manager.tick(self.now()))
+            self.manager.tick(self.now())
+            self.settle()
         except Exception as exc:
             # the event loop would only log it, and no deadline would ever come again
             if not self._failed.done():

@@ -13,12 +13,13 @@ from typing import Final, Protocol
 from nodedevice_api.nodedevice import AllocationStatus
 from nodedevice_common.log_once import LogOnce
 
+from nodedevice_agent.devicemanager.attribution.attribute import PodName
 from nodedevice_agent.devicemanager.pods import ContainerKind, Pod
 from nodedevice_agent.dra.devices import PoolKey
 from nodedevice_agent.dra.holdings import Claim, DeviceKey, Held, PoolHoldings, device_key, held_by, holdings
 from nodedevice_agent.dra.names import is_observed
 from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS, MAX_CLAIM_ROWS_OF_POD
-from nodedevice_agent.kubelet.readings import CheckpointReading, ClaimRow, Pace, PodName, PodReading
+from nodedevice_agent.kubelet.readings import CheckpointReading, ClaimRow, Pace, PodReading
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,11 @@ from typing import Final
 from msgspec import Struct
 from nodedevice_api.nodedevice import AllocationStatus, ClaimedDevice, ClaimStatus
 
+from nodedevice_agent.devicemanager.attribution.attribute import PodName
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod
 from nodedevice_agent.dra.devices import PoolKey
 from nodedevice_agent.kube.status import MAX_IDS
-from nodedevice_agent.kubelet.readings import ClaimRow, PodName
+from nodedevice_agent.kubelet.readings import ClaimRow
 
 # of one claim and container, as the CRD has it
 MAX_CLAIMED: Final = 64

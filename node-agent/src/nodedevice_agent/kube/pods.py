@@ -66,7 +66,8 @@ class PodWatch:
             known = await recover_checkpoint(cluster, node_name, self._publisher.recovered)
             if known.registered:
                 log.warning("allocations recovered from the API", extra={"allocations": len(known.allocations)})
-            self._host.do(manager.recovered(known, self._host.now()))
+            manager.recovered(known, self._host.now())
+            self._host.settle()
         fields = {"spec.nodeName": node_name}
         await self._publisher.watches.follow(PODS, PodObject, fields, self, is_urgent=True, keep=seen)
 
@@ -74,19 +75,22 @@ class PodWatch:
         self._health.report("pods")
         self._publisher.are_pods_known = True
         pods = [found.pod for found in objects]
-        self._host.do(self._host.manager.pods_synced(pods, self._host.now()))
+        self._host.manager.pods_synced(pods, self._host.now())
+        self._host.settle()
         for observer in self._observers:
             observer.pods_synced(pods)
         self._host.bound_names()
         self._publisher.refresh_all()
 
     def updated(self, found: SeenPod) -> None:
-        self._host.do(self._host.manager.pod_seen(found.pod, self._host.now()))
+        self._host.manager.pod_seen(found.pod, self._host.now())
+        self._host.settle()
         for observer in self._observers:
             observer.pod_seen(found.pod)
 
     def deleted(self, found: SeenPod) -> None:
-        self._host.do(self._host.manager.pod_gone(found.metadata.uid or "", self._host.now()))
+        self._host.manager.pod_gone(found.metadata.uid or "", self._host.now())
+        self._host.settle()
         for observer in self._observers:
             observer.pod_gone(found.metadata.uid or "")
 

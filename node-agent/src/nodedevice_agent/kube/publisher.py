@@ -291,7 +291,8 @@ class Publisher:
             source.cordoned(resource_name, in_spec)
         manager = self._host.manager
         before = manager.cordons.get(resource_name, NO_CORDONS).remembered
-        self._host.do(manager.cordoned(resource_name, uid, in_spec, self._host.now()))
+        manager.cordoned(resource_name, uid, in_spec)
+        self._host.settle()
         after = manager.cordons.get(resource_name, NO_CORDONS).remembered
         if after.keys() - before.keys():
             extra = {"resource_name": resource_name, "device_ids": sorted(after)[:16]}

@@ -1,7 +1,7 @@
 """`--runtime kubelet`: the kubelet allocates; each resource is registered with it, and allocations are read back from it.
 
-The device manager is a Mirror, and the kubelet maintains the Node's capacity. Resources of plugins that register with the
-kubelet directly are not handled here.
+The device manager attributes them to pods, and the kubelet maintains the Node's capacity. Resources of plugins that register with
+the kubelet directly are not handled here.
 Source: kubelet deviceplugin v1beta1.
 """
 
@@ -25,8 +25,7 @@ from nodedevice_agent.kubelet.advertised import (
     advertised,
     injectable,
 )
-from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.mirror_feed import MirrorFeed
+from nodedevice_agent.kubelet.attribution_feed import AttributionFeed
 from nodedevice_agent.kubelet.proxy_service import ProxyService
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import (
@@ -73,13 +72,12 @@ class KubeletBackend:
 
     def __init__(
         self,
-        mirror: Mirror,
         host: PluginHost,
         reader: KubeletReader,
         on_condition: Callable[[str], None],
         grace_seconds: float,
     ) -> None:
-        self.mirror = mirror
+        self.manager = host.manager
         self.host = host
         self.directory = reader.directory
         self.on_condition = on_condition
@@ -87,7 +85,7 @@ class KubeletBackend:
         self.watcher = FileWatcher()
         self.host_devices = HostDeviceStat()
         self._reader = reader
-        self._feed = MirrorFeed(reader.directory, mirror, host, self._trouble_changed)
+        self._feed = AttributionFeed(reader.directory, host, self._trouble_changed)
         reader.subscribe(self._feed)
         self._endpoints: dict[str, KubeletEndpoint] = {}
         self._serving: dict[str, asyncio.Task[None]] = {}
@@ -111,7 +109,7 @@ class KubeletBackend:
             run = retried("kubelet endpoint", endpoint.run, resource_name=resource_name)
             self._serving[resource_name] = self._tasks.create_task(run)
         endpoint.resource_changed()
-        if self.mirror.is_outdated:
+        if self.manager.attribution.is_outdated:
             self._reader.wake()
 
     def resource_forgotten(self, resource_name: str) -> None:
@@ -126,7 +124,7 @@ class KubeletBackend:
     def injectable(self, now: Snapshot) -> tuple[str, str, str]:
         """Status, reason and message of the condition Injectable."""
         endpoint = self._endpoints.get(now.resource_name)
-        resource = self.mirror.resources.get(now.resource_name)
+        resource = self.manager.resources.get(now.resource_name)
         return injectable(
             endpoint.registration if endpoint else KubeletRegistration(KubeletRegistrationState.NOT_ADVERTISED),
             are_gpus=resource is not None and resource.scope == GPU_SCOPE,
@@ -143,7 +141,7 @@ class KubeletBackend:
         )
 
     def _trouble_changed(self) -> None:
-        for resource_name in self.mirror.resources:
+        for resource_name in self.manager.resources:
             self.on_condition(resource_name)
 
     async def _watch(self, watching: asyncio.Event) -> None:
@@ -180,7 +178,7 @@ class KubeletEndpoint:
         while True:
             await self._is_due.wait()
             self._is_due.clear()
-            resource = self._backend.mirror.resources.get(self._resource_name)
+            resource = self._backend.manager.resources.get(self._resource_name)
             if resource is not None:
                 is_long = len(resource.devices) > _MOST_IN_LOOP
                 found = await in_thread_if(is_long, partial(_offer, resource, self._advertised))
@@ -243,7 +241,7 @@ class KubeletEndpoint:
                 self._resource_name,
                 self.devices,
                 options,
-                backend.mirror,
+                backend.manager,
                 backend.host,
                 backend.host_devices,
             ),

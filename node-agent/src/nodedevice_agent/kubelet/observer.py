@@ -16,9 +16,8 @@ from nodedevice_common.pacing import jittered
 from nodedevice_common.threads import in_thread
 from nodedevice_kube.api_errors import ApiError
 
-from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.kubelet.attribution import KubeletState
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, Pace, PodReading
 from nodedevice_agent.kubelet.served import ServedByKubelet, devices_of
@@ -84,25 +83,29 @@ class Observer:
                 began = self._now()
                 listed = await in_thread(listing.made)
                 took = self._now() - began
-                self._do(self.served.listing_made(listing, listed, self._now()))
+                self.served.listing_made(listing, listed, self._now())
+                self._settle()
                 del listing, listed
                 await asyncio.sleep(took)
 
     def displace(self, resource_names: Iterable[str], by: str) -> None:
         """The places of those that the kubelet serves are that name's."""
-        own = [name for name in resource_names if name in self.served.resources]
-        self._do(self.served.displaced(own, by, self._now()))
+        self.served.displaced(resource_names, by)
+        self._settle()
 
     # -- pods -------------------------------------------------------------------------------------------------------------
 
     def pods_synced(self, pods: Iterable[Pod]) -> None:
-        self._do(self.served.pods_synced(pods, self._now()))
+        self.served.pods_synced(pods, self._now())
+        self._settle()
 
     def pod_seen(self, pod: Pod) -> None:
-        self._do(self.served.pod_seen(pod, self._now()))
+        self.served.pod_seen(pod, self._now())
+        self._settle()
 
     def pod_gone(self, pod_uid: str) -> None:
-        self._do(self.served.pod_gone(pod_uid, self._now()))
+        self.served.pod_gone(pod_uid, self._now())
+        self._settle()
 
     # -- readings ---------------------------------------------------------------------------------------------------------
 
@@ -117,17 +120,17 @@ class Observer:
 
     @property
     def is_outdated(self) -> bool:
-        return self.served.is_outdated
+        return self.served.manager.attribution.is_outdated
 
     @is_outdated.setter
     def is_outdated(self, value: bool) -> None:
-        self.served.is_outdated = value
+        self.served.manager.attribution.is_outdated = value
 
     def checkpoint_read(self, found: CheckpointReading) -> None:
         message = "the kubelet's checkpoint cannot be used; init containers that hold its devices are not shown"
         self._report("checkpoint", message, found.problem)
         # also a list of devices may have changed
-        self.served.is_outdated = True
+        self.served.manager.attribution.is_outdated = True
 
     def pods_read(self, found: PodReading) -> None:
         message = "the kubelet's pod resources cannot be used; what it serves is not shown, or not updated"
@@ -139,10 +142,12 @@ class Observer:
         self._report("allocatable", message, found.devices_problem)
         entries = found.checkpoint.allocations if found.checkpoint is not None else None
         devices, before = devices_of(found, self._healthy), self.served.without_place
-        self._do(self.served.read(devices, KubeletState(entries, found.rows), self._now()))
+        self.served.read(devices, KubeletState(entries, found.rows), self._now())
+        self._settle()
         if (count := self.served.without_place) not in (0, before):
             log.warning("resources of the kubelet are not shown: this node has too many names", extra={"count": count})
-        self._do(self.served.tick(self._now()))
+        self.served.tick(self._now())
+        self._settle()
         if devices.healthy != self._healthy:
             self._healthy = devices.healthy
             self._capacity_due = min(self._capacity_due, self._now() + _CAPACITY_SECONDS)
@@ -150,11 +155,10 @@ class Observer:
 
     # -- internals --------------------------------------------------------------------------------------------------------
 
-    def _do(self, effects: Iterable[Effect]) -> None:
-        """Nothing is called or saved for what the kubelet serves."""
-        for name in dict.fromkeys(effect.resource_name for effect in effects if isinstance(effect, Publish)):
+    def _settle(self) -> None:
+        for name in self.served.settle(self._now()):
             self._publish(name)
-        if self.served.is_outdated:
+        if self.served.manager.attribution.is_outdated:
             self._reader.wake()
         self._is_list_due.set()
 
@@ -168,7 +172,8 @@ class Observer:
             log.debug("cannot read the Node's capacity", extra={"error": str(exc)})
             self._capacity_due = self._now() + _CAPACITY_RETRY_SECONDS
             return
-        self._do(self.served.capacity_is(found, self._now()))
+        self.served.capacity_is(found)
+        self._settle()
 
     def _report(self, what: str, message: str, problem: str) -> None:
         """Log a problem once, and its end."""

@@ -17,12 +17,12 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.selection import Selection
+from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.kubelet.advertised import select_preferred
-from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, Service
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 
@@ -36,7 +36,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(eq=False)
 class ProxyService(Service):
-    """In the event loop of mirror and host.
+    """In the event loop of manager and host.
 
     Calls are proxied to the device plugin that is registered here, and the device list comes from the device manager. The plugin's
     response to Allocate is passed on unchanged. Device IDs are sorted first: the kubelet's maps have no order. Every call has a
@@ -47,7 +47,7 @@ class ProxyService(Service):
     resource_name: str
     devices: DeviceList
     options: api_pb2.DevicePluginOptions
-    mirror: Mirror
+    manager: DeviceManager
     host: PluginHost
     host_devices: HostDeviceStat
 
@@ -57,10 +57,10 @@ class ProxyService(Service):
         """Never an error, because that would fail the pod: an invalid response of the plugin is ignored."""
         response = api_pb2.PreferredAllocationResponse()
         for wanted in request.container_requests:
-            resource = self.mirror.resources[self.resource_name]
+            resource = self.manager.resources[self.resource_name]
             selection = select_preferred(
                 resource,
-                self.mirror.topology,
+                self.manager.topology,
                 map(shown_id, wanted.available_deviceIDs),
                 map(shown_id, wanted.must_include_deviceIDs),
                 wanted.allocation_size,
@@ -84,7 +84,7 @@ class ProxyService(Service):
                 metrics.ALLOCATE_FAILED.labels(self.resource_name).inc()
                 log.error("Allocate failed; the kubelet rejects the pod", extra=self._failed(exc))
                 await _abort(context, exc)
-            self.mirror.answered(self.resource_name, device_ids, answer)
+            self.manager.attribution.answered(self.resource_name, device_ids, answer)
             response.container_responses.add().ParseFromString(answer.octets)
             extra = {"resource_name": self.resource_name, "device_ids": [*map(shown_id, wanted.devices_ids[:16])]}
             log.info("devices allocated by the kubelet", extra=extra)
@@ -96,7 +96,7 @@ class ProxyService(Service):
         device_ids = tuple(sorted(map(shown_id, request.devices_ids)))
         try:
             connection = self.host.newest(self.resource_name, "PreStartContainer")
-            if outdated := self.mirror.start_problem(self.resource_name, device_ids, with_edits_of):
+            if outdated := self.manager.attribution.start_problem(self.resource_name, device_ids, with_edits_of):
                 raise PluginFailed(self.resource_name, "PreStartContainer", outdated)
             if connection.options.pre_start_required:
                 with metrics.PRE_START_SECONDS.labels(self.resource_name).time():
@@ -108,11 +108,11 @@ class ProxyService(Service):
         return api_pb2.PreStartContainerResponse()
 
     def _plugin_ids(self, device_ids: Iterable[str]) -> tuple[str, ...]:
-        return self.mirror.resources[self.resource_name].plugin_ids(device_ids)
+        return self.manager.resources[self.resource_name].plugin_ids(device_ids)
 
     def _refuse_taken(self, device_ids: Iterable[str]) -> None:
         """The kubelet may have chosen before it has read that a device is another one that is held. Raises PluginFailed."""
-        held_back = self.mirror.resources[self.resource_name].held_back
+        held_back = self.manager.resources[self.resource_name].held_back
         for device_id in device_ids:
             if device_id in held_back:
                 other = held_back[device_id]
@@ -121,7 +121,7 @@ class ProxyService(Service):
 
     async def _refuse_files_of_others(self, answer: AllocateResponse) -> None:
         """A plugin of somebody else may give out the file of a built-in plugin's device. Raises PluginFailed."""
-        if self.mirror.resources[self.resource_name].is_built_in or not answer.edits.devices:
+        if self.manager.resources[self.resource_name].is_built_in or not answer.edits.devices:
             return
         try:
             async with asyncio.timeout(_READ_SECONDS):
@@ -130,7 +130,7 @@ class ProxyService(Service):
             # the runtime reads them, too, and reports what is wrong
             return
         numbers = {f"{d.type}{d.major}:{d.minor}" for devices in found.values() for d in devices}
-        other = self.mirror.other_holders.of("", numbers)
+        other = self.manager.other_holders.of("", numbers)
         if other is not None:
             why = f"it gives out the device file of {other.device_id} of {other.resource_name}, which another pod holds"
             raise PluginFailed(self.resource_name, "Allocate", why)

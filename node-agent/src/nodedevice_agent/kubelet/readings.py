@@ -10,6 +10,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey, Checkpoint
+from nodedevice_agent.devicemanager.attribution.attribute import PodName, PodResourcesRow
 
 # by device ID: its NUMA nodes, sorted
 DevicesByID = Mapping[str, tuple[int, ...]]
@@ -28,19 +29,6 @@ class HealthyDevices(Struct, frozen=True, gc=False):
 
 NO_DEVICES = HealthyDevices()
 NO_HOLDERS: Mapping[str, Collection[str]] = {}
-
-# namespace and name
-PodName = tuple[str, str]
-
-
-class PodResourcesRow(Struct, frozen=True, gc=False):
-    """The devices of one container and resource. device_ids: sorted, each once."""
-
-    namespace: str
-    name: str
-    container: str
-    resource_name: str
-    device_ids: tuple[str, ...]
 
 
 class ClaimRow(Struct, frozen=True, gc=False):

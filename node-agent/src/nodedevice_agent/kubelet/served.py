@@ -1,8 +1,9 @@
 """Resources that the kubelet's own device manager serves, as far as its pod resources and its checkpoint show them.
 
-A Mirror whose device lists come from the kubelet, too. It reports healthy devices alone; one that was among them, or that a pod
-holds, counts as unhealthy once it is not. The status of that pod may say so, seconds later; then it is the plugin's word. Those
-that were never seen are a number: what the Node's capacity has besides. Nothing here is allocated, cordoned or advertised.
+A device manager of its own gets both the allocations and the device lists from the kubelet. The kubelet reports healthy devices
+alone. A device that was healthy, or that a pod holds, counts as unhealthy once the kubelet does not report it. The status of its
+pod may say so, seconds later; then it is the plugin's word. Devices that were never seen are a number: what the Node's capacity has
+besides. Nothing here is allocated, cordoned or advertised.
 Source: kubelet pkg/kubelet/cm/devicemanager GetAllocatableDevices, GetCapacity, UpdateAllocatedResourcesStatus, checkpoint @ 1.37.
 """
 
@@ -14,7 +15,8 @@ from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import DeviceStatus
 
-from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, unordered
+from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
@@ -22,8 +24,6 @@ from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, Device,
 from nodedevice_agent.devicemanager.resources.list_limit import ListLimit
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
-from nodedevice_agent.kubelet.attribution import KubeletState, unordered
-from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.readings import DevicesByID, PodReading
 
 # of the one connection that each resource has: the kubelet's
@@ -126,12 +126,12 @@ class _NoLimit(ListLimit):
         return listed
 
 
-class ServedByKubelet(Mirror):
-    """read() after each look at the kubelet; pods as in every device manager."""
+class ServedByKubelet:
+    """read() after each look at the kubelet; pods as in every device manager. settle() after each event."""
 
     def __init__(self, now: float) -> None:
-        super().__init__(now)
-        self.list_limit = _NoLimit(self.resources)
+        self.manager = DeviceManager(now, waits_for_cordons=True, is_attributed=lambda name: True, list_limit=_NoLimit)
+        self.resources, self.pods, self.places = self.manager.resources, self.manager.pods, self.manager.places
         # of the Node, by resource name; empty until it was read
         self._capacity: Mapping[str, int] = {}
         self._healthy: Mapping[str, DevicesByID] = {}
@@ -142,17 +142,27 @@ class ServedByKubelet(Mirror):
         self._remembered: dict[str, Collection[str]] = {}
         # of which the lists were made last, by resource name; and what the allocations of the pods rest on
         self._made: dict[str, Listing] = {}
-        self._mirrored: tuple[object, ...] | None = None
+        self._attributed: tuple[object, ...] | None = None
         # resources whose list is too long to be made in the event loop, see next_listing()
         self._long: set[str] = set()
         # of these the published devices are remembered
         self._published: set[str] = set()
         # by pod UID: resource name and ID of devices that its status reports unhealthy
         self._reported: dict[str, frozenset[tuple[str, str]]] = {}
+        self._are_lists_due = False
 
     # -- changes ----------------------------------------------------------------------------------------------------------
 
-    def read(self, found: KubeletDevices, state: KubeletState, now: float) -> list[Effect]:
+    def settle(self, now: float) -> list[str]:
+        """After each event. Returns the resources that may have changed: nothing is called or saved for what the kubelet serves."""
+        found = [*self.manager.settle(now)]
+        if self._are_lists_due:
+            self._are_lists_due = False
+            self._list(now)
+            found += self.manager.settle(now)
+        return list(dict.fromkeys(effect.resource_name for effect in found if isinstance(effect, Publish)))
+
+    def read(self, found: KubeletDevices, state: KubeletState, now: float) -> None:
         """What the kubelet has now. Where its pod resources could not be read, the last allocations stay."""
         names = [
             name for name in dict.fromkeys([*found.healthy, *_held_names(state)]) if not resource_name_problem(name)
@@ -162,42 +172,51 @@ class ServedByKubelet(Mirror):
         self._healthy = {name: ids for name, ids in found.healthy.items() if name in placed}
         self._omitted = found.omitted
         before = {*self.resources}
-        effects: list[Effect] = []
         if found.are_names_complete:
             for name in self.resources.keys() - self._healthy.keys():
-                effects += self.disconnected(name, _ENDPOINT, now)
+                self.manager.disconnected(name, _ENDPOINT, now)
         for name in names:
             # its plugin may be gone, and its pods run on
             if name in placed and name not in self.resources and name not in self._healthy:
-                self._table.add(name)
-                effects.append(Publish(name))
-        if (mirrored := (unordered(state.entries), state.rows)) != self._mirrored or before != self.resources.keys():
-            effects += self.mirrored(state, now)
-            self._mirrored = mirrored
-        return effects + self._list(now)
+                self.manager.add(name)
+        attributed = unordered(state.entries), state.rows
+        if attributed != self._attributed or before != self.resources.keys():
+            self.manager.attribution.read(state)
+            self._attributed = attributed
+        self._are_lists_due = True
 
-    def capacity_is(self, capacity: Mapping[str, int], now: float) -> list[Effect]:
+    def capacity_is(self, capacity: Mapping[str, int]) -> None:
         """What the Node shows: also devices that are not healthy, seconds after the kubelet knows of them."""
-        if capacity == self._capacity:
-            return []
-        self._capacity = capacity
-        return [*self._list(now), *(Publish(name) for name in sorted(self.resources))]
+        if capacity != self._capacity:
+            self._capacity = capacity
+            self._are_lists_due = True
+            self.manager.publish(self.resources)
 
-    def pods_synced(self, pods: Iterable[Pod], now: float) -> list[Effect]:
+    def pods_synced(self, pods: Iterable[Pod], now: float) -> None:
         """The complete list of this node's pods."""
         found = list(pods)
         self.places.are_pods_known = True
         self._reported = {pod.uid: pod.unhealthy for pod in found if pod.unhealthy and not pod.has_ended}
-        return [*super().pods_synced(found, now), *self._list(now)]
+        self.manager.pods_synced(found, now)
+        self._are_lists_due = True
 
-    def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
+    def pod_seen(self, pod: Pod, now: float) -> None:
         """A pod bound to this node, new or changed; also in what its status says of its devices."""
-        effects = super().pod_seen(pod, now)
-        return effects if pod.has_ended else effects + self._report(pod.uid, pod.unhealthy, now)
+        self.manager.pod_seen(pod, now)
+        if not pod.has_ended:
+            self._report(pod.uid, pod.unhealthy)
 
-    def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
+    def pod_gone(self, pod_uid: str, now: float) -> None:
         """The pod has finished, or the API no longer has it."""
-        return super().pod_gone(pod_uid, now) + self._report(pod_uid, frozenset(), now)
+        self.manager.pod_gone(pod_uid, now)
+        self._report(pod_uid, frozenset())
+
+    def tick(self, now: float) -> None:
+        self.manager.tick(now)
+
+    def displaced(self, resource_names: Iterable[str], by: str) -> None:
+        """Their places are that name's."""
+        self.manager.displaced([name for name in resource_names if name in self.resources], by)
 
     def remember_published(self, resource_name: str, devices: Iterable[DeviceStatus], now: float) -> None:
         """What the published status lists as lost, of before this agent started: once."""
@@ -210,8 +229,8 @@ class ServedByKubelet(Mirror):
             self._list(now)
 
     def forget(self, resource_name: str) -> bool:
-        """The same, with the devices that are remembered of it."""
-        is_forgotten = super().forget(resource_name)
+        """The same as of a device manager, with the devices that are remembered of it."""
+        is_forgotten = self.manager.forget(resource_name)
         if is_forgotten:
             self._remembered.pop(resource_name, None)
             self._made.pop(resource_name, None)
@@ -226,21 +245,21 @@ class ServedByKubelet(Mirror):
 
     def snapshot(self, resource_name: str) -> Snapshot:
         """With devices that the kubelet counts, and of which nothing else is known. Raises KeyError for an unknown resource."""
-        now = snapshot(self, resource_name)
+        now = snapshot(self.manager, resource_name)
         return replace(now, total=max(now.total, self._capacity.get(resource_name, 0) if now.is_live else 0))
 
     # -- internals --------------------------------------------------------------------------------------------------------
 
-    def _report(self, pod_uid: str, unhealthy: frozenset[tuple[str, str]], now: float) -> list[Effect]:
+    def _report(self, pod_uid: str, unhealthy: frozenset[tuple[str, str]]) -> None:
         if unhealthy == self._reported.get(pod_uid, frozenset()):
-            return []
+            return
         if unhealthy:
             self._reported[pod_uid] = unhealthy
         else:
             del self._reported[pod_uid]
-        return self._list(now)
+        self._are_lists_due = True
 
-    def _list(self, now: float) -> list[Effect]:
+    def _list(self, now: float) -> None:
         reported: dict[str, set[str]] = {}
         for name, device_id in frozenset[tuple[str, str]]().union(*self._reported.values()):
             reported.setdefault(name, set()).add(device_id)
@@ -255,15 +274,15 @@ class ServedByKubelet(Mirror):
                 self._long.add(name)
             else:
                 short.append(listing)
-        effects, left = self._connect([listing.name for listing in short], now), MAX_DEVICES_IN_LOOP
+        self._connect([listing.name for listing in short], now)
+        left = MAX_DEVICES_IN_LOOP
         for before in short:
             # with what pods hold of it, as far as that shows only now; it may be far more
             listing = self._listing(before.name, before.reported)
             if (left := left - listing.size) < 0:
                 self._long.add(listing.name)
             else:
-                effects += self.listing_made(listing, listing.made(), now)
-        return effects
+                self.listing_made(listing, listing.made(), now)
 
     def _listing(self, name: str, reported: frozenset[str]) -> Listing:
         resource = self.resources.get(name)
@@ -289,30 +308,33 @@ class ServedByKubelet(Mirror):
                 return replace(found, held=frozenset(found.held))
         return None
 
-    def listing_made(self, listing: Listing, listed: ListedDevices, now: float) -> list[Effect]:
+    def listing_made(self, listing: Listing, listed: ListedDevices, now: float) -> None:
         """That list is the resource's; what has changed while it was made is made next."""
         name, remembered = listing.name, listing.remembered
         if name not in self._healthy:
-            return []
+            return
         if self._remembered.get(name, _NO_IDS) is remembered and not listed.is_refused:
             self._remembered[name] = remembered = listed.devices.keys()
-        effects, holds = self._connect([name], now), listing.holds
-        if effects and listed.devices.keys() >= self.resources[name].holders.keys():
+        is_new, holds = self._connect([name], now), listing.holds
+        if is_new and listed.devices.keys() >= self.resources[name].holders.keys():
             holds = self.resources[name].holds
-        elif effects:
+        elif is_new:
             # pods hold devices that are not healthy
             self._long.add(name)
         self._made[name] = replace(listing, held=(), listed=NO_DEVICES, remembered=remembered, holds=holds)
-        return effects + self.listed(name, _ENDPOINT, listed, now)
+        self.manager.listed(name, _ENDPOINT, listed, now)
 
-    def _connect(self, names: Iterable[str], now: float) -> list[Effect]:
-        """A resource is shown once its list is made: before that nothing is known of its devices."""
-        effects: list[Effect] = []
-        for name in names:
-            known = self.resources.get(name)
-            if known is None or known.endpoint is None:
-                effects += DeviceManager.connected(self, name, _ENDPOINT, PluginOptions(), now)
-        return [*effects, *self._attribute()] if effects else []
+    def _connect(self, names: Iterable[str], now: float) -> bool:
+        """A resource is shown once its list is made: before that nothing is known of its devices. Returns whether one is new here.
+
+        What pods hold of it counts from then on.
+        """
+        new = [name for name in names if name not in self.resources or self.resources[name].endpoint is None]
+        for name in new:
+            self.manager.connected(name, _ENDPOINT, PluginOptions(), now)
+        if new:
+            self.manager.attribution.settle()
+        return bool(new)
 
 
 def _held_names(state: KubeletState) -> Iterator[str]:

@@ -46,7 +46,7 @@ class NodeSources:
         if self._kubelet is not None and self._kubelets is not None:
             for resource in self._kubelet.served.resources.values():
                 if self._kubelets.has(resource.name):
-                    yield self._kubelet.served, resource, True
+                    yield self._kubelet.served.manager, resource, True
 
     def pools(self) -> Iterator[PoolOffer]:
         """Those of DRA drivers."""

@@ -183,7 +183,8 @@ class NriBackend:
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
         log.info("runtime synchronized", extra={"sandboxes": len(sandboxes), "containers": len(containers)})
         now = self._host.now()
-        self._host.do(self.events.synchronized(sandboxes, containers, now))
+        self.events.synchronized(sandboxes, containers, now)
+        self._host.settle()
         for found in self._manager.containers.doubtful.values():
             if found.unlisted_since == now:
                 log.warning("runtime does not list a container that it ran; keeping its devices", extra=_fields(found))
@@ -196,11 +197,10 @@ class NriBackend:
 
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
         now = self._host.now()
-        effects = self.events.sandbox_shown(sandbox, now)
+        self.events.sandbox_shown(sandbox, now)
         if self._manager.containers.doubtful:
-            effects += self.events.creating(sandbox.uid, container.name, now)
-        if effects:
-            self._host.do(effects)
+            self.events.creating(sandbox.uid, container.name)
+        self._host.settle()
         if self._asks_kubelet(sandbox, container):
             await self._kubelet.refresh()
             self._leave_to_kubelet(sandbox.uid)
@@ -214,7 +214,8 @@ class NriBackend:
             except InjectionRefused:
                 metrics.CONTAINERS_REFUSED.inc()
                 if self._manager.book.unanswered:
-                    self._host.do(self._manager.allocate_once.creation_refused(sandbox.uid, container.name))
+                    self._manager.allocate_once.creation_refused(sandbox.uid, container.name)
+                    self._host.settle()
                 raise
 
     async def _edits(self, sandbox: Sandbox, container: RunningContainer, decision: Decision) -> ContainerEdits | None:
@@ -235,10 +236,8 @@ class NriBackend:
         return self._gpus.edits(sandbox, container, None)
 
     def _created(self, sandbox: Sandbox, container: RunningContainer, grant: Grant) -> None:
-        effects = self.events.created(sandbox, container, grant, self._host.now())
-        # mostly none, and then no deadline has changed either
-        if effects:
-            self._host.do(effects)
+        self.events.created(sandbox, container, grant)
+        self._host.settle()
         if grant.overruled:
             metrics.GPU_ENVIRONMENTS.labels("overruled").inc()
         key = (sandbox.uid, container.name)
@@ -294,7 +293,8 @@ class NriBackend:
     def creation_adjusted(
         self, sandbox: Sandbox, container: RunningContainer, devices: tuple[RuntimeDevice, ...]
     ) -> None:
-        self._host.do(self.events.adjusted(sandbox, container.id, devices, self._host.now()))
+        self.events.adjusted(sandbox, container.id, devices)
+        self._host.settle()
 
     def creation_refused(self, sandbox: Sandbox, container: RunningContainer) -> None:
         metrics.CONTAINERS_REFUSED.inc()
@@ -312,16 +312,19 @@ class NriBackend:
                 raise InjectionRefused(f"container {container.name} is being created without its devices")
 
     def container_started(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        self._host.do(self.events.started(sandbox, container, self._host.now()))
+        self.events.started(sandbox, container)
+        self._host.settle()
         self._numbers.changed()
 
     def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
         self._numbers.changed()
-        self._host.do(self.events.ended(sandbox.uid, container.id, self._host.now()))
+        self.events.ended(sandbox.uid, container.id)
+        self._host.settle()
 
     def sandbox_removed(self, sandbox: Sandbox) -> None:
         self._gpus.sandbox_removed(sandbox.uid)
-        self._host.do(self.events.sandbox_removed(sandbox, self._host.now()))
+        self.events.sandbox_removed(sandbox)
+        self._host.settle()
 
     # -- internals ------------------------------------------------------------------------------------------------------
 
@@ -356,11 +359,10 @@ class NriBackend:
             return
         pod = self._manager.pod(pod_uid)
         met = self._kubelet.requests_met(pod_uid, None if pod is None else (pod.namespace, pod.name))
-        effects = self._manager.kubelet_allocated(pod_uid, met, self._host.now())
-        if effects:
+        if self._manager.kubelet_allocated(pod_uid, met, self._host.now()):
             extra = {"pod_uid": pod_uid, "resource_name": pending.resource_name}
             log.info("the kubelet has allocated what a pod waits for; leaving it to the kubelet", extra=extra)
-            self._host.do(effects)
+            self._host.settle()
 
     def _changed(self, is_changed: bool) -> None:
         """The connection or its grace period has begun or ended, and with it, perhaps, the condition has changed."""
@@ -396,7 +398,8 @@ class NriBackend:
                     "runtime has not listed a container for long and its pod is over; treating it as ended",
                     extra=_fields(instance),
                 )
-            self._host.do(self.events.ended(instance.pod_uid, instance.id, now))
+            self.events.ended(instance.pod_uid, instance.id)
+            self._host.settle()
 
 
 def _fields(instance: ContainerInstance) -> dict[str, str]:

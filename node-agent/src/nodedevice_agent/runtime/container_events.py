@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import without
-from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
 from nodedevice_agent.devicemanager.runtime import (
@@ -33,7 +32,7 @@ UNLISTED_SECONDS = 3600.0
 
 
 class ContainerEvents:
-    """Handles every event of containers; returns effects."""
+    """Handles every event of containers; what follows is marked in the device manager."""
 
     def __init__(self, manager: DeviceManager) -> None:
         self._manager = manager
@@ -42,81 +41,78 @@ class ContainerEvents:
 
     # -- events ---------------------------------------------------------------------------------------------------------
 
-    def sandbox_shown(self, sandbox: Sandbox, now: float) -> list[Effect]:
+    def sandbox_shown(self, sandbox: Sandbox, now: float) -> None:
         """A container is created in it: proof of a static pod, if it is one's."""
-        return [e for found in _static_pods([sandbox]) for e in self._manager.static_pod_shown(found, now)]
+        for found in _static_pods([sandbox]):
+            self._manager.static_pod_shown(found, now)
 
-    def creating(self, pod_uid: str, container: str, now: float) -> list[Effect]:
+    def creating(self, pod_uid: str, container: str) -> None:
         """Its creation is requested: an earlier, unlisted instance has ended, or the kubelet would end it first."""
-        effects: list[Effect] = []
         for earlier in self._containers.instances(pod_uid, container):
             if earlier.unlisted_since is not None:
-                effects += self.ended(pod_uid, earlier.id, now)
-        return effects
+                self.ended(pod_uid, earlier.id)
 
-    def created(self, sandbox: Sandbox, container: RunningContainer, grant: Grant, now: float) -> list[Effect]:
+    def created(self, sandbox: Sandbox, container: RunningContainer, grant: Grant) -> None:
         """Its creation with these devices is allowed: from now on it may have a process."""
-        effects: list[Effect] = []
         for earlier in self._containers.instances(sandbox.uid, container.name):
             # the kubelet has given up one that it had not started, and never returns to it. Not every runtime reports its end:
             # CRI-O does not where it could not make what was injected
             if earlier.without_process_since is not None or not earlier.is_begun:
                 self._containers.ended(sandbox.uid, earlier.id)
-                effects += self._published(earlier) + self._files_changed(sandbox.uid, earlier.devices, (), now)
+                self._publish(earlier)
+                self._files_changed(sandbox.uid, earlier.devices, ())
         marks = fingerprints(grant.version.allocations)
         self._containers.put(
             ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks, is_begun=False)
         )
-        return effects + self._cancel_pre_starts(sandbox.uid, container.name, now)
+        self._cancel_pre_starts(sandbox.uid, container.name)
 
-    def adjusted(
-        self, sandbox: Sandbox, container_id: str, devices: tuple[RuntimeDevice, ...], now: float
-    ) -> list[Effect]:
+    def adjusted(self, sandbox: Sandbox, container_id: str, devices: tuple[RuntimeDevice, ...]) -> None:
         """A container whose creation is allowed is being created with these device files."""
         known = self._containers.find(sandbox.uid, container_id)
-        if known is None:
-            return []
-        self._containers.put(replace(known, devices=devices))
-        return self._files_changed(sandbox.uid, known.devices, devices, now)
+        if known is not None:
+            self._containers.put(replace(known, devices=devices))
+            self._files_changed(sandbox.uid, known.devices, devices)
 
-    def started(self, sandbox: Sandbox, container: RunningContainer, now: float) -> list[Effect]:
+    def started(self, sandbox: Sandbox, container: RunningContainer) -> None:
         """It has a process. For a container that was given nothing here, this is its first event."""
         if self._requests_nothing(sandbox.uid):
-            return []
+            return
         known = self._containers.find(sandbox.uid, container.id)
         if known is not None:
             running = replace(
                 known, without_process_since=None, unlisted_since=None, devices=container.devices, is_begun=True
             )
             self._containers.put(running)
-            effects = self._published(known) + _saved(known) if known.is_doubtful else []
-            return effects + self._files_changed(sandbox.uid, known.devices, running.devices, now)
+            if known.is_doubtful:
+                self._publish(known)
+                self._save(known)
+            self._files_changed(sandbox.uid, known.devices, running.devices)
+            return
         new = _instance(sandbox.uid, container)
         self._containers.put(new)
-        return self._published(new) + self._files_changed(sandbox.uid, (), new.devices, now)
+        self._publish(new)
+        self._files_changed(sandbox.uid, (), new.devices)
 
-    def ended(self, pod_uid: str, container_id: str, now: float) -> list[Effect]:
+    def ended(self, pod_uid: str, container_id: str) -> None:
         """It has no process any more, or never had one."""
         gone = self._containers.ended(pod_uid, container_id)
-        if gone is None:
-            return []
-        return self._after_end(gone, now) + self._files_changed(pod_uid, gone.devices, (), now) + _saved(gone)
+        if gone is not None:
+            self._after_end(gone)
+            self._files_changed(pod_uid, gone.devices, ())
+            self._save(gone)
 
-    def sandbox_removed(self, sandbox: Sandbox, now: float) -> list[Effect]:
+    def sandbox_removed(self, sandbox: Sandbox) -> None:
         """The runtime has removed the pod, or an older sandbox of it: a pod may have more than one."""
-        effects: list[Effect] = []
         for instance in self._containers.of_pod(sandbox.uid):
             if instance.sandbox_id == sandbox.id:
-                effects += self.ended(sandbox.uid, instance.id, now)
+                self.ended(sandbox.uid, instance.id)
         self._manager.static_pod_removed(sandbox.uid)
-        return effects
 
-    def synchronized(
-        self, sandboxes: Iterable[Sandbox], containers: Iterable[RunningContainer], now: float
-    ) -> list[Effect]:
+    def synchronized(self, sandboxes: Iterable[Sandbox], containers: Iterable[RunningContainer], now: float) -> None:
         """What the runtime can reach. A container that was alive and is not listed may live on: see UNLISTED_SECONDS."""
         sandboxes = tuple(sandboxes)
-        effects = self._manager.static_pods_listed(_static_pods(sandboxes), now)
+        self._manager.static_pods_listed(_static_pods(sandboxes), now)
         known = {instance.id: instance for instance in self._containers}
         pod_uids = {sandbox.id: sandbox.uid for sandbox in sandboxes}
         alive: list[ContainerInstance] = []
@@ -136,17 +132,17 @@ class ContainerEvents:
         unlisted = self._containers.unlisted()
         gone = self._containers.synchronized(a for a in alive if not self._requests_nothing(a.pod_uid))
         if self._containers.unlisted() != unlisted:
-            effects.append(SaveCheckpoint(durable=False))
+            self._manager.save()
         for instance in gone:
-            effects += self._after_end(instance, now)
+            self._after_end(instance)
         for pod_uid in sorted(self._book.by_pod):
-            effects += self._settle(pod_uid, now)
+            self._settle(pod_uid)
         for pod_uid in sorted({uid for r in self._manager.resources.values() for uid in r.possible_holders}):
-            effects += self._manager.possible_holder_ended(pod_uid, now)
+            self._manager.possible_holder_ended(pod_uid)
         self._is_first = False
         if any(instance.devices for instance in (*gone, *self._containers)):
-            effects += self._manager.containers_listed(now)
-        return effects + [Publish(name) for name in sorted(self._manager.resources)]
+            self._manager.containers_changed()
+        self._manager.publish(self._manager.resources)
 
     def lost(self) -> None:
         """The runtime is disconnected: no container is known to end until the next synchronized()."""
@@ -228,35 +224,34 @@ class ContainerEvents:
         pod = self._manager.pod(pod_uid)
         return pod is not None and not pod.device_requests and pod_uid not in self._book.by_pod
 
-    def _after_end(self, gone: ContainerInstance, now: float) -> list[Effect]:
-        return self._consequences(gone, now) + self._manager.possible_holder_ended(gone.pod_uid, now)
-
-    def _consequences(self, gone: ContainerInstance, now: float) -> list[Effect]:
-        if not self._book.of_container(gone.pod_uid, gone.container):
-            return self._published(gone)
-        if gone.pod_uid in self._book.releasing:
-            # while others of its pod run, the status may show this one as running without its devices
-            return self._settle(gone.pod_uid, now) or self._published(gone)
-        return self._require_pre_starts(gone.pod_uid, gone.container, now) + self._published(gone)
+    def _after_end(self, gone: ContainerInstance) -> None:
+        self._publish(gone)
+        if self._book.of_container(gone.pod_uid, gone.container):
+            if gone.pod_uid in self._book.releasing:
+                self._settle(gone.pod_uid)
+            else:
+                self._require_pre_starts(gone.pod_uid, gone.container)
+        self._manager.possible_holder_ended(gone.pod_uid)
 
     def _files_changed(
-        self, pod_uid: str, before: tuple[RuntimeDevice, ...], devices: tuple[RuntimeDevice, ...], now: float
-    ) -> list[Effect]:
+        self, pod_uid: str, before: tuple[RuntimeDevice, ...], devices: tuple[RuntimeDevice, ...]
+    ) -> None:
         """A container has these device files instead of those; what it can open is held back."""
-        return self._manager.containers_changed(pod_uid, now) if devices != before else []
+        if devices != before:
+            self._manager.containers_changed(pod_uid)
 
-    def _settle(self, pod_uid: str, now: float) -> list[Effect]:
+    def _settle(self, pod_uid: str) -> None:
         """Release the devices of a pod that is over and has no process; after a restart, prepare those that are not in use."""
         holding = sorted({allocation.container for allocation in self._book.of_pod(pod_uid)})
         if pod_uid in self._book.releasing:
-            return self._manager.containers_ended(pod_uid, now) if self._containers.have_ended(pod_uid, holding) else []
-        effects: list[Effect] = []
+            if self._containers.have_ended(pod_uid, holding):
+                self._manager.containers_ended(pod_uid)
+            return
         for container in holding if self._is_first else ():
             # whether it has run since it was last prepared is unknown
-            effects += self._require_pre_starts(pod_uid, container, now)
-        return effects
+            self._require_pre_starts(pod_uid, container)
 
-    def _require_pre_starts(self, pod_uid: str, container: str, now: float) -> list[Effect]:
+    def _require_pre_starts(self, pod_uid: str, container: str) -> None:
         """A container with devices has ended: PreStartContainer is due again for the next one to use them.
 
         That is the container itself, if it starts again, and each that shares a device with it (an init container's device is
@@ -264,33 +259,29 @@ class ContainerEvents:
         """
         sharers = self._book.sharers(pod_uid, container)
         is_in_use = any(self._containers.instances(pod_uid, a.container) for a in sharers)
-        if is_in_use or pod_uid in self._book.releasing:
-            return []
-        self._manager.pre_starts.require_if_supported(a.key for a in sharers)
-        return self._manager.pre_starts.due(now)
+        if not is_in_use and pod_uid not in self._book.releasing:
+            self._manager.pre_starts.require_if_supported(a.key for a in sharers)
 
-    def _cancel_pre_starts(self, pod_uid: str, container: str, now: float) -> list[Effect]:
+    def _cancel_pre_starts(self, pod_uid: str, container: str) -> None:
         """A container is created with its devices: a call that is still due for one of them must not be made any more."""
-        effects: list[Effect] = []
         for a in self._book.sharers(pod_uid, container):
-            effects += self._manager.pre_starts.cancel(a.key)
-        return effects + self._manager.pre_starts.due(now) if effects else []
+            self._manager.pre_starts.cancel(a.key)
 
-    def _published(self, instance: ContainerInstance) -> list[Effect]:
+    def _publish(self, instance: ContainerInstance) -> None:
         """The resources whose status this container's start or end may change."""
         pod = self._manager.pod(instance.pod_uid)
         names = {a.resource_name for a in self._book.of_pod(instance.pod_uid)} | instance.fingerprints.keys()
         names |= {request.resource_name for request in pod.device_requests} if pod is not None else set()
-        return [Publish(name) for name in sorted(names & self._manager.resources.keys())]
+        self._manager.publish(names)
+
+    def _save(self, instance: ContainerInstance) -> None:
+        """After a change to this instance: the checkpoint has the unlisted ones."""
+        if instance.unlisted_since is not None:
+            self._manager.save()
 
 
 def _static_pods(sandboxes: Iterable[Sandbox]) -> list[StaticPod]:
     return [StaticPod(s.uid, s.namespace, s.name) for s in sandboxes if is_config_hash(s.uid)]
-
-
-def _saved(instance: ContainerInstance) -> list[Effect]:
-    """After a change to this instance: the checkpoint has the unlisted ones."""
-    return [SaveCheckpoint(durable=False)] if instance.unlisted_since is not None else []
 
 
 def _with_known_marks(found: ContainerInstance, before: ContainerInstance | None) -> ContainerInstance:

@@ -37,7 +37,9 @@ class RuntimeScenario(Scenario):
         self.injection = Injection(self.manager, kubelets)
         self.runtime = ContainerEvents(self.manager)
 
-    def noted(self, effects: list[Effect]) -> list[Effect]:
+    def settled(self) -> list[Effect]:
+        """What follows from an event of the runtime."""
+        effects = self.manager.settle(self.now)
         self.effects += effects
         return effects
 
@@ -51,23 +53,28 @@ class RuntimeScenario(Scenario):
 
     def create(self, uid: str, name: str = "main", number: int = 1) -> RunningContainer:
         """Create a container with its devices; returns it as the runtime reports it from then on."""
-        self.noted(self.runtime.creating(uid, name, self.now))
+        self.runtime.creating(uid, name)
+        self.settled()
         decision = self.ask(uid, name)
         assert isinstance(decision, Grant), decision
         made = container(uid, name, number)
-        self.noted(self.runtime.created(sandbox(uid), made, decision, self.now))
+        self.runtime.created(sandbox(uid), made, decision)
+        self.settled()
         mark = decision.edits.annotations[CONTAINER_DEVICES_ANNOTATION]
         return container(uid, name, number, annotations={CONTAINER_DEVICES_ANNOTATION: mark})
 
     def start(self, made: RunningContainer, uid: str) -> list[Effect]:
-        return self.noted(self.runtime.started(sandbox(uid), made, self.now))
+        self.runtime.started(sandbox(uid), made)
+        return self.settled()
 
     def end(self, made: RunningContainer, uid: str) -> list[Effect]:
-        return self.noted(self.runtime.ended(uid, made.id, self.now))
+        self.runtime.ended(uid, made.id)
+        return self.settled()
 
     def sync(self, *running: tuple[str, RunningContainer]) -> list[Effect]:
         sandboxes = [sandbox(uid) for uid in dict.fromkeys(uid for uid, _ in running)]
-        return self.noted(self.runtime.synchronized(sandboxes, [made for _, made in running], self.now))
+        self.runtime.synchronized(sandboxes, [made for _, made in running], self.now)
+        return self.settled()
 
     def rebooted(self, **options: Any) -> "RuntimeScenario":
         """A new process with the checkpoint of this one."""

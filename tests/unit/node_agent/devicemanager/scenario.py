@@ -5,6 +5,7 @@ Answers of plugins are events too: the test gives them, in the order it wants, o
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import Any, Self
 
 from msgspec import structs, to_builtins
@@ -89,6 +90,13 @@ def device_ids(count: int) -> list[str]:
     return [f"d{index}" for index in range(count)]
 
 
+def happen(manager: DeviceManager, event: str, *args: Any, now: float) -> list[Effect]:
+    """An event of the manager by its name, settled."""
+    handle = getattr(manager, event)
+    handle(*args, *([now] if "now" in signature(handle).parameters else []))
+    return manager.settle(now)
+
+
 class Scenario:
     """A device manager with a clock. Every event returns its effects, and `effects` has all of them."""
 
@@ -116,7 +124,7 @@ class Scenario:
 
     def happens(self, event: str, *args: Any) -> list[Effect]:
         """Any event of the manager by its name, now."""
-        effects: list[Effect] = getattr(self.manager, event)(*args, self.now)
+        effects = happen(self.manager, event, *args, now=self.now)
         self.effects += effects
         return effects
 

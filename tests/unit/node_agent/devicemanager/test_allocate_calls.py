@@ -212,7 +212,8 @@ class TestBackoff:
     def test_what_a_pod_waits_for_is_published_once(self) -> None:
         scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("q", gpu=1))
         assert scenario.reasons() == {"q": "NotEnoughDevices"}
-        assert scenario.manager.allocator.reconsider([GPU], scenario.now) == []
+        scenario.manager._marks.freed([GPU])
+        assert scenario.manager.settle(scenario.now) == []
 
 
 def test_a_response_is_awaited_until_it_comes_or_its_pod_ends() -> None:

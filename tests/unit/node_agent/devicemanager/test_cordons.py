@@ -6,8 +6,8 @@ from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon, Cordons, noted
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.kube.observed import cordons_of, observed_status
-from nodedevice_agent.kubelet.mirror import Mirror
 
+from tests.fakes.settled import attributing
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
     NIC,
@@ -189,7 +189,7 @@ def test_is_recovered_with_a_lost_checkpoint() -> None:
     scenario.happens("recovered", Checkpoint((), {GPU: ()}, cordons={GPU: Cordons("u1", {}, FAN)}))
     scenario.cordon(GPU, [], "u1")
     assert scenario.snapshot().available == 1
-    mirror = Mirror(0.0, is_recovering=True)
+    mirror = attributing(0.0, is_recovering=True)
     mirror.recovered(Checkpoint((), {GPU: ()}, cordons={GPU: SET}), 0.0)
     assert mirror.cordons == {GPU: SET}
 

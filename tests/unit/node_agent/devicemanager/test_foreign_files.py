@@ -139,7 +139,8 @@ def _ended(scenario: RuntimeScenario) -> None:
 
 
 def _sandbox_removed(scenario: RuntimeScenario) -> None:
-    scenario.noted(scenario.runtime.sandbox_removed(sandbox("p"), scenario.now))
+    scenario.runtime.sandbox_removed(sandbox("p"))
+    scenario.settled()
 
 
 def _ended_while_disconnected(scenario: RuntimeScenario) -> None:

@@ -25,7 +25,7 @@ from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 
 from tests.examples import examples
-from tests.unit.node_agent.devicemanager.scenario import response, status_of, with_edits
+from tests.unit.node_agent.devicemanager.scenario import happen, response, status_of, with_edits
 from tests.unit.node_agent.kube import crd_rules
 
 NAMES = ("example.com/gpu", "example.com/nic")
@@ -89,10 +89,10 @@ class ManagerMachine(RuleBasedStateMachine):
 
     def happens(self, event: str, *args: Any) -> None:
         before = {key_of(allocation) for allocation in self.manager.book}
-        effects: list[Effect] = getattr(self.manager, event)(*args, self.now)
+        effects = happen(self.manager, event, *args, now=self.now)
         if event in ("allocated", "preferred"):
             self.only_usable_devices_are_allocated(before)
-        assert effects == getattr(self.twin, event)(*args, self.now), "equal inputs, unequal effects"
+        assert effects == happen(self.twin, event, *args, now=self.now), "equal inputs, unequal effects"
         if event == "pods_synced":
             self.published = {}
             effects = [*effects, *map(Publish, self.manager.resources)]
@@ -155,8 +155,10 @@ class ManagerMachine(RuleBasedStateMachine):
         def is_configured(name: str, scope: str) -> bool:
             return name in names
 
-        effects = self.manager.configured(is_configured, self.now, sorted(returning & names))
-        assert effects == self.twin.configured(is_configured, self.now, sorted(returning & names))
+        for manager in (self.manager, self.twin):
+            manager.configured(is_configured, self.now, sorted(returning & names))
+        effects = self.manager.settle(self.now)
+        assert effects == self.twin.settle(self.now)
         self.carry_out(effects)
 
     @rule(name=st.sampled_from(NAMES))
@@ -311,10 +313,12 @@ class ManagerMachine(RuleBasedStateMachine):
     @invariant()
     def the_next_tick_is_at_the_earliest_time_of_all(self) -> None:
         manager = self.manager
-        times = [at for resource in manager.resources.values() for at in resource.times]
+        times = []
+        for resource in manager.resources.values():
+            times += [resource.grace_ends_at, resource.settle_until, resource.flap_damping.next_deadline()]
         for calls in (manager.allocator.pending, manager._reallocations.failures, manager.pre_starts.failures):
             times += [pending.retry_at for pending in calls.values()]
-        times += [*manager._releasing._publish_at.values(), manager._preference.deadline, manager.allocator.next_turn]
+        times += [*manager._releasing._publish_at.values(), manager._preference._deadline]
         assert manager.next_deadline() == min((at for at in times if at is not None), default=None)
 
     @invariant()

@@ -35,7 +35,7 @@ class TestRegistration:
     def test_a_new_resource_is_saved_and_published_and_has_no_device_yet(self) -> None:
         scenario = Scenario()
         effects = scenario.connect()
-        assert effects == [Publish(GPU), SaveCheckpoint(durable=False)]
+        assert effects == [SaveCheckpoint(durable=False), Publish(GPU)]
         assert (scenario.snapshot().state, scenario.snapshot().is_live) == (EndpointState.RUNNING, False)
         assert numbers(scenario) == (0, 0, 0)
 
@@ -89,7 +89,7 @@ class TestRegistration:
         (effect,) = scenario.see(pod("p", gpu=1))
         assert (getattr(effect, "pod", ""), getattr(effect, "resource_name", "")) == ("default/p", GPU)
         assert scenario.see(pod("p", gpu=1)) == []
-        assert scenario.connect(NIC, 2) == [Publish(NIC), SaveCheckpoint(durable=False)]
+        assert scenario.connect(NIC, 2) == [SaveCheckpoint(durable=False), Publish(NIC)]
         effects = scenario.connect()
         assert scenario.reasons() == {"p": "DeviceListPending"}
         assert calls(effects) == []

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.allocation.assignments import NOT_FITTING, USED
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
-from nodedevice_agent.devicemanager.effects import AssignedParts, CallAllocate, CallPreferred, Effect
+from nodedevice_agent.devicemanager.effects import AssignedParts, CallAllocate, CallPreferred
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.resources import availability
@@ -26,7 +26,7 @@ from nodedevice_api.assigned_parts import encode as encode_assigned
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement, parent_and_number
 
 from tests.examples import examples
-from tests.unit.node_agent.devicemanager.scenario import GPU, response, status_of, with_edits
+from tests.unit.node_agent.devicemanager.scenario import GPU, happen, response, status_of, with_edits
 
 PARENTS = ("a", "b", "c")
 UIDS = ("p", "q", "r", "s")
@@ -74,8 +74,8 @@ class PartsMachine(RuleBasedStateMachine):
         self.the_plugin_registers()
 
     def happens(self, event: str, *args: Any) -> None:
-        effects: list[Effect] = getattr(self.manager, event)(*args, self.now)
-        assert effects == getattr(self.twin, event)(*args, self.now), "equal inputs, unequal effects"
+        effects = happen(self.manager, event, *args, now=self.now)
+        assert effects == happen(self.twin, event, *args, now=self.now), "equal inputs, unequal effects"
         self.calls += [effect for effect in effects if isinstance(effect, CallAllocate | CallPreferred)]
         for effect in effects:
             if isinstance(effect, AssignedParts):

@@ -1,5 +1,6 @@
 """Which resource is preferred, and how long it is awaited."""
 
+from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS, Preference
@@ -25,7 +26,7 @@ def waiting(found: dict[str, Resource]) -> list[str]:
 
 
 def test_priorities_come_before_names_and_none_before_all() -> None:
-    preference = Preference({})
+    preference = Preference({}, Deadlines())
     preference.ranked({A: 5, B: -5, C: 5}, [], NOW)
     assert sorted([A, B, C, "example.com/z"], key=preference.key) == [B, "example.com/z", A, C]
     preference.ranked({A: 1}, [], NOW)
@@ -36,47 +37,47 @@ def test_priorities_come_before_names_and_none_before_all() -> None:
 
 def test_all_others_wait_for_an_awaited_one() -> None:
     found = resources(A, B, C)
-    preference = Preference(found)
+    preference = Preference(found, deadlines := Deadlines())
     assert preference.ranked({}, [B], NOW)
     assert waiting(found) == [A, C]
-    assert preference.deadline == NOW + LONGEST_SECONDS
+    assert deadlines.next() == NOW + LONGEST_SECONDS
     assert preference.listed(A) == []
     assert preference.listed(C) == []
     assert waiting(found) == [A, C]
     assert preference.listed(B) == [A, C]
     assert not waiting(found)
-    assert preference.deadline is None
+    assert deadlines.next() is None
 
 
 def test_one_that_has_listed_is_not_awaited() -> None:
     found = resources(A, B, live=(A,))
-    preference = Preference(found)
+    preference = Preference(found, deadlines := Deadlines())
     assert not preference.ranked({}, [A], NOW)
     assert not waiting(found)
-    assert preference.deadline is None
+    assert deadlines.next() is None
 
 
 def test_it_ends_at_its_deadline_and_not_before() -> None:
     found = resources(A, B)
-    preference = Preference(found)
+    preference = Preference(found, deadlines := Deadlines())
     assert preference.due(NOW) == []
     preference.ranked({}, [A, "example.com/not-registered-yet"], NOW)
     assert preference.due(NOW + LONGEST_SECONDS - 0.001) == []
     assert waiting(found) == [A, B]
     assert preference.due(NOW + LONGEST_SECONDS) == [A, B]
     assert not waiting(found)
-    assert preference.deadline is None
+    assert deadlines.next() is None
     assert preference.due(NOW + 2 * LONGEST_SECONDS) == []
 
 
 def test_the_same_again_changes_nothing() -> None:
-    preference = Preference(resources(A, B))
+    preference = Preference(resources(A, B), deadlines := Deadlines())
     assert preference.ranked({A: 1}, [A, B], NOW)
     assert not preference.ranked({A: 1}, [A, B], NOW + 1)
     assert not preference.ranked({A: 1}, [A], NOW + 1)
-    assert preference.deadline == NOW + LONGEST_SECONDS
+    assert deadlines.next() == NOW + LONGEST_SECONDS
     assert preference.ranked({A: 1}, [A, B, C], NOW + 2)
-    assert preference.deadline == NOW + 2 + LONGEST_SECONDS
+    assert deadlines.next() == NOW + 2 + LONGEST_SECONDS
     assert preference.ranked({A: 2}, [A], NOW + 3)
 
 
@@ -84,5 +85,5 @@ def test_other_peoples_plugins_do_not_wait() -> None:
     found = resources(A)
     found["example.com/z"] = Resource("example.com/z")
     found["example.com/z"].connect(2, PluginOptions())
-    Preference(found).ranked({}, [A], NOW)
+    Preference(found, Deadlines()).ranked({}, [A], NOW)
     assert waiting(found) == []

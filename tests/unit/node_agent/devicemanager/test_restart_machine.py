@@ -22,7 +22,7 @@ from nodedevice_agent.devicemanager.resources.resource_table import SETTLE_SECON
 from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
 
 from tests.examples import examples
-from tests.unit.node_agent.devicemanager.scenario import response
+from tests.unit.node_agent.devicemanager.scenario import happen, response
 
 NAMES = ("example.com/gpu", "example.com/nic")
 # of the wall clock where the other one is 0, Unix seconds
@@ -54,7 +54,7 @@ class RestartMachine(RuleBasedStateMachine):
         self.a_pod_comes()
 
     def happens(self, event: str, *args: Any) -> None:
-        for effect in getattr(self.manager, event)(*args, self.now):
+        for effect in happen(self.manager, event, *args, now=self.now):
             if isinstance(effect, CallAllocate):
                 dated = structs.replace(response(b"answer"), received_at=EPOCH + int(self.now))
                 self.happens("allocated", effect.ticket, dated)

@@ -14,7 +14,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec import structs
-from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, Sandbox
@@ -103,9 +102,10 @@ class RuntimeMachine(ManagerMachine):
         """An event of the runtime, if the agent is connected."""
         if not self.is_connected:
             return
-        first, second = (getattr(events, event)(*args) or [] for events in self.events)
-        assert first == second, "equal inputs, unequal effects"
-        effects: list[Effect] = first
+        for events in self.events:
+            getattr(events, event)(*args)
+        effects = self.manager.settle(self.now)
+        assert effects == self.twin.settle(self.now), "equal inputs, unequal effects"
         self.carry_out(effects)
 
     def seen(self, name: str) -> Snapshot:
@@ -134,11 +134,11 @@ class RuntimeMachine(ManagerMachine):
             if not is_held:
                 self.comes(Process(sandbox, created.id, container, frozenset(), ""), starts)
             return
-        self.runtime_event("creating", pod.uid, container, self.now)
+        self.runtime_event("creating", pod.uid, container)
         decision = self.injection.decide(sandbox, container)
         if isinstance(decision, Grant):
             has = frozenset((a.resource_name, i) for a in decision.version.allocations for i in a.device_ids)
-            self.runtime_event("created", sandbox, created, decision, self.now)
+            self.runtime_event("created", sandbox, created, decision)
             mark = decision.edits.annotations[CONTAINER_DEVICES_ANNOTATION]
             self.comes(Process(sandbox, created.id, container, has, mark), starts)
         elif decision is None:
@@ -158,7 +158,7 @@ class RuntimeMachine(ManagerMachine):
 
     def runs(self, process: Process) -> None:
         self.processes[process.id] = started = replace(process, starts_until=None)
-        self.runtime_event("started", started.sandbox, started.shown(), self.now)
+        self.runtime_event("started", started.sandbox, started.shown())
 
     @rule()
     def a_created_container_is_started(self) -> None:
@@ -173,7 +173,7 @@ class RuntimeMachine(ManagerMachine):
             for alive in self.events[0].overdue(self.now):
                 if alive.unlisted_since is not None:
                     self.processes.pop(alive.id, None)
-                self.runtime_event("ended", alive.pod_uid, alive.id, self.now)
+                self.runtime_event("ended", alive.pod_uid, alive.id)
             later = self.events[0].next_deadline()
             assert later is None or later > self.now, "a deadline that has passed stays"
 
@@ -247,13 +247,13 @@ class RuntimeMachine(ManagerMachine):
         process = self.processes[data.draw(st.sampled_from(sorted(self.processes)))]
         self.ends(process)
         if is_reported_twice:
-            self.runtime_event("ended", process.sandbox.uid, process.id, self.now)
+            self.runtime_event("ended", process.sandbox.uid, process.id)
 
     def ends(self, process: Process) -> None:
         del self.processes[process.id]
         if not self.is_connected:
             self.stopped.append(process)
-        self.runtime_event("ended", process.sandbox.uid, process.id, self.now)
+        self.runtime_event("ended", process.sandbox.uid, process.id)
 
     @rule()
     def the_kubelet_catches_up(self) -> None:
@@ -268,7 +268,7 @@ class RuntimeMachine(ManagerMachine):
                 self.ends(process)
             else:
                 del self.processes[process.id]
-                self.runtime_event("sandbox_removed", process.sandbox, self.now)
+                self.runtime_event("sandbox_removed", process.sandbox)
 
     @rule(data=st.data(), ended=st.integers(0, 3), removed=st.booleans(), comes_back=st.booleans())
     def the_runtime_disconnects(self, data: st.DataObject, ended: int, removed: bool, comes_back: bool) -> None:

@@ -8,8 +8,7 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, publishe
 
 
 def connect(scenario: Scenario, endpoint: int, socket: str) -> None:
-    now = scenario.now
-    scenario.effects += scenario.manager.connected(GPU, endpoint, PluginOptions(), now, f"/plugins/{socket}")
+    scenario.manager.connected(GPU, endpoint, PluginOptions(), scenario.now, f"/plugins/{socket}")
     scenario.lists(2, endpoint=endpoint)
 
 
@@ -52,5 +51,6 @@ def test_one_that_answers_again_with_the_list_of_another_is_shown() -> None:
     connect(scenario, 2, "b.sock")
     scenario.manager.disconnected(GPU, 1, scenario.now, is_silent=True)
     assert registered(scenario)["reason"] == "EndpointRunning"
-    effects = scenario.manager.connected(GPU, 1, PluginOptions(), scenario.now, "/plugins/a.sock")
+    scenario.manager.connected(GPU, 1, PluginOptions(), scenario.now, "/plugins/a.sock")
+    effects = scenario.manager.settle(scenario.now)
     assert (published(effects), registered(scenario)["reason"]) == ({GPU}, "SeveralPlugins")

@@ -43,7 +43,8 @@ def connected(devices: int = 8) -> RuntimeScenario:
 
 def show(scenario: RuntimeScenario, shown: Sandbox | None = None) -> None:
     """The runtime is about to create a container of the static pod."""
-    scenario.answer_all(scenario.noted(scenario.runtime.sandbox_shown(shown or sandbox(), scenario.now)))
+    scenario.runtime.sandbox_shown(shown or sandbox(), scenario.now)
+    scenario.answer_all(scenario.settled())
 
 
 def with_static_pod(devices: int = 8) -> RuntimeScenario:
@@ -195,9 +196,11 @@ class TestStaticPod:
         (call,) = calls(scenario.see(pod("p", gpu=1)))
         scenario.answer(call)
         scenario.see(mirror_pod("mirror", gpu=0))
-        assert scenario.noted(scenario.runtime.sandbox_shown(sandbox(), scenario.now)) == []
+        scenario.runtime.sandbox_shown(sandbox(), scenario.now)
+        assert scenario.settled() == []
         assert published(scenario.see(mirror_pod("m2", HASHES[1], "s2"))) == set()
-        effects = scenario.noted(scenario.runtime.sandbox_shown(sandbox(HASHES[1], "s2"), scenario.now))
+        scenario.runtime.sandbox_shown(sandbox(HASHES[1], "s2"), scenario.now)
+        effects = scenario.settled()
         scenario.answer_all(effects)
         assert any(isinstance(effect, Publish) for effect in scenario.effects)
 

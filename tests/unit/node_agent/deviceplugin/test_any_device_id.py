@@ -148,7 +148,8 @@ async def test_a_cordon_takes_its_device_and_no_other(tmp_path: Path, plugin: Fa
             if text in ("", "*", "all") or (text != shown_id(device_id) and text.startswith("escaped:")):
                 continue
             cordons = cordons_of([CordonedDevice(id=text, reason="broken")])
-            manager.host.do(manager.manager.cordoned(NAME, "uid", cordons, manager.host.now()))
+            manager.manager.cordoned(NAME, "uid", cordons)
+            manager.host.settle()
             now = snapshot(manager.manager, NAME)
             assert (now.cordoned, now.available, now.unknown_cordons) == (1, len(IDS) - 1, ())
             assert [view.id for view in now.devices if view.cordoned] == [shown_id(device_id)]
@@ -160,7 +161,8 @@ async def test_a_cordon_of_no_device_is_named_without_its_control_characters(
     async with hosted(tmp_path) as manager:
         await manager.register(plugin)
         cordons = cordons_of([CordonedDevice(id="\x1b[31mred")])
-        manager.host.do(manager.manager.cordoned(NAME, "uid", cordons, manager.host.now()))
+        manager.manager.cordoned(NAME, "uid", cordons)
+        manager.host.settle()
         (registered,) = [c for c in status(manager)["conditions"] if c["type"] == "Registered"]
     assert registered["reason"] == "CordonedDeviceUnknown"
     assert "escaped:%1B%5B31mred" in registered["message"]
@@ -186,7 +188,8 @@ async def test_what_is_recovered_from_the_api_gets_its_originals_by_the_plugins_
     ]
     pods = [pod("one", NAME, 3), pod("rest", NAME, len(IDS) - 3)]
     async with hosted(tmp_path, pods, is_recovering=True) as manager:
-        manager.host.do(manager.manager.recovered(Checkpoint(tuple(lost), {NAME: ()}), manager.host.now()))
+        manager.manager.recovered(Checkpoint(tuple(lost), {NAME: ()}), manager.host.now())
+        manager.host.settle()
     # Once more before the plugin is there: the shown forms do not count as literal IDs.
     async with hosted(tmp_path, pods) as manager:
         assert Counter(i for a in manager.manager.book for i in a.device_ids) == Counter(SHOWN.keys())
@@ -205,5 +208,6 @@ async def test_cordoning_all_still_takes_all(tmp_path: Path, plugin: FakePlugin)
         for word in ("*", "all"):
             cordons = cordons_of([CordonedDevice(id=word)])
             assert cordons == {word: Cordon()}
-            manager.host.do(manager.manager.cordoned(NAME, "uid", cordons, manager.host.now()))
+            manager.manager.cordoned(NAME, "uid", cordons)
+            manager.host.settle()
             assert snapshot(manager.manager, NAME).cordoned == len(IDS)

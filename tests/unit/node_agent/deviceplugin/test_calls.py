@@ -36,9 +36,10 @@ class Callers:
         # called during the wait for the disk
         self.meanwhile: Callable[[], object] = list
         connections = {} if connection is None else {1: cast(PluginConnection, connection)}
-        self.calls = PluginCalls(
-            scenario.manager, connections, {}, self.effects.extend, lambda: scenario.now, self._saved
-        )
+        self.calls = PluginCalls(scenario.manager, connections, {}, self._settle, lambda: scenario.now, self._saved)
+
+    def _settle(self) -> None:
+        self.effects += self.scenario.manager.settle(self.scenario.now)
 
     async def _saved(self, pod_uid: str) -> None:
         self.saved.append(pod_uid)

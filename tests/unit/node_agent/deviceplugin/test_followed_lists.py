@@ -1,12 +1,11 @@
 """The lists of one connection on their way to the device manager: what is logged, what the first one does, and whose turn it is."""
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.deviceplugin import list_decoding
@@ -34,7 +33,7 @@ class Node:
         self.connections, self._connection = {1: connection}, connection
         self.lists = 0
         self.firsts: list[tuple[int, PluginConnection]] = []
-        self._follower = DeviceLists(self.manager, self.connections, self._do, now, self._start, self._is_first)
+        self._follower = DeviceLists(self.manager, self.connections, self._settle, now, self._start, self._is_first)
         self.manager.connected(RESOURCE, 1, connection.options, now())
 
     async def follow(self) -> None:
@@ -43,7 +42,7 @@ class Node:
     async def until_listed(self, count: int) -> None:
         await until(lambda: self.lists == count)
 
-    def _do(self, _: Collection[Effect]) -> None:
+    def _settle(self) -> None:
         self.lists += 1
 
     def _start(self, call: Coroutine[Any, Any, None]) -> None:

@@ -15,7 +15,6 @@ from nodedevice_agent.checkpoint import writer as checkpoint_writer
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
 from nodedevice_agent.devicemanager.allocation import pod_allocation
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
-from nodedevice_agent.devicemanager.effects import SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_SOCKET
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
@@ -99,7 +98,8 @@ async def test_a_plugin_learns_whose_container_it_allocates_for(manager: HostedM
     await manager.until(lambda: manager.available(GOOD) == 1)
     containers = (Container("main", limits={GOOD: 1}),)
     found = Pod("u-1", "team", "train", containers, api_uid="u-2", annotations={"nodedevice.io/sm-percent": "30"})
-    manager.host.do(manager.manager.pod_seen(found, manager.host.now()))
+    manager.manager.pod_seen(found, manager.host.now())
+    manager.host.settle()
     await manager.until(lambda: bool(plugin.calls_of("Allocate")))
     (asked,) = plugin.calls_of("Allocate")[0].request.container_requests
     assert list(asked.devices_ids) == ["d0"]
@@ -133,14 +133,18 @@ async def test_an_allocation_that_is_made_during_the_wait_for_the_disk_is_waited
 ) -> None:
     waits = []
 
+    def made() -> None:
+        manager.manager._marks.save_durably()
+        manager.host.settle()
+
     async def flushed(writer: CheckpointWriter, number: int) -> None:
         waits.append(number)
         if len(waits) == 1:
-            manager.host.do([SaveCheckpoint(durable=True)])
+            made()
 
     with monkeypatch.context() as patched:
         patched.setattr(CheckpointWriter, "flushed", flushed)
-        manager.host.do([SaveCheckpoint(durable=True)])
+        made()
         await manager.host.saved()
     assert waits == [waits[0], waits[0] + 1]
 
@@ -169,7 +173,8 @@ async def test_nothing_is_written_while_allocations_are_being_recovered(tmp_path
     # the end writes what is unwritten
     assert checkpoint_file.read(tmp_path) is None
     async with hosted(tmp_path, is_recovering=True) as manager:
-        manager.host.do(manager.manager.recovered(Checkpoint(), manager.host.now()))
+        manager.manager.recovered(Checkpoint(), manager.host.now())
+        manager.host.settle()
         await manager.host.saved()
         assert checkpoint_file.read(tmp_path) is not None
 

@@ -1,12 +1,12 @@
 """NodeDevices of names that are gone and unneeded: visited now and then, and watched again before anything is given out."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
-from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
@@ -24,7 +24,7 @@ from nodedevice_kube.api_errors import Unavailable
 from prometheus_client import generate_latest
 
 from tests.fakes.virtual_time import later, virtual_time
-from tests.unit.node_agent.devicemanager.scenario import Scenario, pod
+from tests.unit.node_agent.devicemanager.scenario import Scenario, happen, pod
 from tests.unit.node_agent.kube.gone_names import LAST, NAMES, gone
 from tests.unit.node_agent.kube.status_source import ManagerOnly
 
@@ -115,8 +115,8 @@ class Host(ManagerOnly):
     async def saved(self, pod_uid: str | None = None) -> None:
         """Nothing is ever unsaved."""
 
-    def do(self, effects: Iterable[Effect]) -> None:
-        for effect in effects:
+    def settle(self) -> None:
+        for effect in self.manager.settle(self.now()):
             if isinstance(effect, Publish):
                 self.publisher.publish(effect.resource_name)
 
@@ -142,7 +142,9 @@ class Node:
 
     def happens(self, event: str, *args: Any) -> None:
         """Any event of the manager by its name, whose effects are published."""
-        self.host.do(getattr(self.scenario.manager, event)(*args, self.host.now()))
+        for effect in happen(self.scenario.manager, event, *args, now=self.host.now()):
+            if isinstance(effect, Publish):
+                self.publisher.publish(effect.resource_name)
 
     def requests_of(self, name: str) -> list[str]:
         return [verb for _, verb, of in self.objects.requests if of == node_device_name("n1", name)]

@@ -7,7 +7,6 @@ from typing import Any, cast
 import msgspec
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
 from nodedevice_agent.kube.client import KubeClient
@@ -49,8 +48,8 @@ class Host(ManagerOnly):
         self.now = lambda: scenario.now
         self.happened: list[str] = []
 
-    def do(self, effects: Iterable[Effect]) -> None:
-        self.happened.append("effects" if [*effects] else "nothing")
+    def settle(self) -> None:
+        self.happened.append("effects" if self.manager.settle(self.now()) else "nothing")
 
     def bound_names(self) -> None:
         self.happened.append("names")

@@ -1,7 +1,7 @@
 """The publisher: who hears of a resource, which objects begin and end, and what a status says that is not of the device manager."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
@@ -46,8 +46,8 @@ class Host(ManagerOnly):
         self.now = lambda: scenario.now
         self.effects: list[Effect] = []
 
-    def do(self, effects: Iterable[Effect]) -> None:
-        self.effects += effects
+    def settle(self) -> None:
+        self.effects += self.manager.settle(self.now())
 
 
 class Heard(RecordOnly):

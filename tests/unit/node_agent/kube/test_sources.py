@@ -1,11 +1,10 @@
 """Others beside the agent's own device manager that give devices out here: whose a name is, and what the publisher asks each."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import pytest
-from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.kube.client import KubeClient
@@ -59,7 +58,7 @@ class Host(ManagerOnly):
         super().__init__(Scenario.with_plugin(1))
         self.now = lambda: 1.0
 
-    def do(self, effects: Iterable[Effect]) -> None:
+    def settle(self) -> None:
         pass
 
 

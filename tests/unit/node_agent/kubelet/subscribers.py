@@ -1,7 +1,6 @@
 """Every subscriber that the agent has, and what shows all that it knows."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Final, cast
 
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
@@ -9,8 +8,7 @@ from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.dra.holders import Holders, Wanted
 from nodedevice_agent.dra.holdings import Claim
-from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.mirror_feed import MirrorFeed
+from nodedevice_agent.kubelet.attribution_feed import AttributionFeed
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.readings import Subscriber
@@ -18,6 +16,7 @@ from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
 
+from tests.fakes.settled import attributing, host_of
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import GPU, init, pod
 from tests.unit.node_agent.dra import claimed
@@ -29,24 +28,25 @@ def observer(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:
 
     served = ServedByKubelet(0.0)
     served.pods_synced([pod("one", gpu=1), pod("two", init("i0"))], 0.0)
+    served.settle(0.0)
     reader._pods = served.pods
 
     def known() -> object:
         devices = served.snapshot(GPU).devices if GPU in served.resources else ()
-        held = {a.pod_uid: a.device_ids for a in served.book}
+        held = {a.pod_uid: a.device_ids for a in served.manager.book}
         return held, served.has_healthy(GPU), [(d.id, d.reason, d.numa_nodes) for d in devices]
 
     return Observer(reader, served, lambda _: None, capacity), known
 
 
 def mirror_feed(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:
-    mirror = Mirror(0.0)
+    mirror = attributing(0.0)
     mirror.connected(GPU, 1, PluginOptions(), 0.0)
     mirror.listed(GPU, 1, accept(Device(name) for name in "abc"), 0.0)
     mirror.pods_synced([pod("one", gpu=1), pod("two", init("i0"))], 0.0)
     reader._pods = mirror.pods
-    host = cast(PluginHost, SimpleNamespace(do=lambda _: None, now=lambda: 0.0))
-    feed = MirrorFeed(reader.directory, mirror, host, lambda: None)
+    host = cast(PluginHost, host_of(mirror))
+    feed = AttributionFeed(reader.directory, host, lambda: None)
     return feed, lambda: {a.pod_uid: a.device_ids for a in mirror.book}
 
 
@@ -86,7 +86,7 @@ SUBSCRIBERS: Final[dict[str, Callable[[KubeletReader], tuple[Subscriber, Callabl
     "Holders": holders,
     "KubeletCheckpoint": kubelet_checkpoint,
     "KubeletTakeover": kubelet_takeover,
-    "MirrorFeed": mirror_feed,
+    "AttributionFeed": mirror_feed,
     "Observer": observer,
 }
 # A container that may need a device of the kubelet's waits for a checkpoint that can be used; nothing is freed by that.

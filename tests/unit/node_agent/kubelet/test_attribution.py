@@ -4,11 +4,16 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.attribution.attribute import (
+    Attributed,
+    KubeletState,
+    PodResourcesRow,
+    attribute,
+    changed_pods,
+)
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import Resource
-from nodedevice_agent.kubelet.attribution import Attribution, KubeletState, attribute, changed_pods
-from nodedevice_agent.kubelet.readings import PodResourcesRow
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, init, pod
 
@@ -34,7 +39,7 @@ def resources(*names: str) -> dict[str, Resource]:
 
 def attributed(
     entries: Entries | None, rows: Rows | None = (), pods: Names = (), ended: Names = (), before: Entries = ()
-) -> Attribution:
+) -> Attributed:
     present = {uid: pod(uid, gpu=1) for uid in pods}
     return attribute(KubeletState(entries, rows), present, ended, resources(), before)
 

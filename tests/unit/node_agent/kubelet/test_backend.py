@@ -5,7 +5,6 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -15,7 +14,6 @@ from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet import backend as module
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint, endpoint_name
-from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.proxy_service import ProxyService
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import RegistrationState
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
@@ -28,6 +26,7 @@ from nodedevice_common import tasks
 
 from tests.fakes.background import background
 from tests.fakes.kubelet_answers import KubeletAnswers, read_at_once
+from tests.fakes.settled import attributing, host_of
 from tests.fakes.virtual_time import later, virtual_time
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
@@ -62,13 +61,13 @@ class Node:
 
     def __init__(self, kubelet: KubeletAnswers, monkeypatch: pytest.MonkeyPatch) -> None:
         self.kubelet = kubelet
-        self.mirror = Mirror(0.0)
-        self.host = cast(PluginHost, SimpleNamespace(do=lambda _: None, now=lambda: 0.0))
+        self.mirror = attributing(0.0)
+        self.host = cast(PluginHost, host_of(self.mirror))
         self.conditions: list[str] = []
         self.sockets: list[Socket] = []
         self.problem: Exception | None = None
         self.reader = kubelet.reader(self.mirror.pods)
-        self.backend = KubeletBackend(self.mirror, self.host, self.reader, self.conditions.append, 1.0)
+        self.backend = KubeletBackend(self.host, self.reader, self.conditions.append, 1.0)
         monkeypatch.setattr(module, "RegisteredSocket", self._socket)
 
     def _socket(self, *args: object, **named: object) -> Socket:
@@ -147,7 +146,7 @@ async def test_a_resource_is_served_with_what_the_kubelets_calls_need(node: Node
         api_pb2.DevicePluginOptions(get_preferred_allocation_available=True),
     )
     assert [device.id for device in service.devices.latest] == ["a"]
-    assert service.mirror is node.mirror
+    assert service.manager is node.mirror
     assert service.host is node.host
     assert isinstance(service.host_devices, HostDeviceStat)
     assert (node.injectable()[:2], node.conditions) == (("True", Reason.KUBELET_REGISTERED), [GPU])

@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
+from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, PodClaims, UnhealthyDevice
 from nodedevice_agent.kubelet.pod_rows import DOUBTED_SECONDS
-from nodedevice_agent.kubelet.readings import ClaimRow, PodResourcesRow
+from nodedevice_agent.kubelet.readings import ClaimRow
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod

@@ -1,8 +1,9 @@
 """Devices of claims, as a kubelet shows them in its pod resources: one row each, whatever a driver has answered."""
 
 import pytest
+from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.kubelet import codec
-from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod, PodResourcesRow
+from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
 DRIVER = "gpu.example.com"

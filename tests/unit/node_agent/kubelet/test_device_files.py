@@ -1,21 +1,22 @@
 """The device files of answers, of which the kubelet keeps the paths and not the numbers that they had."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits, DeviceFile
+from nodedevice_agent.devicemanager.attribution import stage
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import snapshot
-from nodedevice_agent.kubelet import mirror as mirror_module
-from nodedevice_agent.kubelet.mirror import Mirror
 
+from tests.fakes.settled import attributing
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod, published
 from tests.unit.node_agent.kubelet.test_mirror import message, mirror
 
 
-def lists(found: Mirror, number: int, count: int = 1) -> None:
+def lists(found: Any, number: int, count: int = 1) -> None:
     """Devices of one file each, which has this number, also in its name."""
     devices = [
         Device(f"d{n}", identity=(f"c188:{number}",), files=((f"/dev/tty{number}", f"c188:{number}"),))
@@ -24,20 +25,20 @@ def lists(found: Mirror, number: int, count: int = 1) -> None:
     found.listed(GPU, 1, accept(devices), 0.0)
 
 
-def built_in(count: int = 1, checkpoint: Checkpoint | None = None) -> Mirror:
-    found = Mirror(0.0, checkpoint)
+def built_in(count: int = 1, checkpoint: Checkpoint | None = None) -> Any:
+    found = attributing(0.0, checkpoint)
     found.connected(GPU, 1, PluginOptions(scope="built-in x"), 0.0)
     lists(found, 0, count)
     found.pods_synced([pod("one", gpu=1)], 0.0)
     return found
 
 
-def answers(found: Mirror, device_id: str) -> None:
+def answers(found: Any, device_id: str) -> None:
     edits = ContainerEdits(devices=(DeviceFile("/dev/tty0", "/dev/tty0", "rw"),))
     found.answered(GPU, [device_id, device_id], AllocateResponse(b"", edits))
 
 
-def problem(found: Mirror, device_id: str) -> str:
+def problem(found: Any, device_id: str) -> Any:
     return found.start_problem(GPU, [device_id, device_id], lambda allocation: allocation)
 
 
@@ -83,7 +84,7 @@ def test_of_a_resource_that_is_not_known_there_is_no_problem() -> None:
 
 
 def test_answers_that_nobody_holds_are_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror_module, "_MAX_RECENT", 2)
+    monkeypatch.setattr(stage, "_MAX_RECENT", 2)
     found = built_in(6)
     answers(found, "d0")
     message(found, held_by("one", "d0"))

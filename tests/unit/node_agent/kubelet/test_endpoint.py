@@ -13,7 +13,6 @@ from nodedevice_agent.kubelet import backend as module
 from nodedevice_agent.kubelet.advertised import Advertised, KubeletRegistration
 from nodedevice_agent.kubelet.advertised import KubeletRegistrationState as State
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
-from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import RegistrationState
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
@@ -21,6 +20,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.threads import in_thread_if
 
 from tests.fakes.background import background
+from tests.fakes.settled import attributing
 from tests.fakes.virtual_time import virtual_time
 
 GPU = "example.com/gpu"
@@ -30,7 +30,7 @@ class Node:
     """One resource, and what the kubelet is offered of it."""
 
     def __init__(self) -> None:
-        self.mirror = Mirror(0.0)
+        self.mirror = attributing(0.0)
         self.reported: list[str] = []
         backend = SimpleNamespace(mirror=self.mirror, on_condition=self.reported.append, grace_seconds=1.0)
         self.endpoint = KubeletEndpoint(cast(KubeletBackend, backend), GPU)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.topology import Topology
+from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
 from nodedevice_agent.devicemanager.effects import (
     CallAllocate,
     CallPreferred,
     CallPreStart,
-    Effect,
     Publish,
     SaveCheckpoint,
 )
@@ -23,34 +23,32 @@ from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.snapshot import snapshot
-from nodedevice_agent.kubelet.attribution import KubeletState
-from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.readings import PodResourcesRow
 
 from tests.examples import examples
+from tests.fakes.settled import attributing
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod, published
 
 
-def mirror(devices: int = 4, **options: Any) -> Mirror:
+def mirror(devices: int = 4, **options: Any) -> Any:
     """With a plugin of so many GPUs, and no cordons."""
-    found = Mirror(0.0, **options)
+    found = attributing(0.0, **options)
     if devices:
         plugin(found, devices)
     return found
 
 
-def plugin(found: Mirror, devices: int, name: str = GPU) -> list[Effect]:
+def plugin(found: Any, devices: int, name: str = GPU) -> Any:
     effects = found.connected(name, 1, PluginOptions(pre_start_required=True), 0.0)
     effects += found.listed(name, 1, accept(Device(f"d{index}") for index in range(devices)), 0.0)
     return effects + found.cordoned(name, "object", {}, 0.0)
 
 
-def message(found: Mirror, *entries: Allocation, rows: tuple[PodResourcesRow, ...] | None = ()) -> list[Effect]:
+def message(found: Any, *entries: Allocation, rows: tuple[PodResourcesRow, ...] | None = ()) -> Any:
     found.is_outdated = False
-    return found.mirrored(KubeletState(entries, rows), 0.0)
+    return found.kubelet_read(KubeletState(entries, rows))
 
 
-def held(found: Mirror, name: str = GPU) -> dict[str, tuple[str, ...]]:
+def held(found: Any, name: str = GPU) -> dict[str, tuple[str, ...]]:
     return {a.pod_uid: a.device_ids for a in found.book.of_resource(name)}
 
 
@@ -223,7 +221,7 @@ def test_an_end_that_comes_while_the_kubelet_is_asked_makes_its_answer_outdated(
     message(found, held_by("one", "d0"))
     found.is_outdated = False
     found.pod_gone("one", 0.0)
-    found.mirrored(KubeletState((held_by("one", "d0"),), ()), 0.0)
+    found.kubelet_read(KubeletState((held_by("one", "d0"),), ()))
     assert found.is_outdated
 
 
@@ -235,7 +233,7 @@ def test_the_last_state_stays_while_nothing_can_be_read(silence: KubeletState) -
     found.pods_synced([pod("one", gpu=1)], 0.0)
     rows = (PodResourcesRow("default", "late", "main", GPU, ("d1",)),)
     message(found, held_by("one", "d0"), held_by("late", "d1"), rows=rows)
-    assert found.mirrored(silence, 0.0) == []
+    assert found.kubelet_read(silence) == []
     assert held(found) == {"one": ("d0",), "late": ("d1",)}
 
 
@@ -263,7 +261,7 @@ class TestRestart:
         before = mirror()
         before.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
         message(before, held_by("one", "d0"), held_by("two", "d1"))
-        found = Mirror(0.0, before.checkpoint())
+        found = attributing(0.0, before.checkpoint())
         assert held(found) == {"one": ("d0",), "two": ("d1",)}
         assert [view.pod for view in snapshot(found, GPU).held] == [None, None]
         found.pods_synced([pod("one", gpu=1)], 0.0)
@@ -273,13 +271,13 @@ class TestRestart:
 
     def test_calls_of_pre_start_container_that_another_runtime_owed_are_not_made(self) -> None:
         checkpoint = Checkpoint((held_by("one", "d0"),), {GPU: ()}, pre_starts=(("one", "main", GPU),))
-        found = Mirror(0.0, checkpoint)
+        found = attributing(0.0, checkpoint)
         effects = found.pods_synced([pod("one", gpu=1)], 0.0) + plugin(found, 2)
         assert not any(isinstance(effect, CallPreStart) for effect in effects)
         assert found.checkpoint().pre_starts == ()
 
     def test_a_response_that_another_runtime_lost_is_not_needed(self) -> None:
-        found = Mirror(0.0, Checkpoint((held_by("one", "d0", response=None),), {GPU: ()}))
+        found = attributing(0.0, Checkpoint((held_by("one", "d0", response=None),), {GPU: ()}))
         effects = found.pods_synced([pod("one", gpu=1)], 0.0) + plugin(found, 2)
         assert not any(isinstance(effect, CallAllocate) for effect in effects)
         assert held(found) == {"one": ("d0",)}
@@ -345,7 +343,7 @@ class Kubelet(RuleBasedStateMachine):
 
     @rule()
     def agent_restarts(self) -> None:
-        self.mirror = Mirror(0.0, self.mirror.checkpoint())
+        self.mirror = attributing(0.0, self.mirror.checkpoint())
         self.is_observed()
         self.api_lists_again()
         plugin(self.mirror, len(IDS))

@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kubelet.attribution import KubeletState
-from nodedevice_agent.kubelet.mirror_feed import MirrorFeed
-from nodedevice_agent.kubelet.readings import PodResourcesRow
+from nodedevice_agent.kubelet.attribution_feed import AttributionFeed
 
 from tests.fakes.background import background
 from tests.fakes.kubelet_answers import KubeletAnswers
@@ -30,17 +29,14 @@ class Node:
         self.states: list[KubeletState] = []
         self.conflicts: tuple[Allocation, ...] = ()
         self.troubles = 0
-        self.mirror = cast(Any, SimpleNamespace(is_outdated=True, conflicts=(), mirrored=self._mirrored))
-        host = SimpleNamespace(do=lambda effects: None, now=lambda: 7.0)
+        self.mirror = cast(Any, SimpleNamespace(is_outdated=True, conflicts=(), read=self.states.append))
+        host = SimpleNamespace(manager=SimpleNamespace(attribution=self.mirror), settle=self._settle)
         self.reader = kubelet.reader()
-        self.feed = MirrorFeed(kubelet.directory, self.mirror, cast(PluginHost, host), self._trouble_changed)
+        self.feed = AttributionFeed(kubelet.directory, cast(PluginHost, host), self._trouble_changed)
         self.reader.subscribe(self.feed)
 
-    def _mirrored(self, state: KubeletState, now: float) -> list[Any]:
-        assert now == 7.0
-        self.states.append(state)
+    def _settle(self) -> None:
         self.mirror.conflicts = self.conflicts
-        return []
 
     def _trouble_changed(self) -> None:
         self.troubles += 1

@@ -12,7 +12,6 @@ import pytest
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager import places
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.kubelet import observer, pod_resources
 from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, POD_RESOURCES, KubeletDirectory
@@ -80,7 +79,7 @@ class Kubelet:
             yield
 
     def holders(self) -> dict[str, tuple[str, ...]]:
-        return {a.pod_uid: a.device_ids for a in self.observer.served.book}
+        return {a.pod_uid: a.device_ids for a in self.observer.served.manager.book}
 
 
 @pytest.fixture
@@ -142,7 +141,7 @@ async def test_after_the_end_of_a_pod_the_kubelet_need_not_list(running: Kubelet
     running.resources.assigned.clear()
     running.observer.pod_gone("one")
     assert running.holders() == {}
-    await until(lambda: not running.observer.served.is_outdated)
+    await until(lambda: not running.observer.served.manager.attribution.is_outdated)
     for _ in range(2):
         # the second reading begins after the first one has ended
         running.write()
@@ -314,9 +313,9 @@ async def test_sixty_thousand_devices_are_shown(kubelet: Kubelet, monkeypatch: p
     served, made = kubelet.observer.served, list[int]()
     making = served.listing_made
 
-    def noted(listing: Listing, listed: ListedDevices, now: float) -> list[Effect]:
+    def noted(listing: Listing, listed: ListedDevices, now: float) -> None:
         made.append(len(listed.ids))
-        return making(listing, listed, now)
+        making(listing, listed, now)
 
     monkeypatch.setattr(served, "listing_made", noted)
     await kubelet.read()

@@ -8,12 +8,11 @@ from typing import Any, cast
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
-from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
 from nodedevice_agent.kubelet import observer as module
-from nodedevice_agent.kubelet.attribution import KubeletState
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, Pace, PodReading, PodResourcesRow
+from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, Pace, PodReading
 from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
 from nodedevice_kube.api_errors import Unavailable
 
@@ -41,17 +40,20 @@ class Served:
         self.without_place = 0
         # after the next reading
         self.without_place_next = 0
-        self.is_outdated = False
+        self.attribution = SimpleNamespace(is_outdated=False)
+        self.manager = SimpleNamespace(attribution=self.attribution)
 
     def next_listing(self) -> None:
         """None is long."""
 
-    def __getattr__(self, name: str) -> Callable[..., list[Effect]]:
-        def call(*given: object) -> list[Effect]:
+    def settle(self, now: float) -> list[str]:
+        return [self.calls[-1][0]]
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def call(*given: object) -> None:
             self.calls.append((name, *given))
             if name == "read":
                 self.without_place = self.without_place_next
-            return [Publish(name), Publish(name)]
 
         return call
 
@@ -103,7 +105,7 @@ async def test_pods_go_to_what_it_serves_with_the_time(node: Node) -> None:
         ("pods_synced", [one], now()),
         ("pod_seen", one, now()),
         ("pod_gone", "one", now()),
-        ("displaced", [GPU], "me", now()),
+        ("displaced", [GPU], "me"),
     ]
     assert node.published == ["pods_synced", "pod_seen", "pod_gone", "displaced"]
 
@@ -113,9 +115,9 @@ async def test_it_is_outdated_as_what_it_serves_is_and_wakes_the_reader(node: No
     assert (node.wakes, node.observer.is_outdated) == (0, False)
     for value in (True, False):
         node.observer.is_outdated = value
-        assert (node.served.is_outdated, node.observer.is_outdated) == (value, value)
+        assert (node.served.attribution.is_outdated, node.observer.is_outdated) == (value, value)
     node.observer.checkpoint_read(CheckpointReading(Checkpoint()))
-    assert node.served.is_outdated is True
+    assert node.served.attribution.is_outdated is True
     node.observer.pod_gone("one")
     assert node.wakes == 1
     assert node.observer.pace == Pace(is_following=True, list_seconds=30.0, lists_devices=True)

@@ -1,17 +1,18 @@
 """A kubelet that still has parts by the IDs of an earlier release: none of them is offered under its new ID before its pod ends."""
 
+from typing import Any
+
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.kubelet.advertised import advertised, select_preferred
-from nodedevice_agent.kubelet.attribution import KubeletState
-from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.readings import PodResourcesRow
 from nodedevice_agent.lib.deviceplugin_server.values import old_form
 from nodedevice_api.parts import PartRules, parent_and_number, part_id
 
+from tests.fakes.settled import attributing
 from tests.unit.node_agent.devicemanager.scenario import GPU, held_by, pod
 
 PARENTS, COUNT = ("GPU-a", "GPU-b"), 4
@@ -25,13 +26,13 @@ def part(parent: str, number: int) -> Device:
     return Device(own, parent=parent, identity=(f"gpu:{parent}",), is_shared=True, aliases=old_form(own))
 
 
-def agent(checkpoint: Checkpoint | None = None) -> Mirror:
-    found = Mirror(0.0, checkpoint)
+def agent(checkpoint: Checkpoint | None = None) -> Any:
+    found = attributing(0.0, checkpoint)
     found.pods_synced([pod(uid, gpu=1) for uid in ("one", "two", "three")], 0.0)
     return found
 
 
-def plugin(found: Mirror, *cordons: str) -> None:
+def plugin(found: Any, *cordons: str) -> None:
     """It registers and lists the parts by their new IDs."""
     found.connected(GPU, 1, PluginOptions(scope="built-in nvml"), 0.0)
     parents = {name: Device(name, part_size="1Gi") for name in PARENTS}
@@ -40,7 +41,7 @@ def plugin(found: Mirror, *cordons: str) -> None:
     cordon(found, *cordons)
 
 
-def cordon(found: Mirror, *device_ids: str) -> None:
+def cordon(found: Any, *device_ids: str) -> None:
     found.cordoned(GPU, "object", dict.fromkeys(device_ids, Cordon()), 0.0)
 
 
@@ -52,12 +53,12 @@ def rows(**held: str) -> tuple[PodResourcesRow, ...]:
     return tuple(PodResourcesRow("default", uid, "main", GPU, (device_id,)) for uid, device_id in held.items())
 
 
-def kubelet(found: Mirror, **held: str) -> None:
+def kubelet(found: Any, **held: str) -> None:
     """It has this part for each pod, as both of its records say."""
-    found.mirrored(KubeletState(entries(**held), rows(**held)), 0.0)
+    found.kubelet_read(KubeletState(entries(**held), rows(**held)))
 
 
-def offered(found: Mirror, **held: str) -> set[Part]:
+def offered(found: Any, **held: str) -> set[Part]:
     """What the kubelet gives to the next pod: advertised as healthy, and in none of its own records."""
     listed = advertised(found.resources[GPU])
     assert listed is not None
@@ -66,7 +67,7 @@ def offered(found: Mirror, **held: str) -> set[Part]:
     return {each for each in map(parent_and_number, free) if each is not None}
 
 
-def advertises(found: Mirror, device_id: str) -> bool:
+def advertises(found: Any, device_id: str) -> bool:
     """Whether the kubelet would start its container again."""
     listed = advertised(found.resources[GPU])
     return listed is not None and any(device.id == device_id and device.is_healthy for device in listed.devices)
@@ -85,10 +86,10 @@ def test_a_part_that_is_held_by_its_old_id_is_not_offered_by_its_new_one(state: 
     found = agent()
     if first == "the plugin":
         plugin(found)
-    found.mirrored(STATES[state], 0.0)
+    found.kubelet_read(STATES[state])
     if first == "the kubelet":
         plugin(found)
-    found.mirrored(STATES[state], 0.0)
+    found.kubelet_read(STATES[state])
     assert offered(found, one="GPU-a-1") == EVERY - {("GPU-a", 1)}
     assert advertises(found, "GPU-a-1")
     found.pod_gone("one", 0.0)

@@ -7,9 +7,10 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 import pytest
+from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.kubelet import codec, pod_resources
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused, PodResourcesUnavailable
-from nodedevice_agent.kubelet.readings import HeldByPod, PodResourcesRow, RowsByPod
+from nodedevice_agent.kubelet.readings import HeldByPod, RowsByPod
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
 HELD = api_pb2.PodResources(

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.pods import ClaimUse, Pod, PodClaims
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused
 from nodedevice_agent.kubelet.pod_rows import DOUBTED_SECONDS, PodRows
-from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod, PodResourcesRow
+from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_common import threads
 

@@ -10,19 +10,19 @@ import grpc
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
+from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import PluginFailed
-from nodedevice_agent.kubelet.attribution import KubeletState
-from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.proxy_service import ProxyService
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.nri.host_devices import HostDevices, HostDeviceStat
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from prometheus_client import REGISTRY
 
+from tests.fakes.settled import attributing
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod
 
@@ -66,7 +66,7 @@ class Node:
         self.problem = ""
         self.preferred: tuple[str, ...] = ()
         self.response = api_pb2.ContainerAllocateResponse(envs={"ANSWER": "ok"})
-        self.mirror = Mirror(0.0, topology=topology)
+        self.mirror = attributing(0.0, topology=topology)
         self.options = options or PluginOptions()
         self.plugin(GPU, self.options, *(devices or [Device(f"d{number}") for number in range(4)]))
         host = cast(PluginHost, SimpleNamespace(newest=self._newest))
@@ -82,7 +82,7 @@ class Node:
         """A device of a built-in plugin, by the pod `one`."""
         self.plugin(NIC, OURS, device)
         self.mirror.pods_synced([pod("one", nic=1)], 0.0)
-        self.mirror.mirrored(KubeletState((held_by("one", device.id, name=NIC),), ()), 0.0)
+        self.mirror.kubelet_read(KubeletState((held_by("one", device.id, name=NIC),), ()))
 
     def gives_out(self, *paths: str) -> None:
         for path in paths:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES, KubeletFile
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.kubelet import codec, pod_resources, reader
 from nodedevice_agent.kubelet.directory import read_file
-from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading, PodResourcesRow
+from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 from nodedevice_common import threads
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 import pytest
 from nodedevice_agent.checkpoint.long_files import KubeletFile
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.kubelet import reader
 from nodedevice_agent.kubelet.directory import read_file
 from nodedevice_agent.kubelet.observer import LIST_SECONDS
-from nodedevice_agent.kubelet.readings import PodResourcesRow
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS
 
@@ -31,8 +31,8 @@ IDLE: Final = {
         "List": 60,
         "GetAllocatableResources": 60,
     },
-    ("Observer", "MirrorFeed"): {"connections": 20, "List": 20, "GetAllocatableResources": 20},
-    ("MirrorFeed",): {"connections": 1, "List": 1},
+    ("Observer", "AttributionFeed"): {"connections": 20, "List": 20, "GetAllocatableResources": 20},
+    ("AttributionFeed",): {"connections": 1, "List": 1},
     ("KubeletCheckpoint",): {},
 }
 
@@ -65,7 +65,7 @@ async def test_an_allocation_is_one_connection_with_two_calls_for_all(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_at_once(monkeypatch)
-    for name in ("MirrorFeed", "Observer"):
+    for name in ("AttributionFeed", "Observer"):
         node.subscribe(name)
     node.reader._pods = pods = {"one": pod("one", gpu=1), "two": pod("two", init("i0"))}
     async with background(node.reader.run()):

@@ -9,18 +9,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.devicemanager.effects import Effect, Publish
+from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
+from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS, EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kubelet import codec
-from nodedevice_agent.kubelet.attribution import KubeletState
-from nodedevice_agent.kubelet.readings import NO_DEVICES, DevicesByID, PodReading, PodResourcesRow
-from nodedevice_agent.kubelet.served import MAX_DEVICES_IN_LOOP, KubeletDevices, ServedByKubelet, devices_of
+from nodedevice_agent.kubelet.readings import NO_DEVICES, DevicesByID, PodReading
+from nodedevice_agent.kubelet.served import MAX_DEVICES_IN_LOOP, KubeletDevices, devices_of
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import DeviceStatus
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
+from tests.fakes.settled import observing
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod, published
 
 
@@ -36,7 +37,7 @@ def row(name: str, *ids: str) -> PodResourcesRow:
     return PodResourcesRow("default", name, "c0", GPU, ids)
 
 
-def read(found: ServedByKubelet, healthy: KubeletDevices, *held: tuple[str, str], now: float = 0.0) -> list[Effect]:
+def read(found: Any, healthy: KubeletDevices, *held: tuple[str, str], now: float = 0.0) -> Any:
     """held: pod and the device that it holds, by name."""
     entries = tuple(allocation(name, device) for name, device in held)
     return found.read(healthy, KubeletState(entries, tuple(row(name, device) for name, device in held)), now)
@@ -52,7 +53,7 @@ def numbers(seen: Snapshot) -> tuple[int, int, int, int]:
 
 
 def test_devices_and_holders_are_the_kubelets() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     assert Publish(GPU) in read(found, devices("a", "b"), ("one", "a"))
     seen = found.snapshot(GPU)
@@ -86,7 +87,7 @@ def many(count: int) -> dict[str, dict[str, tuple[int, ...]]]:
 
 
 def test_names_get_places_that_nobody_has() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     assert found.without_place == 0
     found.pods_synced([], 0.0)
     # one of the agent's own is the kubelet's as well, and counts once
@@ -99,7 +100,7 @@ def test_names_get_places_that_nobody_has() -> None:
 
 
 def test_a_name_that_has_lost_its_place_is_shown_again_when_it_was_forgotten_and_has_one() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     found.pods_synced([], 0.0)
     read(found, KubeletDevices(many(2)))
     lost = "example.com/r001"
@@ -114,14 +115,14 @@ def test_a_name_that_has_lost_its_place_is_shown_again_when_it_was_forgotten_and
 
 
 def test_nothing_is_published_when_nothing_changed() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     read(found, devices("a", "b"), ("one", "a"))
     assert not [e for e in read(found, devices("b", "a"), ("one", "a")) if isinstance(e, Publish)]
 
 
 def test_a_device_that_was_healthy_or_is_held_is_lost_and_not_gone() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     read(found, devices("a", "b"))
     read(found, devices("a"), ("one", "z"))
@@ -145,7 +146,7 @@ def test_a_device_that_was_healthy_or_is_held_is_lost_and_not_gone() -> None:
 def test_the_nodes_capacity_says_how_many_are_not_healthy(
     capacity: dict[str, int], names: set[str], total: int
 ) -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     read(found, devices("a", "b"))
     read(found, devices("a"))
     found.capacity_is(capacity, 0.0)
@@ -154,7 +155,7 @@ def test_the_nodes_capacity_says_how_many_are_not_healthy(
 
 
 def test_devices_that_were_lost_before_a_restart_are_known() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     read(found, devices("a"))
     lost = DeviceStatus(id="b", health="Unhealthy", reason=Reason.NOT_ALLOCATABLE)
     found.remember_published(GPU, [lost, DeviceStatus(id="c", health="Healthy")], 0.0)
@@ -169,7 +170,7 @@ def test_devices_that_were_lost_before_a_restart_are_known() -> None:
 
 
 def test_a_resource_without_healthy_devices_is_the_kubelets_while_its_checkpoint_names_it() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     read(found, devices("a"))
     read(found, devices())
     assert (numbers(found.snapshot(GPU)), found.snapshot(GPU).is_live) == ((1, 0, 0, 0), True)
@@ -181,7 +182,7 @@ def test_a_resource_without_healthy_devices_is_the_kubelets_while_its_checkpoint
 
 
 def test_what_is_forgotten_comes_again_as_a_new_one() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     found.capacity_is({GPU: 2}, 0.0)
     for ids in (("a", "b"), ("a",)):
         read(found, devices(*ids))
@@ -196,21 +197,21 @@ def test_what_is_forgotten_comes_again_as_a_new_one() -> None:
 
 
 def test_without_a_checkpoint_no_resource_is_given_up() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     read(found, devices("a"))
     found.read(KubeletDevices({}, are_names_complete=False), KubeletState(None, ()), 0.0)
     assert found.snapshot(GPU).is_live
 
 
 def test_one_whose_plugin_is_gone_is_shown_while_pods_hold_it() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     read(found, KubeletDevices({}), ("one", "a"))
     assert (numbers(found.snapshot(GPU)), found.snapshot(GPU).is_live) == ((1, 0, 1, 0), False)
 
 
 def test_a_pod_that_ends_holds_nothing_whatever_the_kubelet_has() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     read(found, devices("a"), ("one", "a"))
     assert Publish(GPU) in found.pod_gone("one", 0.0)
@@ -218,14 +219,14 @@ def test_a_pod_that_ends_holds_nothing_whatever_the_kubelet_has() -> None:
 
 
 def test_resources_that_come_and_go_at_once_are_all_published() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     names: dict[str, DevicesByID] = {name: {"a": (0,)} for name in (GPU, NIC)}
     assert published(read(found, KubeletDevices(names))) == {GPU, NIC}
     assert published(read(found, KubeletDevices({}))) == {GPU, NIC}
 
 
 def test_what_is_not_known_is_forgotten() -> None:
-    assert ServedByKubelet(0.0).forget(GPU)
+    assert observing().forget(GPU)
 
 
 def messages(seen: Snapshot) -> dict[str, str]:
@@ -233,7 +234,7 @@ def messages(seen: Snapshot) -> dict[str, str]:
 
 
 def test_the_status_of_a_pod_says_whose_word_it_is() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     read(found, devices("a"), ("one", "z"))
     holder = pod("one", gpu=1)
     found.pod_seen(holder, 0.0)
@@ -248,7 +249,7 @@ def test_the_status_of_a_pod_says_whose_word_it_is() -> None:
 
 def test_a_device_in_the_status_of_a_pod_alone_is_shown() -> None:
     """As of an init container, where the kubelet's checkpoint cannot be read."""
-    found = ServedByKubelet(0.0)
+    found = observing()
     read(found, devices("a"))
     over = replace(pod("two", gpu=1, has_ended=True), unhealthy=frozenset({(GPU, "y")}))
     found.pods_synced([over], 0.0)
@@ -261,7 +262,7 @@ def test_a_device_in_the_status_of_a_pod_alone_is_shown() -> None:
 
 
 def test_names_that_no_extended_resource_has_are_left_out() -> None:
-    found = ServedByKubelet(0.0)
+    found = observing()
     read(found, devices("a", name="no-domain"))
     read(found, devices("a", name="kubernetes.io/gpu"))
     assert not found.resources
@@ -273,7 +274,7 @@ class Kubelet(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found = ServedByKubelet(0.0)
+        self.found = observing()
         self.held: dict[str, str] = {}
 
     @rule(healthy=st.sets(st.sampled_from("abcdef")), names=st.sampled_from([(GPU,), (GPU, NIC), ()]))
@@ -333,7 +334,7 @@ class Lists:
 def test_of_lists_that_are_too_long_together_the_rest_is_counted_as_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a device that a pod holds is known by its ID, wherever it stands in the list."""
     monkeypatch.setattr(codec, "MAX_DEVICES_OF_KUBELET", 600)
-    found, lists, held = ServedByKubelet(0.0), Lists(), {GPU: {"499"}}
+    found, lists, held = observing(), Lists(), {GPU: {"499"}}
     found.pods_synced([pod("one", gpu=1)], 0.0)
     ids = [f"{number:03}" for number in range(500)]
     # the kubelet lists them in another order each time
@@ -357,7 +358,7 @@ def test_of_lists_that_are_too_long_together_the_rest_is_counted_as_healthy(monk
 
 def test_as_many_devices_as_are_held_are_known_by_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "MAX_DEVICES_OF_KUBELET", 0)
-    found, lists = ServedByKubelet(0.0), Lists()
+    found, lists = observing(), Lists()
     ids = [f"{number:03}" for number in range(500)]
     found.pods_synced([pod("one", gpu=400)], 0.0)
     entries = (allocation("one", *ids[:400]),)
@@ -370,7 +371,7 @@ def test_as_many_devices_as_are_held_are_known_by_id(monkeypatch: pytest.MonkeyP
 
 def test_a_list_of_which_pods_hold_thousands_is_made_in_a_thread() -> None:
     """Also where the kubelet lists none of them, and before the resource is known."""
-    found, ids = ServedByKubelet(0.0), [f"d{number}" for number in range(MAX_DEVICES_IN_LOOP + 1)]
+    found, ids = observing(), [f"d{number}" for number in range(MAX_DEVICES_IN_LOOP + 1)]
     found.pods_synced([pod("one", gpu=1)], 0.0)
     found.read(devices(), KubeletState((allocation("one", *ids),), (row("one", *ids),)), 0.0)
     assert found.resources[GPU].listed.ids == ()

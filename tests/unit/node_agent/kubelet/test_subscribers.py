@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from nodedevice_agent.kubelet.readings import PodResourcesRow
+from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_common import tasks
 
 from tests.fakes.background import background

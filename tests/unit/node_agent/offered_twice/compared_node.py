@@ -6,11 +6,10 @@ from typing import Any
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.resource import Resource
-from nodedevice_agent.kubelet.attribution import KubeletState
-from nodedevice_agent.kubelet.readings import PodResourcesRow
-from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
+from nodedevice_agent.kubelet.served import KubeletDevices
 from nodedevice_agent.offered_twice.host import HostReader
 from nodedevice_agent.offered_twice.offers import PoolOffer
 from nodedevice_agent.offered_twice.watch import OfferedTwice
@@ -18,6 +17,7 @@ from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import DeviceTaint
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
+from tests.fakes.settled import observing
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
 
 UUID, OTHER = "GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0", "GPU-ffffffff-e770-3ea8-8ac3-8a1d419763e0"
@@ -30,7 +30,7 @@ class Node:
 
     def __init__(self, host: HostReader) -> None:
         self.ours = Scenario()
-        self.kubelet = ServedByKubelet(0.0)
+        self.kubelet = observing()
         self.offered: dict[str, PoolOffer] = {}
         self.are_known = True
         self.changed: list[str] = []
@@ -42,7 +42,7 @@ class Node:
         for resource in self.ours.manager.resources.values():
             yield self.ours.manager, resource, False
         for resource in self.kubelet.resources.values():
-            yield self.kubelet, resource, True
+            yield self.kubelet.manager, resource, True
 
     def pools(self) -> Iterator[PoolOffer]:
         yield from self.offered.values()

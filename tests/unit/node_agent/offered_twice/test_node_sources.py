@@ -4,13 +4,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.kube.served import ServedStatus
-from nodedevice_agent.kubelet.attribution import KubeletState
-from nodedevice_agent.kubelet.served import KubeletDevices, ServedByKubelet
+from nodedevice_agent.kubelet.served import KubeletDevices
 from nodedevice_agent.offered_twice.node_sources import NodeSources
 from nodedevice_api.names import RUNTIME_KUBELET
 
+from tests.fakes.settled import observing
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
 
 POOL = "gpu.vendor.example/devices"
@@ -21,7 +22,7 @@ class Kubelet:
 
     def __init__(self) -> None:
         self.is_known = True
-        self.served = ServedByKubelet(0.0)
+        self.served = observing()
 
     def has(self, *names: str) -> None:
         self.served.read(KubeletDevices({name: {"a": ()} for name in names}), KubeletState((), ()), 0.0)

@@ -45,7 +45,7 @@ async def test_no_device_is_given_before_its_allocation_is_on_disk(
     monkeypatch.setattr("nodedevice_agent.runtime.backend.WAIT_SECONDS", PATIENCE_SECONDS)
     scenario, disk = RuntimeScenario.with_plugin(1).run(pod("p", gpu=1)), Disk()
     clock = asyncio.get_running_loop().time
-    host = SimpleNamespace(manager=scenario.manager, saved=disk.saved, do=scenario.noted, now=clock)
+    host = SimpleNamespace(manager=scenario.manager, saved=disk.saved, settle=scenario.settled, now=clock)
     settings = AgentSettings()
     backend = NriBackend(settings, cast(PluginHost, host), reader_of(tmp_path), lambda: None)
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
@@ -63,7 +63,7 @@ async def test_no_device_is_given_before_its_allocation_is_on_disk(
 
 async def test_it_serves_the_runtime_beside_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario, begun = RuntimeScenario.with_plugin(1), list[tuple[str, ...]]()
-    host = SimpleNamespace(manager=scenario.manager, now=lambda: scenario.now, do=scenario.noted)
+    host = SimpleNamespace(manager=scenario.manager, now=lambda: scenario.now, settle=scenario.settled)
     made = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
 
     async def ended() -> None:
@@ -107,7 +107,7 @@ async def test_files_count_from_the_creation_of_their_container_on(tmp_path: Pat
     (call,) = calls(scenario.see(pod("p", gpu=1)))
     edits = ContainerEdits(devices=(DeviceFile("/dev/ttyUSB0", "/dev/ttyUSB0", "rw"),))
     scenario.happens("allocated", call.ticket, AllocateResponse(b"foreign", edits))
-    host = SimpleNamespace(manager=scenario.manager, saved=saved, do=scenario.noted, now=lambda: scenario.now)
+    host = SimpleNamespace(manager=scenario.manager, saved=saved, settle=scenario.settled, now=lambda: scenario.now)
     backend = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
     await backend.create_container(sandbox("p"), container("p"))
     assert availability.free(scenario.manager.resources[NIC]) == ("line",)
@@ -136,7 +136,7 @@ def test_a_file_that_another_pod_holds_is_not_given(tmp_path: Path) -> None:
     line = Device("line", identity=("c188:0",))
     scenario.plugin([line], options=PluginOptions(scope=f"{BUILT_IN}test"))
     scenario.run(pod("q", gpu=1))
-    host = SimpleNamespace(manager=scenario.manager, now=lambda: scenario.now, do=scenario.noted)
+    host = SimpleNamespace(manager=scenario.manager, now=lambda: scenario.now, settle=scenario.settled)
     backend = NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(tmp_path), lambda: None)
     backend.check_files(sandbox("p"), "main", {"c1:3", "c188:1"})
     backend.check_files(sandbox("q"), "main", {"c188:0"})

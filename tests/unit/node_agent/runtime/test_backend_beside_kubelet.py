@@ -40,7 +40,9 @@ class Node:
         self.scenario = scenario or RuntimeScenario.with_plugin(1)
         self.scenario.now = asyncio.get_running_loop().time()
         self.changes = self.reads = 0
-        host = SimpleNamespace(manager=self.scenario.manager, do=self.scenario.noted, now=lambda: self.scenario.now)
+        host = SimpleNamespace(
+            manager=self.scenario.manager, settle=self.scenario.settled, now=lambda: self.scenario.now
+        )
         host.saved, host.effects_done = self._saved, asyncio.Event()
         self.reader = kubelet.reader()
         self.backend = NriBackend(AgentSettings(**given), cast(PluginHost, host), self.reader, self._changed)

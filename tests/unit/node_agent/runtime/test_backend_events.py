@@ -34,7 +34,7 @@ class Node:
         self.changes = 0
         self.delivery = Delivery()
         self.effects_done = asyncio.Event()
-        host = SimpleNamespace(manager=self.scenario.manager, now=self.now, do=self.scenario.noted)
+        host = SimpleNamespace(manager=self.scenario.manager, now=self.now, settle=self.scenario.settled)
         host.saved, host.effects_done = self.saved, self.effects_done
         settings = AgentSettings(runtime_grace_seconds=GRACE_SECONDS)
         self.backend = NriBackend(settings, cast(PluginHost, host), reader_of(folder), self._changed, self.delivery)

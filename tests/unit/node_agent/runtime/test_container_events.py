@@ -56,13 +56,15 @@ class TestEnd:
     def test_its_sandbox_removed(self) -> None:
         scenario, _ = self.running()
         scenario.gone("p")
-        scenario.answer_all(scenario.noted(scenario.runtime.sandbox_removed(sandbox("p"), scenario.now)))
+        scenario.runtime.sandbox_removed(sandbox("p"))
+        scenario.answer_all(scenario.settled())
         assert scenario.held() == {"next/main": ("d0",)}
 
     def test_an_older_sandbox_removed(self) -> None:
         scenario, _ = self.running()
         scenario.gone("p")
-        assert scenario.runtime.sandbox_removed(sandbox("p", number=0), scenario.now) == []
+        scenario.runtime.sandbox_removed(sandbox("p", number=0))
+        assert scenario.settled() == []
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_every_instance_counts(self) -> None:
@@ -222,7 +224,7 @@ class TestNeverStarted:
         scenario.sync(*(("p", each) for each in made))
         before = len(scenario.effects)
         scenario.create("p", number=3)
-        assert [e.resource_name for e in scenario.effects[before:] if isinstance(e, Publish)] == [GPU, GPU]
+        assert [e.resource_name for e in scenario.effects[before:] if isinstance(e, Publish)] == [GPU]
 
     def test_a_start_that_is_reported_twice_is_news_once(self) -> None:
         scenario = connected().run(pod("p", gpu=1))

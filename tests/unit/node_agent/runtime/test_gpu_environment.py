@@ -162,7 +162,9 @@ class Node:
 
     def __init__(self, folder: Path, scenario: RuntimeScenario | None = None) -> None:
         self.scenario = scenario or RuntimeScenario()
-        clock = SimpleNamespace(manager=self.scenario.manager, now=lambda: self.scenario.now, do=self.scenario.noted)
+        clock = SimpleNamespace(
+            manager=self.scenario.manager, now=lambda: self.scenario.now, settle=self.scenario.settled
+        )
 
         async def saved(pod_uid: str) -> None:
             """At once."""

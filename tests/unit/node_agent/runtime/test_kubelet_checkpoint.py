@@ -6,9 +6,10 @@ from typing import Any, cast
 import pytest
 from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.runtime import ContainerState, InjectionRefused, RunningContainer, Sandbox
 from nodedevice_agent.kubelet import directory
-from nodedevice_agent.kubelet.readings import CheckpointReading, PodReading, PodResourcesRow
+from nodedevice_agent.kubelet.readings import CheckpointReading, PodReading
 from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES
 from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint

@@ -19,7 +19,7 @@ def backend_of(scenario: RuntimeScenario, kubelet_dir: Path) -> NriBackend:
     async def saved(pod_uid: str) -> None: ...
 
     host = SimpleNamespace(
-        manager=scenario.manager, saved=saved, do=scenario.noted, now=lambda: scenario.now, effects_done=None
+        manager=scenario.manager, saved=saved, settle=scenario.settled, now=lambda: scenario.now, effects_done=None
     )
     return NriBackend(AgentSettings(), cast(PluginHost, host), reader_of(kubelet_dir), lambda: None)
 

@@ -49,7 +49,8 @@ class TestPreStart:
 
     def test_a_creation_that_was_refused_is_no_instance(self) -> None:
         scenario = prepared(container(gpu=1))
-        assert scenario.runtime.ended("p", "never-made", scenario.now) == []
+        scenario.runtime.ended("p", "never-made")
+        assert scenario.settled() == []
 
     def test_never_while_a_container_uses_the_device(self) -> None:
         """An init container's device is its app container's as well."""
@@ -84,7 +85,8 @@ class TestPreStart:
         scenario = prepared(container(gpu=1))
         scenario.create("p")
         assert scenario.prepare(scenario.sync()) == []
-        effects = scenario.runtime.creating("p", "main", scenario.now)
+        scenario.runtime.creating("p", "main")
+        effects = scenario.settled()
         assert scenario.refusal("p", "main").is_temporary
         (call,) = scenario.prepare(effects)
         assert call.container == "main"

@@ -47,7 +47,8 @@ def test_its_device_stays_held_until_the_runtime_reports_its_end(is_gone_first: 
 def test_or_removes_its_sandbox() -> None:
     scenario, _ = unlisted()
     scenario.gone("p")
-    scenario.answer_all(scenario.noted(scenario.runtime.sandbox_removed(sandbox("p"), scenario.now)))
+    scenario.runtime.sandbox_removed(sandbox("p"))
+    scenario.answer_all(scenario.settled())
     assert scenario.held() == {"next/main": ("d0",)}
 
 
@@ -165,7 +166,8 @@ def test_a_running_container_whose_sandbox_is_not_listed(is_restarted: bool) -> 
     made = scenario.create("p")
     after = scenario.rebooted() if is_restarted else scenario
     shown = replace(made, pod_uid="p" if is_restarted else "")
-    after.noted(after.runtime.synchronized([], [shown], after.now))
+    after.runtime.synchronized([], [shown], after.now)
+    after.settled()
     after.happens("pods_synced", [])
     assert after.held() == {"p/main": ("d0",)}
     assert after.runtime.next_deadline() is None, "it is listed"

@@ -18,7 +18,7 @@ from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, AllocationKey
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
-from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.pods import DeviceRequest, Pod
 
 AllocateRetry = Literal["always", "never"]
@@ -36,9 +36,10 @@ _CHANGED = "devices of the pod changed during the call"
 class AllocateOnce:
     """The calls that were made for resources of that policy. policy: by resource name; * for all others."""
 
-    def __init__(self, policy: Mapping[str, AllocateRetry], book: AllocationBook) -> None:
+    def __init__(self, policy: Mapping[str, AllocateRetry], book: AllocationBook, marks: Marks) -> None:
         self._policy = policy
         self._book = book
+        self._marks = marks
         # by call without an allocation: why it has none; "" while it is in flight
         self._calls: dict[AllocationKey, str] = {}
         # containers that were refused because the response of their call was lost
@@ -48,6 +49,8 @@ class AllocateOnce:
 
     def applies_to(self, resource_name: str) -> bool:
         """Whether no second call may be made for a container; never for a built-in plugin."""
+        if not self._policy:
+            return False
         resource = self._book.resources.get(resource_name)
         if resource is not None and resource.is_built_in:
             return False
@@ -77,17 +80,15 @@ class AllocateOnce:
                 return _final(key, self._calls[key])
         return None
 
-    def creation_refused(self, pod_uid: str, container: str) -> list[Effect]:
+    def creation_refused(self, pod_uid: str, container: str) -> None:
         """The runtime was not allowed to create this container: the pod is pending if that is so for good."""
-        effects: list[Effect] = []
         for allocation in self._book.of_container(pod_uid, container):
             message = self.lost_response(allocation)
             if message and allocation.key not in self._lost:
                 self._lost[allocation.key] = PendingAllocation(
                     *allocation.key, Reason.ALLOCATE_FAILED, message, is_final=True
                 )
-                effects.append(Publish(allocation.resource_name))
-        return effects
+                self._marks.publish(allocation.resource_name)
 
     def lost_response(self, allocation: Allocation) -> str:
         """Why a container with this allocation cannot start any more; empty where it can, or where the plugin is called again."""
@@ -95,13 +96,14 @@ class AllocateOnce:
             return ""
         return f"{_REMEDY}; the response of its device plugin was lost with the checkpoint"
 
-    def forget(self, pod_uid: str) -> list[Effect]:
+    def forget(self, pod_uid: str) -> None:
         """The pod is over."""
+        if not self._lost and not self._calls:
+            return
         self._lost = {key: lost for key, lost in self._lost.items() if key[0] != pod_uid}
-        ended = [key for key in self._calls if key[0] == pod_uid]
-        for key in ended:
+        for key in [key for key in self._calls if key[0] == pod_uid]:
             del self._calls[key]
-        return [SaveCheckpoint(durable=False)] if ended else []
+            self._marks.save()
 
     # -- restart ------------------------------------------------------------------------------------------------------
 
@@ -130,15 +132,16 @@ class AllocateOnce:
             if self._is_unmet(key):
                 self._calls.setdefault(key, _LOST)
 
-    def pods_synced(self, pods: Iterable[Pod]) -> list[Effect]:
+    def pods_synced(self, pods: Iterable[Pod]) -> None:
         """All pods, as the API has them. Those that were bound when the checkpoint was lost have been seen, but for static
         pods that are not proven yet.
         """
         for pod in pods if self._is_lost else ():
             if pod.config_hash:
                 self.pod_seen(replace(pod, uid=pod.config_hash))
-        was_lost, self._is_lost = self._is_lost, False
-        return [SaveCheckpoint(durable=False)] if was_lost else []
+        if self._is_lost:
+            self._is_lost = False
+            self._marks.save()
 
     def _is_unmet(self, key: AllocationKey) -> bool:
         return self.applies_to(key[2]) and self._book.of(*key) is None

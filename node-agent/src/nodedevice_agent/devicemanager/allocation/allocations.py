@@ -218,6 +218,14 @@ class AllocationBook:
             self._free(allocation)
             self.add(replace(allocation, pod_uid=known_as))
 
+    def drop(self, allocation: Allocation) -> None:
+        """Remove this one, with those of its pod that share a device with it in the same turn."""
+        entries = self.by_pod[allocation.pod_uid]
+        del entries[allocation.container, allocation.resource_name]
+        if not entries:
+            self.release(allocation.pod_uid)
+        self._free(allocation)
+
     def _free(self, allocation: Allocation) -> None:
         self.unanswered.pop(allocation.key, None)
         domain = domain_of(allocation.resource_name)

@@ -5,7 +5,7 @@ plugins' responses by ticket, and the retry of pending pods with what another po
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import structs
 from nodedevice_api.extended_resources import domain_of
@@ -19,14 +19,9 @@ from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllo
 from nodedevice_agent.devicemanager.allocation.rehearsal import rehearse, too_much
 from nodedevice_agent.devicemanager.allocation.retries import Retries
 from nodedevice_agent.devicemanager.allocation.topology import UNALIGNED, Topology, align
-from nodedevice_agent.devicemanager.effects import (
-    CallAllocate,
-    CallPreferred,
-    Effect,
-    Publish,
-    SaveCheckpoint,
-    UnknownResource,
-)
+from nodedevice_agent.devicemanager.deadlines import Deadlines
+from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, UnknownResource
+from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.pods import DeviceRequest, Pod
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.resource import Resource
@@ -38,11 +33,16 @@ _LOOKS_A_POD = 256
 
 
 class Allocator:
-    """is_held_back: nothing is allocated, because the existing allocations are not known yet."""
+    """is_held_back: nothing is allocated, because the existing allocations are not known yet.
+
+    Its events mark pods; settle() begins what can be begun.
+    """
 
     def __init__(
         self,
         book: AllocationBook,
+        marks: Marks,
+        deadlines: Deadlines,
         topology: Topology,
         tickets: Iterator[int],
         pre_starts: PreStartCalls,
@@ -52,135 +52,119 @@ class Allocator:
     ) -> None:
         self.is_held_back = is_held_back
         self._book = book
+        self._marks = marks
+        self._deadlines = deadlines
         self._topology = topology
         self._tickets = tickets
         self._pre_starts = pre_starts
         self._once = once
-        # pods that lack devices of some resource, in progress or not
+        # pods that lack devices of some resource, in progress or not; and those that are begun by the next settle()
         self.unallocated: dict[str, Pod] = {}
+        self._due: dict[str, None] = {}
         # why a pod has no devices yet, unless a plugin call for it is in flight; failed calls also while they are retried
-        self.pending: Retries[str] = Retries()
+        self.pending: Retries[str] = Retries(deadlines, "pods")
         # a plugin call is in flight
         self.in_progress: dict[str, PodAllocation] = {}
         self._by_ticket: dict[int, PodAllocation] = {}
-        # how many devices an event about many pods has looked at; None during any other
-        self._looks: int | None = None
-        # pods that had no turn in it: by UID, since when; and, while it goes on, resources that have changed
-        self._postponed: dict[str, float] = {}
-        self._changed: set[str] | None = None
-        # by pod UID: the resource names for which UnknownResource was returned
+        # pods that had no turn in a settle(): they are begun at the next tick
+        self._postponed: dict[str, None] = {}
+        # by pod UID: the resource names that were reported as unknown
         self._reported_unknown: dict[str, set[str]] = {}
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
+    def pod_seen(self, pod: Pod) -> None:
         """A pod that requests extended resources is new or has changed. A transaction in progress continues as it began."""
-        if pod.uid in self.in_progress:
-            return []
-        self.unallocated[pod.uid] = pod
-        return self._begin(pod, now) if self._looks is None else self._begin_in_turn(pod, now)
+        if pod.uid not in self.in_progress:
+            self.unallocated[pod.uid] = pod
+            self._due[pod.uid] = None
 
-    def begin_many(self) -> None:
-        """An event about many pods begins."""
-        self._looks, self._changed = 0, set()
-
-    def end_many(self, now: float) -> list[Effect]:
-        """It has ended: who waits for what it has changed is retried once."""
-        changed, self._changed = self._changed or (), None
-        effects = self.reconsider(changed, now)
-        self._looks = None
-        return effects
-
-    @property
-    def next_turn(self) -> float | None:
-        """Since when a pod waits for its turn, which is due."""
-        return next(iter(self._postponed.values()), None)
-
-    def pod_terminating(self, pod_uid: str) -> list[Effect]:
+    def pod_terminating(self, pod_uid: str) -> None:
         """The pod gets no more devices. The response of a call in flight is still processed."""
         self.unallocated.pop(pod_uid, None)
-        pending = self.pending.pop(pod_uid, None)
-        return [Publish(pending.resource_name)] if pending is not None else []
+        pending = self.pending.remove(pod_uid)
+        if pending is not None:
+            self._marks.publish(pending.resource_name)
 
-    def pod_ended(self, pod_uid: str, now: float) -> list[Effect]:
+    def pod_ended(self, pod_uid: str) -> None:
         """The pod has finished or is no longer in the API: its transaction in progress is rolled back."""
-        effects = self.pod_terminating(pod_uid)
+        self.pod_terminating(pod_uid)
         self._reported_unknown.pop(pod_uid, None)
         current = self.in_progress.get(pod_uid)
         if current is not None:
-            effects += self.reconsider(self._roll_back(current), now)
-        return effects
+            self._marks.freed(self._roll_back(current))
 
-    def reconsider(self, resource_names: Iterable[str], now: float, but: str = "") -> list[Effect]:
-        """Something about these resources changed: retry every pod that lacks one of them, first come first served.
+    def tick(self, now: float) -> None:
+        """Every pod whose backoff after a plugin's error has passed is due, and those that had no turn yet."""
+        self._due |= self._postponed
+        self._postponed.clear()
+        self._deadlines.set("turns", "", None)
+        for uid, pending in self.pending.items():
+            if pending.retry_at is not None and pending.is_due(now):
+                self._due[uid] = None
 
-        but: the UID of the pod whose own failure caused the change.
-        """
-        changed = frozenset(resource_names)
-        if self._changed is not None:
-            self._changed |= changed
-            return []
-        effects: list[Effect] = []
-        is_whole, self._looks = self._looks is None, self._looks or 0
-        for uid, pod in list(self.unallocated.items()):
-            pending = self.pending.get(uid)
-            if uid == but or uid in self.in_progress or (pending is not None and not pending.is_due(now)):
+    # -- the stage of allocation --------------------------------------------------------------------------------------
+
+    @property
+    def is_due(self) -> bool:
+        """Whether settle() has anything to do."""
+        return bool(self._due or (self._marks.awaited and self.unallocated))
+
+    def settle(self, now: float) -> None:
+        """Begin the pods that are due, and all that may get what was freed, first come first served."""
+        due, freed = self._due, self._marks.awaited
+        self._due, self._marks.awaited = {}, {}
+        looks = 0
+        for uid in list(self.unallocated) if freed else due:
+            pod = self.unallocated.get(uid)
+            if pod is None or uid in self.in_progress or not (uid in due or self._may_get(pod, freed, now)):
                 continue
-            lacking = {request.resource_name for request in pod.device_requests}
-            if not changed.isdisjoint(lacking if pending is None else {pending.resource_name, *pending.others}):
-                effects += self._begin_in_turn(pod, now)
-        if is_whole:
-            self._looks = None
-        return effects
+            if looks >= _MOST_LOOKS:
+                self._postponed[uid] = None
+                self._deadlines.set("turns", "", now)
+                continue
+            names = {request.resource_name for request in pod.device_requests} & self._book.resources.keys()
+            looks += _LOOKS_A_POD + sum(len(self._book.resources[name].devices) for name in names)
+            self._begin(pod, now)
 
-    def retry(self, now: float) -> list[Effect]:
-        """Retry every pod whose backoff after a plugin's error has passed, and those that had no turn yet."""
-        postponed, self._postponed = self._postponed, {}
-        due = [uid for uid, pending in self.pending.items() if pending.retry_at is not None and pending.is_due(now)]
-        effects: list[Effect] = []
-        for uid in dict.fromkeys((*postponed, *due)):
-            if uid in self.unallocated and uid not in self.in_progress:
-                effects += self._begin_in_turn(self.unallocated[uid], now)
-        self._looks = None
-        return effects
-
-    def _begin_in_turn(self, pod: Pod, now: float) -> list[Effect]:
-        """In an event about many pods."""
-        looks = self._looks or 0
-        if looks >= _MOST_LOOKS:
-            self._postponed.setdefault(pod.uid, now)
-            return []
-        names = {request.resource_name for request in pod.device_requests} & self._book.resources.keys()
-        self._looks = looks + _LOOKS_A_POD + sum(len(self._book.resources[name].devices) for name in names)
-        return self._begin(pod, now)
+    def _may_get(self, pod: Pod, freed: Mapping[str, str], now: float) -> bool:
+        """Whether the pod waits for one of these, and not for a backoff."""
+        pending = self.pending.get(pod.uid)
+        if pending is None:
+            lacking: Iterable[str] = {request.resource_name for request in pod.device_requests}
+        elif pending.is_due(now):
+            lacking = (pending.resource_name, *pending.others)
+        else:
+            return False
+        return any(name in freed and freed[name] != pod.uid for name in lacking)
 
     # -- responses of plugins -----------------------------------------------------------------------------------------
 
-    def preferred(self, ticket: int, device_ids: Iterable[str], now: float) -> list[Effect]:
+    def preferred(self, ticket: int, device_ids: Iterable[str], now: float) -> None:
         """GetPreferredAllocation's response, empty if the call failed. The devices among them that are free are taken first."""
         current = self._by_ticket.pop(ticket, None)
         if current is None or current.request is None:
-            return []
+            return
         current.ticket = None
-        return self._choose(current, current.request, now, preferred=tuple(device_ids))
+        self._choose(current, current.request, now, preferred=tuple(device_ids))
 
-    def allocated(self, ticket: int, response: AllocateResponse, now: float) -> list[Effect]:
+    def allocated(self, ticket: int, response: AllocateResponse, now: float) -> None:
         """Allocate succeeded."""
         current = self._by_ticket.pop(ticket, None)
-        if current is None or current.request is None:
-            return []
-        if current.has_lost_device(current.request):
+        if current is None or (request := current.request) is None:
+            return
+        if current.has_lost_device(request):
             # checked against the devices listed at the response: one may have gone since the call
-            return self._restart(current, now, use_preferred=current.use_preferred)
-        current.complete(current.request, response)
-        return self._advance(current, now)
+            self._restart(current, now, use_preferred=current.use_preferred)
+            return
+        current.complete(request, response)
+        self._advance(current, now)
 
-    def allocate_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
+    def allocate_failed(self, ticket: int, message: str, now: float) -> None:
         """Allocate failed, timed out or returned an invalid response: release the pod's reservations, retry after a backoff."""
         current = self._by_ticket.pop(ticket, None)
-        if current is None or current.request is None:
-            return []
-        return self._retry_later(current, current.pending(current.request, Reason.ALLOCATE_FAILED, message), now)
+        if current is not None and current.request is not None:
+            self._retry_later(current, current.pending(current.request, Reason.ALLOCATE_FAILED, message), now)
 
     def awaited(self, ticket: int) -> tuple[str, tuple[str, ...]]:
         """The resource and the device IDs of this call; "" where its response does not matter any more."""
@@ -203,58 +187,65 @@ class Allocator:
 
     # -- one transaction ----------------------------------------------------------------------------------------------
 
-    def _begin(self, pod: Pod, now: float, *, use_preferred: bool = True) -> list[Effect]:
+    def _begin(self, pod: Pod, now: float, *, use_preferred: bool = True) -> None:
         """Start the pod's transaction for the resources that are known here."""
-        requests, effects = self._known_requests(pod)
+        requests = self._known_requests(pod)
         if not requests or self.is_held_back:
-            return effects
+            return
         refusal = self._once.refuse(pod.uid, requests)
         if refusal is not None:
-            return effects + self._set_pending(refusal)
+            self._set_pending(refusal)
+            return
         earlier = self.pending.get(pod.uid)
         if earlier is not None and earlier.retry_at is not None:
             # This is the retry; the number of attempts is kept.
             self.pending[pod.uid] = structs.replace(earlier, retry_at=None)
         current = PodAllocation(pod, requests, self._book, use_preferred=use_preferred)
-        # Checked before any plugin is called, so that two pods that want the same pair of devices never chase each other.
-        shortage = current.shortage()
-        if shortage is not None:
-            return effects + self._set_pending(shortage)
-        if problem := too_much(self._topology, current):
-            return effects + self._set_pending(_never_aligned(current, problem))
-        unaligned = rehearse(self._topology, current)
-        if unaligned is not None:
-            return effects + self._set_pending(_unaligned(current, unaligned))
+        if failed := self._never_now(current):
+            self._set_pending(failed)
+            return
         self.in_progress[pod.uid] = current
         if earlier is not None and earlier.attempts == 0:
             # What the pod waited for is available now, and the plugin call may take its time.
-            del self.pending[pod.uid]
-            effects.append(Publish(earlier.resource_name))
-        return effects + self._advance(current, now, is_later=False)
+            self.pending.remove(pod.uid)
+            self._marks.publish(earlier.resource_name)
+        self._advance(current, now, is_later=False)
 
-    def _known_requests(self, pod: Pod) -> tuple[list[DeviceRequest], list[Effect]]:
+    def _never_now(self, current: PodAllocation) -> PendingAllocation | None:
+        """Why not all requests can be met in the current state. Checked before any plugin is called, so that two pods that want the
+        same pair of devices never chase each other.
+        """
+        shortage = current.shortage()
+        if shortage is not None or not self._topology.is_aligning:
+            return shortage
+        if problem := too_much(self._topology, current):
+            return _never_aligned(current, problem)
+        unaligned = rehearse(self._topology, current)
+        return None if unaligned is None else _unaligned(current, unaligned)
+
+    def _known_requests(self, pod: Pod) -> list[DeviceRequest]:
         """The pod's requests for known resources; each unknown resource is reported once for the pod."""
         requests: list[DeviceRequest] = []
-        effects: list[Effect] = []
         for request in pod.device_requests:
             name = request.resource_name
             if name in self._book.resources:
                 requests.append(request)
             elif name not in (reported := self._reported_unknown.setdefault(pod.uid, set())):
                 reported.add(name)
-                effects.append(UnknownResource(f"{pod.namespace}/{pod.name}", request.container, name))
-        return requests, effects
+                self._marks.report(UnknownResource(f"{pod.namespace}/{pod.name}", request.container, name))
+        return requests
 
-    def _advance(self, current: PodAllocation, now: float, *, is_later: bool = True) -> list[Effect]:
+    def _advance(self, current: PodAllocation, now: float, *, is_later: bool = True) -> None:
         changed = current.skip_met()
         request = current.request
         if request is None:
-            return self._commit(current, now)
-        if changed is not None:
+            self._commit(current, now)
+        elif changed is not None:
             held = len(changed.device_ids)
             message = f"container {request.container} changed its request from {held} to {request.count}"
-            return self._give_up(current, current.pending(request, Reason.CHANGED_REQUEST, message), now)
-        return self._choose(current, request, now, is_later=is_later)
+            self._give_up(current, current.pending(request, Reason.CHANGED_REQUEST, message))
+        else:
+            self._choose(current, request, now, is_later=is_later)
 
     def _choose(
         self,
@@ -264,7 +255,7 @@ class Allocator:
         preferred: tuple[str, ...] | None = None,
         *,
         is_later: bool = True,
-    ) -> list[Effect]:
+    ) -> None:
         """Choose devices for one request: reusable ones first, then near ones in the plugin's order; or make it pending.
 
         preferred: GetPreferredAllocation's response; None where the plugin was not asked yet. is_later: this is another event than
@@ -276,25 +267,29 @@ class Allocator:
         reusable, free = current.reusable(resource), current.free(resource).ids
         missing = max(request.count - len(reusable), 0)
         if missing > len(free) or not resource.is_ready:
-            return self._give_up(current, current.short(request, missing), now)
+            self._give_up(current, current.short(request, missing))
+            return
         if not align(self._topology, current):
-            return self._overtaken(current, _unaligned(current, request), now)
+            self._overtaken(current, _unaligned(current, request), now)
+            return
         selection = current.select(resource, is_strict=self._topology.is_strict)
         if selection is None:
             misfit = current.misfit(resource, reusable, current.requests.index(request))
-            return self._overtaken(current, misfit or _unaligned(current, request), now)
+            self._overtaken(current, misfit or _unaligned(current, request), now)
+            return
         asks = resource.options.get_preferred_allocation_available and current.use_preferred
         if selection.missing > 0 and preferred is None and asks:
             call = self._new_call(current, resource)
-            return [CallPreferred(*call, selection.candidates(), selection.taken, selection.count)]
+            self._marks.call(CallPreferred(*call, selection.candidates(), selection.taken, selection.count))
+            return
         current.reserve(resource, selection.completed(preferred or ()))
         call, uid = self._new_call(current, resource), current.pod.uid
-        named = resource.plugin_ids(current.chosen)
-        if not self._once.applies_to(resource.name):
-            return [CallAllocate(*call, named, uid, request.container)]
-        self._once.record((uid, request.container, resource.name))
-        recorded = CallAllocate(*call, named, uid, request.container, recorded_for=uid)
-        return [SaveCheckpoint(durable=True, pod_uid=uid), recorded]
+        named, recorded_for = resource.plugin_ids(current.chosen), ""
+        if self._once.applies_to(resource.name):
+            self._once.record((uid, request.container, resource.name))
+            self._marks.save_durably(uid)
+            recorded_for = uid
+        self._marks.call(CallAllocate(*call, named, uid, request.container, recorded_for))
 
     def _new_call(self, current: PodAllocation, resource: Resource) -> tuple[int, str, int]:
         """Ticket, resource name and endpoint of a new call."""
@@ -303,15 +298,16 @@ class Allocator:
         self._by_ticket[current.ticket] = current
         return current.ticket, resource.name, resource.endpoint
 
-    def _overtaken(self, current: PodAllocation, failed: PendingAllocation, now: float) -> list[Effect]:
+    def _overtaken(self, current: PodAllocation, failed: PendingAllocation, now: float) -> None:
         """The rehearsal succeeded, but then preferred devices or other pods took what it had for a later container."""
         if current.use_preferred:
             # Choose as in the rehearsal, of what is free without this pod. If that is no longer possible, the new rehearsal fails.
-            return self._restart(current, now, use_preferred=False)
-        # not at once a second time: two such pods could chase each other
-        return self._retry_later(current, failed, now)
+            self._restart(current, now, use_preferred=False)
+        else:
+            # not at once a second time: two such pods could chase each other
+            self._retry_later(current, failed, now)
 
-    def _commit(self, current: PodAllocation, now: float) -> list[Effect]:
+    def _commit(self, current: PodAllocation, now: float) -> None:
         pod, allocated = current.pod, current.allocated
         for allocation in allocated:
             self._book.add(allocation)
@@ -320,20 +316,19 @@ class Allocator:
         unmet = [r for r in pod.device_requests if self._book.of(pod.uid, r.container, r.resource_name) is None]
         if not unmet:
             self.unallocated.pop(pod.uid, None)
-        touched = {allocation.resource_name for allocation in allocated}
-        was_pending = self.pending.pop(pod.uid, None)
+        was_pending = self.pending.remove(pod.uid)
         if was_pending is not None:
-            touched.add(was_pending.resource_name)
-        effects: list[Effect] = [SaveCheckpoint(durable=True, pod_uid=pod.uid)] if allocated else []
-        effects += [Publish(name) for name in sorted(touched)]
-        effects += current.assignments.report(allocated, self._book.resources)
+            self._marks.publish(was_pending.resource_name)
+        if allocated:
+            self._marks.save_durably(pod.uid)
+            self._marks.held({allocation.resource_name for allocation in allocated})
+            current.assignments.report(allocated, self._book.resources, self._marks)
         calls = [a.key for a in allocated if self._book.resources[a.resource_name].options.pre_start_required]
         if calls:
             self._pre_starts.require(calls)
-            effects += self._pre_starts.due(now)
-        # The pod may request a resource that was registered during its transaction.
-        continues = pod.uid in self.unallocated and any(r.resource_name in self._book.resources for r in unmet)
-        return effects + self._begin(pod, now) if continues else effects
+        if unmet and pod.uid in self.unallocated and any(r.resource_name in self._book.resources for r in unmet):
+            # The pod may request a resource that was registered during its transaction.
+            self._begin(pod, now)
 
     def _roll_back(self, current: PodAllocation) -> frozenset[str]:
         """End a transaction: release its reservations (committed devices are held by then). Returns their resource names."""
@@ -342,30 +337,32 @@ class Allocator:
             self._by_ticket.pop(current.ticket, None)
         return current.release()
 
-    def _restart(self, current: PodAllocation, now: float, *, use_preferred: bool) -> list[Effect]:
+    def _restart(self, current: PodAllocation, now: float, *, use_preferred: bool) -> None:
         """The transaction lost devices it relied on: begin again, unless its pod is terminating meanwhile."""
         freed = self._roll_back(current)
         uid = current.pod.uid
         pod = self.unallocated.get(uid)
-        effects = self._begin(pod, now, use_preferred=use_preferred) if pod is not None else []
-        return effects + self.reconsider(freed, now, but=uid)
+        if pod is not None:
+            self._begin(pod, now, use_preferred=use_preferred)
+        self._marks.freed(freed, but=uid)
 
-    def _retry_later(self, current: PodAllocation, failed: PendingAllocation, now: float) -> list[Effect]:
-        return self._give_up(current, failed.retried_after(self.pending.get(current.pod.uid), now), now)
+    def _retry_later(self, current: PodAllocation, failed: PendingAllocation, now: float) -> None:
+        self._give_up(current, failed.retried_after(self.pending.get(current.pod.uid), now))
 
-    def _give_up(self, current: PodAllocation, failed: PendingAllocation, now: float) -> list[Effect]:
+    def _give_up(self, current: PodAllocation, failed: PendingAllocation) -> None:
         """The transaction cannot continue: its pod becomes pending, and others that need what it had reserved are retried."""
         freed = self._roll_back(current)
         failed = self._once.refuse(current.pod.uid, current.requests, failed.message) or failed
         # a pod that is terminating meanwhile is not pending
-        effects = self._set_pending(failed) if failed.pod_uid in self.unallocated else []
-        return effects + self.reconsider(freed, now, but=failed.pod_uid)
+        if failed.pod_uid in self.unallocated:
+            self._set_pending(failed)
+        self._marks.freed(freed, but=failed.pod_uid)
 
-    def _set_pending(self, pending: PendingAllocation) -> list[Effect]:
+    def _set_pending(self, pending: PendingAllocation) -> None:
         before = self.pending.get(pending.pod_uid)
         self.pending[pending.pod_uid] = pending
-        names = {pending.resource_name} | ({before.resource_name} if before else set())
-        return [] if before == pending else [Publish(name) for name in sorted(names)]
+        if before != pending:
+            self._marks.publish_all({pending.resource_name, before.resource_name if before else pending.resource_name})
 
 
 def _never_aligned(current: PodAllocation, problem: str) -> PendingAllocation:

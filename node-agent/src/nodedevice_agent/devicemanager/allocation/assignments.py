@@ -12,6 +12,7 @@ from nodedevice_kube.planner import Misfit, Need, Parts, Planner
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.effects import AssignedParts
+from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.pods import DeviceRequest, Pod
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
@@ -39,10 +40,10 @@ class Assignments:
         wanted = [dict(of_resource.get(request.container, {})) for request in requests]
         return wanted if all(wanted) and planner.can_take(needs, wanted) else planner.plan(needs)
 
-    def report(self, allocated: Iterable[Allocation], resources: Mapping[str, Resource]) -> list[AssignedParts]:
+    def report(self, allocated: Iterable[Allocation], resources: Mapping[str, Resource], marks: Marks) -> None:
         """What became of the assignment of each resource, once the pod has its devices."""
         if not self._assigned and not self.problem:
-            return []
+            return
         outcomes: dict[str, str] = {}
         for one in allocated:
             rules = resources[one.resource_name].listed.part_rules
@@ -53,7 +54,8 @@ class Assignments:
             elif one.resource_name in self._assigned and outcomes.get(one.resource_name) != NOT_FITTING:
                 is_used = _parts(one) == self._assigned[one.resource_name].get(one.container)
                 outcomes[one.resource_name] = USED if is_used else NOT_FITTING
-        return [AssignedParts(self._pod, name, outcome, self.problem) for name, outcome in outcomes.items()]
+        for name, outcome in outcomes.items():
+            marks.report(AssignedParts(self._pod, name, outcome, self.problem))
 
 
 def _parts(allocation: Allocation) -> Parts:

@@ -24,33 +24,34 @@ from nodedevice_agent.devicemanager.allocation.answers import is_outdated, recor
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.allocation.retries import Retries
-from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreStart, Effect, Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.deadlines import Deadlines
+from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreStart
+from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
 class _RetriedCalls:
-    """Calls that are in flight, or failed and to be retried."""
+    """Calls that are in flight, or failed and to be retried; call_due() makes those that are due."""
 
     _REASON: ClassVar[str]
 
-    def __init__(self, book: AllocationBook, tickets: Iterator[int]) -> None:
+    def __init__(self, book: AllocationBook, marks: Marks, deadlines: Deadlines, tickets: Iterator[int]) -> None:
         self._book = book
+        self._marks = marks
         self._tickets = tickets
         self.in_flight: dict[int, AllocationKey] = {}
-        self.failures: Retries[AllocationKey] = Retries()
+        self.failures: Retries[AllocationKey] = Retries(deadlines, self._REASON)
 
     def is_in_flight(self, key: AllocationKey) -> bool:
         return key in self.in_flight.values()
 
-    def failed(self, ticket: int, message: str, now: float) -> list[Effect]:
+    def failed(self, ticket: int, message: str, now: float) -> None:
         """The call failed or timed out; it is retried after a backoff."""
         key = self.in_flight.pop(ticket, None)
-        if key is None:
-            return []
-        failure = PendingAllocation(*key, self._REASON, message)
-        self.failures[key] = failure.retried_after(self.failures.get(key), now)
-        return [Publish(key[2])]
+        if key is not None:
+            failure = PendingAllocation(*key, self._REASON, message)
+            self.failures[key] = failure.retried_after(self.failures.get(key), now)
 
     def _begin(self, key: AllocationKey) -> int:
         """Returns the ticket of a new call."""
@@ -71,12 +72,9 @@ class _RetriedCalls:
     def drop(self, pod_uid: str) -> tuple[list[int], list[AllocationKey]]:
         """Results of the pod's calls no longer matter. Returns the tickets in flight, and the failed calls."""
         tickets = [ticket for ticket, key in self.in_flight.items() if key[0] == pod_uid]
-        failed = [key for key in self.failures if key[0] == pod_uid]
         for ticket in tickets:
             del self.in_flight[ticket]
-        for key in failed:
-            del self.failures[key]
-        return tickets, failed
+        return tickets, self.failures.remove_where(lambda key: key[0] == pod_uid)
 
     def rename(self, pod_uid: str, known_as: str) -> None:
         """The same pod under another UID."""
@@ -85,15 +83,15 @@ class _RetriedCalls:
             return (known_as, *key[1:]) if key[0] == pod_uid else key
 
         self.in_flight = {ticket: renamed(key) for ticket, key in self.in_flight.items()}
-        failures = [
-            (renamed(key), structs.replace(each, pod_uid=renamed(key)[0])) for key, each in self.failures.items()
-        ]
-        self.failures = Retries(failures)
+        for key in [key for key in self.failures if key[0] == pod_uid]:
+            failure = self.failures.remove(key)
+            if failure is not None:
+                self.failures[renamed(key)] = structs.replace(failure, pod_uid=known_as)
 
     def forget_resource(self, resource_name: str) -> None:
         """The resource is not known any more: nothing of it is called, or is to be found by a key of it."""
         self.in_flight = {ticket: key for ticket, key in self.in_flight.items() if key[2] != resource_name}
-        self.failures = Retries((key, each) for key, each in self.failures.items() if key[2] != resource_name)
+        self.failures.remove_where(lambda key: key[2] == resource_name)
 
 
 class Reallocations(_RetriedCalls):
@@ -106,9 +104,15 @@ class Reallocations(_RetriedCalls):
     _REASON = Reason.ALLOCATE_FAILED
 
     def __init__(
-        self, book: AllocationBook, tickets: Iterator[int], once: AllocateOnce, pods: Mapping[str, Pod]
+        self,
+        book: AllocationBook,
+        marks: Marks,
+        deadlines: Deadlines,
+        tickets: Iterator[int],
+        once: AllocateOnce,
+        pods: Mapping[str, Pod],
     ) -> None:
-        super().__init__(book, tickets)
+        super().__init__(book, marks, deadlines, tickets)
         self._once = once
         # by UID, those that are known
         self._pods = pods
@@ -123,13 +127,12 @@ class Reallocations(_RetriedCalls):
             if is_outdated(allocation, resource):
                 self._book.add(replace(allocation, response=None, edits=None, files=()))
 
-    def due(self, now: float) -> list[Effect]:
+    def call_due(self, now: float) -> None:
         """A call for every allocation without a response whose plugin lists its devices again."""
-        effects: list[Effect] = []
         for key, allocation in self._book.unanswered.items():
-            if not self._is_due(key, now) or self._once.applies_to(allocation.resource_name):
-                continue
             resource = self._book.resources[allocation.resource_name]
+            if resource.is_attributed or not self._is_due(key, now) or self._once.applies_to(resource.name):
+                continue
             self._stop_retry_timer(key)
             # what a container gets with parts may depend on its pod
             is_pod_missing = resource.listed.part_rules is not None and key[0] not in self._pods
@@ -138,19 +141,19 @@ class Reallocations(_RetriedCalls):
             if all(i in resource.devices and i not in resource.listed.unconfirmed for i in allocation.device_ids):
                 call = self._begin(key), resource.name, resource.endpoint
                 named = resource.plugin_ids(allocation.device_ids)
-                effects.append(CallAllocate(*call, named, allocation.pod_uid, allocation.container))
-        return effects
+                self._marks.call(CallAllocate(*call, named, allocation.pod_uid, allocation.container))
 
-    def allocated(self, ticket: int, response: AllocateResponse) -> list[Effect]:
+    def allocated(self, ticket: int, response: AllocateResponse) -> None:
         key = self.in_flight.pop(ticket)
-        self.failures.pop(key, None)
+        self.failures.remove(key)
         allocation = self._book.of(*key)
         if allocation is None:
-            return []
+            return
         files = recorded_files(self._book.resources[key[2]], allocation.device_ids, response)
         self._book.add(replace(allocation, response=response.octets, edits=response.edits, files=files))
         # The response also shows whether a running container has its devices.
-        return [SaveCheckpoint(durable=True, pod_uid=key[0]), Publish(allocation.resource_name)]
+        self._marks.save_durably(key[0])
+        self._marks.publish(allocation.resource_name)
 
 
 class PendingPreStart(Struct, frozen=True):
@@ -166,8 +169,8 @@ class PreStartCalls(_RetriedCalls):
 
     _REASON = Reason.PRE_START_FAILED
 
-    def __init__(self, book: AllocationBook, tickets: Iterator[int]) -> None:
-        super().__init__(book, tickets)
+    def __init__(self, book: AllocationBook, marks: Marks, deadlines: Deadlines, tickets: Iterator[int]) -> None:
+        super().__init__(book, marks, deadlines, tickets)
         # in order; includes calls in flight and failed ones
         self.required: dict[AllocationKey, None] = {}
         # required if the plugin requires the call, which is known once it is connected
@@ -178,10 +181,19 @@ class PreStartCalls(_RetriedCalls):
     def require(self, keys: Iterable[AllocationKey]) -> None:
         """Calls for these are required, in this order within a pod."""
         self.required.update(dict.fromkeys(keys))
+        self._marks.are_calls_due = True
 
     def require_if_supported(self, keys: Iterable[AllocationKey]) -> None:
         """Calls for these are required if their plugin says so, which is unknown while it is not connected."""
-        self.undecided.update(dict.fromkeys(key for key in keys if key not in self.required))
+        found = (key for key in keys if key not in self.required and not self._book.resources[key[2]].is_attributed)
+        self.undecided.update(dict.fromkeys(found))
+        self._marks.are_calls_due = True
+
+    def failed(self, ticket: int, message: str, now: float) -> None:
+        """The same; it is shown."""
+        if ticket in self.in_flight:
+            self._marks.publish(self.in_flight[ticket][2])
+        super().failed(ticket, message, now)
 
     def rename(self, pod_uid: str, known_as: str) -> None:
         super().rename(pod_uid, known_as)
@@ -195,11 +207,13 @@ class PreStartCalls(_RetriedCalls):
         self.required = {key: None for key in self.required if key[2] != resource_name}
         self.undecided = {key: None for key in self.undecided if key[2] != resource_name}
 
-    def cancel(self, key: AllocationKey) -> list[Effect]:
+    def cancel(self, key: AllocationKey) -> None:
         """The devices are in use: they must not be touched."""
         self.undecided.pop(key, None)
         self.in_flight = {ticket: called for ticket, called in self.in_flight.items() if called != key}
-        return self._done(key) if key in self.required else []
+        if key in self.required:
+            self._done(key)
+            self._marks.are_calls_due = True
 
     def pending_call(self, key: AllocationKey) -> PendingPreStart | None:
         """None where no call is pending. A plugin that has not listed its devices since a restart may require one."""
@@ -210,9 +224,9 @@ class PreStartCalls(_RetriedCalls):
             return PendingPreStart(key[2])
         return None
 
-    def due(self, now: float) -> list[Effect]:
+    def call_due(self, now: float) -> None:
         """The next call of each pod whose plugin can be called now."""
-        effects = self._decide()
+        self._decide()
         pods_with_earlier_call: set[str] = set()
         for key in list(self.required):
             resource, allocation = self._book.resources[key[2]], self._book.of(*key)
@@ -224,27 +238,28 @@ class PreStartCalls(_RetriedCalls):
             if allocation is not None and (not resource.is_live or self._book.lacks_original(allocation)):
                 self._stop_retry_timer(key)
             elif allocation is not None and resource.options.pre_start_required:
-                effects.append(self._call(allocation))
+                self._call(allocation)
             else:
                 # released meanwhile, or the plugin was replaced by one that does not require the call
-                effects += self._done(key)
+                self._done(key)
                 pods_with_earlier_call.remove(key[0])
-        return effects
 
-    def started(self, ticket: int) -> list[Effect]:
+    def started(self, ticket: int) -> None:
         """The call succeeded; the pod's next one is due, if any."""
         key = self.in_flight.pop(ticket, None)
-        return self._done(key) if key is not None else []
+        if key is not None:
+            self._done(key)
+            self._marks.are_calls_due = True
 
-    def forget(self, pod_uid: str) -> list[Effect]:
+    def forget(self, pod_uid: str) -> None:
         """The pod has ended: results of its calls no longer matter."""
         if not self.undecided and not self.required:
-            return []
+            return
         self.undecided = {key: None for key in self.undecided if key[0] != pod_uid}
         self.required = {key: None for key in self.required if key[0] != pod_uid}
         tickets, failed = self.drop(pod_uid)
         self._orphaned.update(dict.fromkeys(tickets, pod_uid))
-        return [Publish(key[2]) for key in failed]
+        self._marks.publish_all(key[2] for key in failed)
 
     def has_orphaned_call(self, pod_uid: str) -> bool:
         """Whether a plugin may still be working on devices of this ended pod."""
@@ -254,23 +269,22 @@ class PreStartCalls(_RetriedCalls):
         """A call has returned. Returns the UID of its pod if that has ended."""
         return self._orphaned.pop(ticket, None)
 
-    def _decide(self) -> list[Effect]:
+    def _decide(self) -> None:
         """Move undecided calls to the required ones, or drop them, where the plugin is connected."""
-        effects: list[Effect] = []
         for key in [key for key in self.undecided if self._book.resources[key[2]].is_live]:
             del self.undecided[key]
             if self._book.resources[key[2]].options.pre_start_required:
-                self.require([key])
-                effects.append(SaveCheckpoint(durable=False))
-        return effects
+                self.required[key] = None
+                self._marks.save()
 
-    def _call(self, allocation: Allocation) -> CallPreStart:
+    def _call(self, allocation: Allocation) -> None:
         resource = self._book.resources[allocation.resource_name]
         assert resource.endpoint is not None
         ticket, named = self._begin(allocation.key), resource.plugin_ids(allocation.device_ids)
-        return CallPreStart(ticket, resource.name, resource.endpoint, allocation.container, named)
+        self._marks.call(CallPreStart(ticket, resource.name, resource.endpoint, allocation.container, named))
 
-    def _done(self, key: AllocationKey) -> list[Effect]:
+    def _done(self, key: AllocationKey) -> None:
         del self.required[key]
-        effects: list[Effect] = [SaveCheckpoint(durable=False)]
-        return effects + ([Publish(key[2])] if self.failures.pop(key, None) is not None else [])
+        self._marks.save()
+        if self.failures.remove(key) is not None:
+            self._marks.publish(key[2])

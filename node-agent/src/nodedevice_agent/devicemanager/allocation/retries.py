@@ -1,6 +1,6 @@
 """What waits, by pod or by call, and when the next of it is tried again. Pure."""
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
@@ -10,21 +10,27 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Retries(dict[K, PendingAllocation]):
-    """Written by key alone."""
+    """Changed by key alone. deadlines: of the device manager; what: the calls or pods that these are, a word."""
 
-    def __init__(self, known: Iterable[tuple[K, PendingAllocation]] = ()) -> None:
+    def __init__(self, deadlines: Deadlines, what: str) -> None:
         super().__init__()
-        self._deadlines: Deadlines[K] = Deadlines(self._time_of)
-        for key, pending in known:
-            self[key] = pending
+        self._deadlines = deadlines
+        self._what = what
 
     def __setitem__(self, key: K, pending: PendingAllocation) -> None:
         super().__setitem__(key, pending)
-        self._deadlines.set(key, pending.retry_at)
+        self._deadlines.set(self._what, key, pending.retry_at)
 
-    @property
-    def next_retry(self) -> float | None:
-        return self._deadlines.next()
+    def remove(self, key: K) -> PendingAllocation | None:
+        """It waits no more. Returns what it waited for, if it did."""
+        if key not in self:
+            return None
+        self._deadlines.set(self._what, key, None)
+        return super().pop(key)
 
-    def _time_of(self, key: K) -> Collection[float | None]:
-        return (self[key].retry_at,) if key in self else ()
+    def remove_where(self, holds: Callable[[K], bool]) -> list[K]:
+        """The same for all these keys. Returns them."""
+        found = [key for key in self if holds(key)]
+        for key in found:
+            self.remove(key)
+        return found

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from nodedevice_api.extended_resources import domain_of
 
 from nodedevice_agent.devicemanager.effects import TakeList
+from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, TOO_MANY, ListedDevices, Size, no_list
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
@@ -74,20 +75,18 @@ class ListLimit:
         self._count(resource_name, Size())
         del self._sizes[resource_name]
 
-    def due(self) -> list[TakeList]:
-        """Those of the refused lists that have room by now, each once."""
+    def settle(self, marks: Marks) -> None:
+        """Take those of the refused lists that have room by now, each once."""
         if not self._has_shrunk or not self._waiting:
-            return []
+            return
         self._has_shrunk = False
-        found: list[TakeList] = []
         for name in sorted(self._waiting):
             resource = self._resources[name]
             for endpoint, size in resource.connections.refused_lists().items():
                 if not self._problem(resource, endpoint, size):
                     resource.connections.awaits(endpoint)
                     self.noted(resource)
-                    found.append(TakeList(name, endpoint))
-        return found
+                    marks.call(TakeList(name, endpoint))
 
     def _count(self, resource_name: str, size: Size) -> None:
         before = self._sizes.get(resource_name, Size())

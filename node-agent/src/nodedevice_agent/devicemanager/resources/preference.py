@@ -7,6 +7,7 @@ under a name of the kernel's that has passed to another device. The choice is th
 
 from collections.abc import Collection, Mapping
 
+from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 # A plugin that has not listed by then has failed, and is restarted by itself.
@@ -14,13 +15,14 @@ LONGEST_SECONDS = 10.0
 
 
 class Preference:
-    """resources: by name."""
+    """resources: by name. deadlines: of the device manager."""
 
-    def __init__(self, resources: Mapping[str, Resource]) -> None:
+    def __init__(self, resources: Mapping[str, Resource], deadlines: Deadlines) -> None:
         self._resources = resources
+        self._deadlines = deadlines
         self._ranks: Mapping[str, int] = {}
         self._awaited: frozenset[str] = frozenset()
-        self.deadline: float | None = None
+        self._deadline: float | None = None
 
     def key(self, resource_name: str) -> tuple[int, str]:
         """Sorts the preferred resource first. One without a configuration comes before all that have one."""
@@ -39,11 +41,11 @@ class Preference:
 
     def listed(self, resource_name: str) -> list[str]:
         """Returns the resources that may give out devices by that."""
-        return self._wait_for(self._awaited - {resource_name}, self.deadline) if resource_name in self._awaited else []
+        return self._wait_for(self._awaited - {resource_name}, self._deadline) if resource_name in self._awaited else []
 
     def due(self, now: float) -> list[str]:
         """Time has passed. Returns the resources that may give out devices by that."""
-        return self._wait_for(frozenset(), None) if self.deadline is not None and self.deadline <= now else []
+        return self._wait_for(frozenset(), None) if self._deadline is not None and self._deadline <= now else []
 
     def added(self, resource: Resource) -> None:
         """A resource is known, or who serves it."""
@@ -51,7 +53,8 @@ class Preference:
 
     def _wait_for(self, awaited: frozenset[str], deadline: float | None) -> list[str]:
         self._awaited = awaited
-        self.deadline = deadline if awaited else None
+        self._deadline = deadline if awaited else None
+        self._deadlines.set("preference", "", self._deadline)
         waiting = [resource for resource in self._resources.values() if resource.awaits_others]
         for resource in self._resources.values():
             self.added(resource)

@@ -55,15 +55,17 @@ class Resource:
     """Mutable state of one resource; only the device manager changes it. It has slots, and an object of its own for little of what
     is empty: hundreds of names whose plugins are gone stay for an hour, each object in a page of memory that is else free.
 
-    deadlines: of all resources, by name.
+    deadlines: of the device manager.
     """
 
     name: str
     _: KW_ONLY
     # False until the administrator's cordons were read once; nothing is allocated before
     are_cordons_synced: bool = True
+    # whether the kubelet allocates its devices, and not this device manager
+    is_attributed: bool = False
     flapping: InitVar[FlapDampingLimits | None] = None
-    deadlines: InitVar[Deadlines[str] | None] = None
+    deadlines: InitVar[Deadlines | None] = None
     flap_damping: FlapDamping = field(init=False)
     # as the administrator named them, devices or their physical devices; and the devices that these are, listed ones
     cordons: frozenset[str] = frozenset()
@@ -111,12 +113,12 @@ class Resource:
     devices: Mapping[str, Device] = field(default_factory=lambda: NO_DEVICES.devices)
     # a connected plugin has sent its list; without one no device counts as healthy
     is_live: bool = False
-    _deadlines: Deadlines[str] = field(init=False)
+    _deadlines: Deadlines = field(init=False)
     _identities: KnownIdentities = field(init=False)
 
-    def __post_init__(self, flapping: FlapDampingLimits | None, deadlines: Deadlines[str] | None) -> None:
+    def __post_init__(self, flapping: FlapDampingLimits | None, deadlines: Deadlines | None) -> None:
         self.flap_damping = FlapDamping(flapping or FlapDampingLimits())
-        self._deadlines = deadlines or Deadlines(lambda _: self.times)
+        self._deadlines = deadlines or Deadlines()
         self._identities = KnownIdentities(self.holders)
 
     # -- changes ----------------------------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ class Resource:
         is_changed = current != self._reported
         if is_changed:
             self.flap_damping.record(self._reported, current, now)
-            self._deadlines.set(self.name, self.flap_damping.next_deadline())
+            self._deadlines.set("damping", self.name, self.flap_damping.next_deadline())
         self._derive()
         self.settle_until = None
         return is_changed or was_settling or not was_live
@@ -181,7 +183,7 @@ class Resource:
     def end_damping(self, now: float) -> bool:
         """Whether damping has ended for a device, by time."""
         has_ended = self.flap_damping.expire(now)
-        self._deadlines.set(self.name, self.flap_damping.next_deadline())
+        self._deadlines.set("damping", self.name, self.flap_damping.next_deadline())
         if has_ended:
             self._derive()
         return has_ended
@@ -239,7 +241,13 @@ class Resource:
         """The grace period has ended: forget the devices (held ones are shown as missing)."""
         self.state, self.grace_ends_at = EndpointState.GONE, None
         self._reported, self.flap_damping = NO_DEVICES, FlapDamping(self.flap_damping.limits)
+        self._deadlines.set("damping", self.name, None)
         self._derive()
+
+    def forgotten(self) -> None:
+        """It is not known any more: nothing of it changes by time."""
+        for what in ("grace", "settling", "damping"):
+            self._deadlines.set(what, self.name, None)
 
     def released(self) -> None:
         """A device is held no more: it may go by its own ID again, and whoever gets it next has it as it is listed then."""
@@ -264,18 +272,13 @@ class Resource:
     # -- times ----------------------------------------------------------------------------------------------------------
 
     @property
-    def times(self) -> tuple[float | None, ...]:
-        """When something of it changes by time."""
-        return self._grace_ends_at, self._settle_until, self.flap_damping.next_deadline()
-
-    @property
     def grace_ends_at(self) -> float | None:
         return self._grace_ends_at
 
     @grace_ends_at.setter
     def grace_ends_at(self, at: float | None) -> None:
         self._grace_ends_at = at
-        self._deadlines.set(self.name, at)
+        self._deadlines.set("grace", self.name, at)
 
     @property
     def settle_until(self) -> float | None:
@@ -284,7 +287,7 @@ class Resource:
     @settle_until.setter
     def settle_until(self, at: float | None) -> None:
         self._settle_until = at
-        self._deadlines.set(self.name, at)
+        self._deadlines.set("settling", self.name, at)
 
     # -- reads -----------------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,11 @@
 """All resources of a node, by name: how one comes to be known, its cordons, what time changes, what survives a restart."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.deadlines import Deadlines
-from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon, Cordons
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
@@ -19,11 +19,24 @@ IsConfigured = Callable[[str, str], bool]
 
 
 class ResourceTable:
-    """waits_for_cordons: nothing of a resource is allocated before its cordons are known. flapping: None for the default limits."""
+    """waits_for_cordons: nothing of a resource is allocated before its cordons are known. flapping: None for the default limits.
 
-    def __init__(self, *, waits_for_cordons: bool, flapping: FlapDampingLimits | None) -> None:
+    is_attributed: by name, whether the kubelet allocates the devices of a resource.
+    """
+
+    def __init__(
+        self,
+        marks: Marks,
+        deadlines: Deadlines,
+        *,
+        waits_for_cordons: bool,
+        flapping: FlapDampingLimits | None,
+        is_attributed: Callable[[str], bool],
+    ) -> None:
         self.by_name: dict[str, Resource] = {}
-        self._deadlines: Deadlines[str] = Deadlines(self._times_of)
+        self.is_attributed = is_attributed
+        self._marks = marks
+        self._deadlines = deadlines
         # by resource name, also of resources that no plugin has registered since the restart; without empty ones
         self.cordons: dict[str, Cordons] = {}
         self._waits_for_cordons = waits_for_cordons
@@ -38,23 +51,25 @@ class ResourceTable:
             new = Resource(
                 name, are_cordons_synced=are_cordons_synced, flapping=self._flapping, deadlines=self._deadlines
             )
+            new.is_attributed = self.is_attributed(name)
             new.cordon(self.cordons.get(name, NO_CORDONS).device_ids)
             self.by_name[name] = new
         return self.by_name[name]
 
-    def cordoned(self, resource: Resource, uid: str, in_spec: Mapping[str, Cordon]) -> list[Effect]:
-        """The cordons in the NodeDevice of that UID; uid "" where there is none. Without effects nothing has changed."""
+    def cordoned(self, resource: Resource, uid: str, in_spec: Mapping[str, Cordon]) -> None:
+        """The cordons in the NodeDevice of that UID; uid "" where there is none."""
         before = self.cordons.pop(resource.name, NO_CORDONS)
         after = before.seen(uid, in_spec)
         if after.device_ids:
             self.cordons[resource.name] = after
         is_saved = before == self.cordons.get(resource.name, NO_CORDONS)
         if is_saved and resource.are_cordons_synced:
-            return []
+            return
         resource.are_cordons_synced = True
         resource.cordon(after.device_ids)
-        saved: list[Effect] = [] if is_saved else [SaveCheckpoint(durable=False)]
-        return [*saved, Publish(resource.name)]
+        self._marks.changed(resource.name)
+        if not is_saved:
+            self._marks.save()
 
     def cordons_outdated(self, resource: Resource) -> None:
         """They have to be read once more."""
@@ -84,27 +99,21 @@ class ResourceTable:
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
-    def next_deadline(self) -> float | None:
-        return self._deadlines.next()
-
-    def _times_of(self, name: str) -> Collection[float | None]:
-        return self.by_name[name].times if name in self.by_name else ()
-
-    def tick(self, now: float) -> tuple[list[Effect], list[str]]:
-        """Time has passed. Returns what is to be done, and the resources that may have more healthy devices."""
-        effects: list[Effect] = []
-        recovered: list[str] = []
-        for name, resource in sorted(self.by_name.items()):
+    def tick(self, now: float) -> list[Resource]:
+        """Time has passed: a restart has settled, or the damping of a device has ended. Returns those whose grace period has."""
+        expired: list[Resource] = []
+        for name, resource in self.by_name.items():
             if resource.settle_until is not None and resource.settle_until <= now:
                 resource.settle_until = None
-                effects.append(Publish(name))
+                self._marks.publish(name)
+                self._marks.are_claims_due = True
             if resource.grace_ends_at is not None and resource.grace_ends_at <= now:
                 resource.expire()
-                effects += [SaveCheckpoint(durable=False), Publish(name)]
+                expired.append(resource)
+                self._marks.saved_and_changed([name])
             if resource.end_damping(now):
-                effects += [SaveCheckpoint(durable=False), Publish(name)]
-                recovered.append(name)
-        return effects, recovered
+                self._marks.saved_and_changed([name])
+        return expired
 
     # -- restart --------------------------------------------------------------------------------------------------------
 
@@ -135,15 +144,15 @@ class ResourceTable:
 
     # -- pods that may hold devices of which nobody knows ---------------------------------------------------------------
 
-    def possible_holders_are(self, found: Mapping[str, frozenset[str]]) -> tuple[list[Effect], list[str]]:
-        """By resource name. Returns what is to be done, and the resources that no pod holds back any more."""
+    def possible_holders_are(self, found: Mapping[str, frozenset[str]]) -> None:
+        """By resource name. A resource that no pod holds back any more is free."""
         for name, uids in found.items():
             self.by_name[name].possible_holders = uids
-        if not found:
-            return [], []
-        effects: list[Effect] = [SaveCheckpoint(durable=False), *(Publish(name) for name in sorted(found))]
-        return effects, [name for name, uids in found.items() if not uids]
+            self._marks.save()
+            self._marks.publish(name)
+            if not uids:
+                self._marks.freed([name])
 
-    def possible_holder_ended(self, pod_uid: str) -> tuple[list[Effect], list[str]]:
+    def possible_holder_ended(self, pod_uid: str) -> None:
         """The same, for a pod that is gone for good."""
-        return self.possible_holders_are(omitted_allocations.without(self.by_name, pod_uid))
+        self.possible_holders_are(omitted_allocations.without(self.by_name, pod_uid))

@@ -132,7 +132,8 @@ def test_a_failure_goes_with_its_resource_and_with_the_uid_of_its_pod() -> None:
 def test_a_response_for_what_is_held_no_more_changes_nothing() -> None:
     reallocations = asking().manager._reallocations
     reallocations.in_flight = {1: ("p", "main", GPU)}
-    assert reallocations.allocated(1, response(b"ok")) == []
+    reallocations.allocated(1, response(b"ok"))
+    assert reallocations._marks.take() == []
 
 
 class TestFailure:
@@ -227,7 +228,7 @@ class TestEndedPod:
     def test_leaves_the_undecided_calls_of_others(self) -> None:
         pre_starts = asking().manager.pre_starts
         pre_starts.require_if_supported([("p", "main", GPU), ("q", "main", GPU)])
-        assert pre_starts.forget("p") == []
+        pre_starts.forget("p")
         assert list(pre_starts.undecided) == [("q", "main", GPU)]
 
 
@@ -244,7 +245,7 @@ class TestDue:
         scenario, call = called()
         started(scenario, call)
         scenario.manager.pre_starts.require_if_supported([("p", "main", GPU)])
-        save, again = scenario.manager.pre_starts.due(scenario.now)
+        save, again = scenario.manager.settle(scenario.now)
         assert save == SaveCheckpoint(durable=False)
         assert pre_starts([again])[0].device_ids == ("d0",)
 
@@ -252,7 +253,7 @@ class TestDue:
         scenario, call = called()
         started(scenario, call)
         scenario.manager.pre_starts.require([("p", "main", GPU), ("released", "main", GPU)])
-        effects = scenario.manager.pre_starts.due(scenario.now)
+        effects = scenario.manager.settle(scenario.now)
         assert len(pre_starts(effects)) == 1
         assert is_saved(effects, durable=False)
         assert list(scenario.manager.pre_starts.required) == [("p", "main", GPU)]
@@ -315,9 +316,8 @@ def recovered_static_pod() -> RuntimeScenario:
     scenario.happens("recovered", Checkpoint((held_by("mirror", "d0"),), {GPU: ()}))
     scenario.manager.pre_starts.require_if_supported([("mirror", "main", GPU)])
     scenario.happens("pods_synced", [replace(pod("mirror", gpu=1), name="static", config_hash=HASH)])
-    scenario.noted(
-        scenario.runtime.sandbox_shown(Sandbox(f"sandbox-{HASH}-1", "static", "default", HASH), scenario.now)
-    )
+    scenario.runtime.sandbox_shown(Sandbox(f"sandbox-{HASH}-1", "static", "default", HASH), scenario.now)
+    scenario.settled()
     return scenario
 
 

@@ -6,8 +6,8 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.holdings import Holding, SyncedHoldings, holdings
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.kubelet.mirror import Mirror
 
+from tests.fakes.settled import attributing
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, container, held_by, init, pod
 
@@ -101,7 +101,7 @@ def test_a_recovered_static_pod_may_have_another_uid() -> None:
 
 def test_not_of_a_node_whose_kubelet_allocates() -> None:
     """It may have been another runtime's node, whose containers still run."""
-    mirror = Mirror(1000.0)
+    mirror = attributing(1000.0)
     mirror.connected(GPU, 1, PluginOptions(holdings_required=True), 1000.0)
     assert holdings(mirror, GPU) is None
 

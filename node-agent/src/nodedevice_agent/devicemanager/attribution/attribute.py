@@ -15,7 +15,19 @@ from msgspec import Struct, field
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa, each_device_once
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.resource import Resource
-from nodedevice_agent.kubelet.readings import PodName, PodResourcesRow
+
+# namespace and name
+PodName = tuple[str, str]
+
+
+class PodResourcesRow(Struct, frozen=True, gc=False):
+    """The devices of one container and resource. device_ids: sorted, each once."""
+
+    namespace: str
+    name: str
+    container: str
+    resource_name: str
+    device_ids: tuple[str, ...]
 
 
 class KubeletState(Struct, frozen=True):
@@ -25,7 +37,7 @@ class KubeletState(Struct, frozen=True):
     rows: tuple[PodResourcesRow, ...] | None = None
 
 
-class Attribution(Struct, frozen=True):
+class Attributed(Struct, frozen=True):
     """allocations: each device belongs to one pod. unknown_pods: pods with devices that are not (yet) in the API.
 
     conflicts: allocations left out because the kubelet reports their device for two pods. static_pods: the kubelet's UID of each
@@ -54,7 +66,7 @@ def changed_pods(
 ) -> frozenset[PodName] | None:
     """Pods that got other devices between two checkpoints, also those that claim to mirror one. None where a name is missing.
 
-    pods: the API's unfinished pods, by UID. Whoever has left the checkpoint has ended.
+    pods: the API's unfinished pods, by UID. A pod that has left the checkpoint has ended.
     """
     known = {(a.pod_uid, a.container, a.resource_name, a.device_ids) for a in before}
     uids = {a.pod_uid for a in entries if (a.pod_uid, a.container, a.resource_name, a.device_ids) not in known}
@@ -70,7 +82,7 @@ def attribute(
     ended: Collection[str],
     resources: Mapping[str, Resource],
     before: Collection[Allocation] = (),
-) -> Attribution:
+) -> Attributed:
     """Attribute devices of the known resources to pods.
 
     pods: the API's unfinished pods, by UID. ended: UIDs of pods that have finished or are gone. before: the last attribution; where
@@ -97,7 +109,7 @@ def attribute(
     kept, conflicts = each_device_once(a for a in known if a.resource_name in changed)
     kept += tuple(a for a in known if a.resource_name not in changed)
     unknown = ({a.pod_uid for a in kept} - pods.keys()) & named.keys()
-    return Attribution(kept, {uid: Pod(uid, *named[uid], containers=()) for uid in unknown}, conflicts, static_pods)
+    return Attributed(kept, {uid: Pod(uid, *named[uid], containers=()) for uid in unknown}, conflicts, static_pods)
 
 
 def _names(entries: Iterable[Allocation], rows: Iterable[PodResourcesRow]) -> dict[str, tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""Gives a Mirror what is read of the kubelet: its checkpoint at once, then pod resources, where an allocation or a pod has changed.
+"""Gives the attribution what is read of the kubelet: its checkpoint at once, then pod resources.
 
-An invalid checkpoint, pod resources that do not answer and a device of two pods are logged once each.
+Both come where an allocation or a pod has changed. An invalid checkpoint, pod resources that do not answer and a device of two pods are logged once each.
 """
 
 import logging
@@ -8,16 +8,15 @@ from collections.abc import Callable
 
 from nodedevice_common.log_once import LogOnce
 
+from nodedevice_agent.devicemanager.attribution.attribute import Entries, KubeletState, unordered
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kubelet.attribution import Entries, KubeletState, unordered
 from nodedevice_agent.kubelet.directory import KubeletDirectory
-from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
 
 log = logging.getLogger(__name__)
 
 
-class MirrorFeed:
+class AttributionFeed:
     """A subscriber of the reader.
 
     trouble: why the checkpoint cannot be used, "" while it can. on_trouble: called when that has changed.
@@ -25,26 +24,24 @@ class MirrorFeed:
 
     pace = Pace(is_following=True)
 
-    def __init__(
-        self, directory: KubeletDirectory, mirror: Mirror, host: PluginHost, on_trouble: Callable[[], None]
-    ) -> None:
+    def __init__(self, directory: KubeletDirectory, host: PluginHost, on_trouble: Callable[[], None]) -> None:
         self.trouble = ""
         self._directory = directory
-        self._mirror = mirror
+        self._attribution = host.manager.attribution
         self._host = host
         self._on_trouble = on_trouble
         self._problems = LogOnce(log)
         self._entries: Entries | None = None
-        # what the mirror has; None before the first answer, or after none
+        # what the attribution has; None before the first answer, or after none
         self._given: tuple[Entries | None, KubeletState] | None = None
 
     @property
     def is_outdated(self) -> bool:
-        return self._mirror.is_outdated
+        return self._attribution.is_outdated
 
     @is_outdated.setter
     def is_outdated(self, value: bool) -> None:
-        self._mirror.is_outdated = value
+        self._attribution.is_outdated = value
 
     def checkpoint_read(self, found: CheckpointReading) -> None:
         message, path = "invalid kubelet checkpoint", str(self._directory.checkpoint)
@@ -57,7 +54,7 @@ class MirrorFeed:
         if self._entries == before and self._given is not None:
             # only a device list was written
             return
-        self._mirror.is_outdated = True
+        self._attribution.is_outdated = True
         if self._given is not None and entries is not None:
             # with the names that are known: a device that has just been given out is held
             self._give(KubeletState(entries, self._given[1].rows))
@@ -73,10 +70,11 @@ class MirrorFeed:
             self._given = None
 
     def _give(self, state: KubeletState) -> None:
-        known, self._given = self._mirror.conflicts, None
-        self._host.do(self._mirror.mirrored(state, self._host.now()))
+        known, self._given = self._attribution.conflicts, None
+        self._attribution.read(state)
+        self._host.settle()
         self._given = self._entries, state
-        for conflict in self._mirror.conflicts:
+        for conflict in self._attribution.conflicts:
             if conflict not in known:
                 extra = {
                     "resource_name": conflict.resource_name,

@@ -1,0 +1,203 @@
+"""What the kubelet has allocated: the stage that, for its resources, stands where the allocator stands for ours.
+
+The allocations are read from the kubelet. The end of a pod is taken from the API, because the kubelet keeps the devices of finished
+pods until the next pod requests a device.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from msgspec import structs
+
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, Checkpoint, by_numa
+from nodedevice_agent.devicemanager.allocation.answers import problem, recorded_files
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.attribution.attribute import Attributed, KubeletState, attribute
+from nodedevice_agent.devicemanager.marks import Marks
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.devicemanager.resources.resource_table import ResourceTable
+
+# responses that the kubelet may not have written yet
+_MAX_RECENT = 1024
+
+
+class Attribution:
+    """Of the resources of the table that are attributed, if any. pods: all of the node that have not ended."""
+
+    def __init__(self, table: ResourceTable, book: AllocationBook, pods: Mapping[str, Pod], marks: Marks) -> None:
+        self._table = table
+        self._book = book
+        self._pods = pods
+        self._marks = marks
+        # whether a pod has finished since the kubelet was read last, or while it was: its state may be another
+        self.is_outdated = True
+        # allocations left out because the kubelet reports their device for two pods
+        self.conflicts: tuple[Allocation, ...] = ()
+        # pods with devices that are not (yet) in the API, with the kubelet's names for them
+        self.unknown_pods: Mapping[str, Pod] = {}
+        self._state: KubeletState | None = None
+        # with the kubelet's UIDs of static pods
+        self._ended: set[str] = set()
+        # the kubelet's UID by the mirror pod's
+        self._static_uids: Mapping[str, str] = {}
+        # by resource name and device IDs: the responses' own device files, as recorded when they were given
+        self._files: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, str], ...]] = {}
+
+    # -- a restart ------------------------------------------------------------------------------------------------------
+
+    def restored(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Without what is the kubelet's to know: it calls PreStartContainer now, and knows all allocations."""
+        is_attributed = self._table.is_attributed
+        for a in checkpoint.allocations:
+            if is_attributed(a.resource_name):
+                self._files[a.resource_name, a.device_ids] = a.files
+        return structs.replace(
+            checkpoint,
+            pre_starts=tuple(key for key in checkpoint.pre_starts if not is_attributed(key[2])),
+            possible_holders={n: uids for n, uids in checkpoint.possible_holders.items() if not is_attributed(n)},
+        )
+
+    def recovered(self, known: Checkpoint) -> Checkpoint:
+        """The same of what was recovered from the API, without the allocations; the resources stay."""
+        ours = tuple(a for a in known.allocations if not self._table.is_attributed(a.resource_name))
+        names = dict.fromkeys(known.registered) | dict.fromkeys(a.resource_name for a in known.allocations)
+        self._marks.is_attribution_due = True
+        return structs.replace(self.restored(known), allocations=ours, registered=dict.fromkeys(names, ()))
+
+    # -- the kubelet ------------------------------------------------------------------------------------------------------
+
+    def read(self, state: KubeletState) -> None:
+        """The kubelet's state now. Where nothing could be read, the last state stays."""
+        if state.entries is None and state.rows is None:
+            return
+        if state.rows is None and self._state is not None:
+            # with the last names, entries of pods that are not in the API can still be attributed
+            state = structs.replace(state, rows=self._state.rows)
+        self._state = state
+        if state.entries is not None:
+            self._ended &= {entry.pod_uid for entry in state.entries}
+        self._marks.is_attribution_due = True
+
+    def answered(self, resource_name: str, device_ids: Iterable[str], response: AllocateResponse) -> None:
+        """A plugin has responded to the kubelet's Allocate."""
+        resource, ids = self._table.by_name[resource_name], tuple(sorted(set(device_ids)))
+        held = {(a.resource_name, a.device_ids) for a in self._book}
+        recent = dict(list(self._files.items())[-_MAX_RECENT:])
+        self._files = {key: files for key, files in self._files.items() if key in held or key in recent}
+        self._files[resource_name, ids] = recorded_files(resource, ids, response)
+
+    def start_problem(
+        self, resource_name: str, device_ids: Iterable[str], decoded: Callable[[Allocation], Allocation]
+    ) -> str:
+        """Why no container may start with the response that the kubelet has for these devices; empty where it may.
+
+        decoded: decodes the response of an allocation.
+        """
+        resource, ids = self._table.by_name.get(resource_name), tuple(sorted(set(device_ids)))
+        if resource is None:
+            return ""
+        kept = next((a for a in self._book.of_resource(resource_name) if a.device_ids == ids), None)
+        found = kept or Allocation("", "", resource_name, by_numa(ids, {}), None)
+        return problem(replace(decoded(found), files=self._files.get((resource_name, ids), ())), resource)
+
+    # -- pods ---------------------------------------------------------------------------------------------------------
+
+    def pods_synced(self, over: Collection[str]) -> None:
+        """The complete list of this node's pods has come. over: UIDs of those that are gone.
+
+        Every resource is published again: pod names may be known only now.
+        """
+        attributed = self._resources()
+        if attributed:
+            self._ended = (self._ended | {*over} | self._static_uids_of(over)) - self._pods.keys()
+            self.is_outdated = True
+            self._marks.is_attribution_due = True
+            self._marks.publish_all(attributed)
+
+    def pod_seen(self, pod: Pod) -> Pod:
+        """A pod is new or has changed. Returns it without what the kubelet allocates to it."""
+        kubelets = {
+            (request.container, request.resource_name)
+            for request in pod.device_requests
+            if self._table.is_attributed(request.resource_name)
+        }
+        if not kubelets:
+            return pod
+        self._marks.is_attribution_due = True
+        self._marks.publish_all({name for _, name in kubelets} & self._table.by_name.keys())
+        return pod.without(kubelets)
+
+    def pod_over(self, pod_uid: str) -> None:
+        """The pod has finished, or the API no longer has it."""
+        if self._state is None and not self._files:
+            return
+        is_held = any(self._is_attributed(a) for a in self._book.of_pod(pod_uid))
+        entries = (self._state.entries if self._state else None) or ()
+        if is_held or any(entry.pod_uid == pod_uid for entry in entries):
+            self._ended |= {pod_uid} | self._static_uids_of([pod_uid])
+        if is_held:
+            self.is_outdated = True
+            self._marks.is_attribution_due = True
+
+    def without_kubelets(self, pod_uids: Iterable[str]) -> set[str]:
+        """Those of these pods that have devices not by what the kubelet says alone: it may know pods that the API does not have."""
+        if self._state is None:
+            return {*pod_uids}
+        return {uid for uid in pod_uids if not all(map(self._is_attributed, self._book.of_pod(uid)))}
+
+    # -- the stage --------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Update the book from the kubelet's state and the API's pods."""
+        self._marks.is_attribution_due = False
+        resources = self._resources()
+        before = [a for a in self._book if a.resource_name in resources]
+        if self._state is None:
+            found = Attributed(tuple(a for a in before if a.pod_uid not in self._ended), {}, ())
+        else:
+            found = attribute(self._state, self._pods, self._ended, resources, tuple(before))
+        self.unknown_pods, self.conflicts = dict(found.unknown_pods), found.conflicts
+        self._static_uids = found.static_pods
+        now = [self._with_files(allocation) for allocation in found.allocations]
+        held, desired = _by_pod(before), _by_pod(now)
+        changed = [uid for uid in held | desired if _devices(held.get(uid, ())) != _devices(desired.get(uid, ()))]
+        # dropped before any is added: a device may have passed from one pod to another
+        dropped = [allocation for uid in changed for allocation in held.get(uid, ())]
+        for allocation in dropped:
+            self._book.drop(allocation)
+        added = [allocation for uid in changed for allocation in desired.get(uid, ())]
+        for allocation in sorted(added, key=lambda a: (a.container, a.resource_name)):
+            self._book.add(allocation)
+        touched = {allocation.resource_name for allocation in (*dropped, *added)}
+        if touched:
+            for name in touched:
+                resources[name].released()
+            self._marks.save()
+            # a device may have been released, or be held under a name that is not preferred
+            self._marks.held(touched)
+
+    def _resources(self) -> dict[str, Resource]:
+        return {name: resource for name, resource in self._table.by_name.items() if resource.is_attributed}
+
+    def _is_attributed(self, allocation: Allocation) -> bool:
+        return self._table.by_name[allocation.resource_name].is_attributed
+
+    def _with_files(self, allocation: Allocation) -> Allocation:
+        files = self._files.get((allocation.resource_name, allocation.device_ids), ())
+        # of an allocation with thousands of devices a copy takes milliseconds
+        return allocation if allocation.files == files else replace(allocation, files=files)
+
+    def _static_uids_of(self, pod_uids: Iterable[str]) -> set[str]:
+        return {self._static_uids[uid] for uid in pod_uids if uid in self._static_uids}
+
+
+def _by_pod(allocations: Iterable[Allocation]) -> dict[str, list[Allocation]]:
+    found: dict[str, list[Allocation]] = {}
+    for allocation in allocations:
+        found.setdefault(allocation.pod_uid, []).append(allocation)
+    return found
+
+
+def _devices(allocations: Iterable[Allocation]) -> dict[tuple[str, str], Mapping[int, tuple[str, ...]]]:
+    return {(a.container, a.resource_name): a.ids_by_numa for a in allocations}

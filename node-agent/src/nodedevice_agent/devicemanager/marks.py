@@ -1,0 +1,115 @@
+"""What events leave to settle(): an event changes its own subject, and marks here what follows from that.
+
+What is marked twice follows once. take() gives the effects in one order: what must be on disk, what is to be published, what is to
+be reported, and the calls to plugins, oldest first.
+"""
+
+from collections.abc import Iterable
+
+from nodedevice_agent.devicemanager.effects import (
+    AssignedParts,
+    CallAllocate,
+    CallPreferred,
+    CallPreStart,
+    Effect,
+    Publish,
+    SaveCheckpoint,
+    TakeList,
+    UnknownResource,
+)
+
+
+class Marks:
+    """One device manager's, shared by its parts."""
+
+    __slots__ = (
+        "_calls",
+        "_durable",
+        "_is_saved",
+        "_published",
+        "_reports",
+        "are_calls_due",
+        "are_claims_due",
+        "awaited",
+        "is_attribution_due",
+        "shown_with",
+    )
+
+    def __init__(self) -> None:
+        self._published: set[str] = set()
+        self._is_saved = False
+        # UIDs of pods whose allocations have changed; "" for all of them
+        self._durable: dict[str, None] = {}
+        self._reports: list[UnknownResource | AssignedParts] = []
+        self._calls: list[CallPreferred | CallAllocate | CallPreStart | TakeList] = []
+        # resources that pods may be waiting for: by name, the UID of the pod whose own failure has freed devices; "" for any other
+        self.awaited: dict[str, str] = {}
+        # a use of a physical device may have begun or ended
+        self.are_claims_due = False
+        # resources whose allocations have changed: those whose devices are held back for theirs show which pod has them
+        self.shown_with: set[str] = set()
+        # the kubelet's state, or what its allocations rest on, has changed
+        self.is_attribution_due = False
+        # a call about a held device may be due
+        self.are_calls_due = False
+
+    # -- effects --------------------------------------------------------------------------------------------------------
+
+    def publish(self, resource_name: str) -> None:
+        """Its snapshot changed, or may have."""
+        self._published.add(resource_name)
+
+    def publish_all(self, resource_names: Iterable[str]) -> None:
+        self._published.update(resource_names)
+
+    def save(self) -> None:
+        """What survives a restart has changed."""
+        self._is_saved = True
+
+    def save_durably(self, pod_uid: str = "") -> None:
+        """An allocation has changed. pod_uid: whose; "" for all of them."""
+        self._durable[pod_uid] = None
+
+    def report(self, what: UnknownResource | AssignedParts) -> None:
+        self._reports.append(what)
+
+    def call(self, plugin_call: CallPreferred | CallAllocate | CallPreStart | TakeList) -> None:
+        self._calls.append(plugin_call)
+
+    # -- stages ---------------------------------------------------------------------------------------------------------
+
+    def freed(self, resource_names: Iterable[str], but: str = "") -> None:
+        """Pods that lack one of these may get it now. but: the UID of the pod whose own failure caused that."""
+        for name in resource_names:
+            self.awaited[name] = but if self.awaited.get(name, but) == but else ""
+
+    def changed(self, resource_name: str) -> None:
+        """What it lists, or what of it may be given out, has changed."""
+        self._published.add(resource_name)
+        self.awaited[resource_name] = ""
+        self.are_claims_due = True
+
+    def held(self, resource_names: Iterable[str]) -> None:
+        """Pods have got devices of these, or have lost some."""
+        self._published.update(resource_names)
+        self.shown_with.update(resource_names)
+        self.are_claims_due = True
+
+    def saved_and_changed(self, resource_names: Iterable[str]) -> None:
+        """The same of some, in what survives a restart, too."""
+        for name in resource_names:
+            self._is_saved = True
+            self.changed(name)
+
+    def take(self) -> list[Effect]:
+        """All that is to be done, each once; nothing is marked any more."""
+        effects: list[Effect] = [SaveCheckpoint(durable=True, pod_uid=uid) for uid in self._durable]
+        if self._is_saved and not effects:
+            effects.append(SaveCheckpoint(durable=False))
+        effects += [Publish(name) for name in sorted(self._published)]
+        effects += self._reports
+        effects += self._calls
+        self._is_saved = False
+        for marked in (self._durable, self._published, self._reports, self._calls):
+            marked.clear()
+        return effects

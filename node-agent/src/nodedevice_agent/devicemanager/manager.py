@@ -51,7 +51,7 @@ class DeviceManager:
     for it once. topology: whether a container's devices must be near each other. flapping: when changes of health are damped.
     allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; always where nothing is set.
     is_attributed: by resource name, whether the kubelet allocates its devices: these are attributed to pods, not allocated.
-    list_limit: made of the resources; what their plugins may list.
+    make_list_limit: of the resources; what their plugins may list.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class DeviceManager:
         flapping: FlapDampingLimits | None = None,
         allocate_retry: Mapping[str, AllocateRetry] | None = None,
         is_attributed: Callable[[str], bool] = lambda name: False,
-        list_limit: Callable[[Mapping[str, Resource]], ListLimit] = ListLimit,
+        make_list_limit: Callable[[Mapping[str, Resource]], ListLimit] = ListLimit,
     ) -> None:
         self._marks = marks = Marks()
         self._deadlines = deadlines = Deadlines()
@@ -74,7 +74,7 @@ class DeviceManager:
             marks, deadlines, waits_for_cordons=waits_for_cordons, flapping=flapping, is_attributed=is_attributed
         )
         self.resources, self.cordons = self._table.by_name, self._table.cordons
-        self.list_limit = list_limit(self.resources)
+        self.list_limit = make_list_limit(self.resources)
         self.book = AllocationBook(self.resources)
         self._preference = Preference(self.resources, deadlines)
         self._physical = PhysicalDevices(self.resources, self._preference)

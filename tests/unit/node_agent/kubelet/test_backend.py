@@ -119,7 +119,7 @@ async def node(stopped: Node) -> AsyncIterator[Node]:
 @virtual_time
 async def test_the_kubelets_state_is_read_once_at_the_start(node: Node) -> None:
     assert (node.kubelet.calls["List"], node.reader.has_subscribers) == (1, True)
-    assert not node.mirror.is_outdated
+    assert not node.mirror.attribution.is_outdated
 
 
 @virtual_time
@@ -261,7 +261,7 @@ async def test_a_state_that_became_outdated_is_read_again(node: Node, monkeypatc
     monkeypatch.setattr(node.reader, "wake", lambda: woken.append("reader"))
     node.backend.resource_changed(GPU)
     assert woken == []
-    node.mirror.is_outdated = True
+    node.mirror.attribution.is_outdated = True
     node.backend.resource_changed(GPU)
     assert woken == ["reader"]
 

@@ -32,7 +32,7 @@ class Node:
     def __init__(self) -> None:
         self.mirror = attributing(0.0)
         self.reported: list[str] = []
-        backend = SimpleNamespace(mirror=self.mirror, on_condition=self.reported.append, grace_seconds=1.0)
+        backend = SimpleNamespace(manager=self.mirror, on_condition=self.reported.append, grace_seconds=1.0)
         self.endpoint = KubeletEndpoint(cast(KubeletBackend, backend), GPU)
         self.mirror.connected(GPU, 1, PluginOptions(), 0.0)
         self.mirror.cordoned(GPU, "uid", {}, 0.0)

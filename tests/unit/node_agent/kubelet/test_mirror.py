@@ -44,7 +44,7 @@ def plugin(found: Any, devices: int, name: str = GPU) -> Any:
 
 
 def message(found: Any, *entries: Allocation, rows: tuple[PodResourcesRow, ...] | None = ()) -> Any:
-    found.is_outdated = False
+    found.attribution.is_outdated = False
     return found.kubelet_read(KubeletState(entries, rows))
 
 
@@ -106,7 +106,7 @@ def test_the_end_of_a_pod_is_the_apis_word(how: str) -> None:
     found.pods_synced([pod("one", gpu=1)], 0.0)
     entry = held_by("one", "d0")
     message(found, entry, rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
-    assert not found.is_outdated
+    assert not found.attribution.is_outdated
     match how:
         case "over":
             effects = found.pod_seen(pod("one", gpu=1, has_ended=True), 0.0)
@@ -116,7 +116,7 @@ def test_the_end_of_a_pod_is_the_apis_word(how: str) -> None:
             effects = found.pods_synced([], 0.0)
     assert held(found) == {}
     assert published(effects) == {GPU}
-    assert found.is_outdated
+    assert found.attribution.is_outdated
     # the kubelet keeps the entry, and for a moment even the name
     message(found, entry, rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
     assert held(found) == {}
@@ -219,10 +219,10 @@ def test_an_end_that_comes_while_the_kubelet_is_asked_makes_its_answer_outdated(
     found = mirror()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     message(found, held_by("one", "d0"))
-    found.is_outdated = False
+    found.attribution.is_outdated = False
     found.pod_gone("one", 0.0)
     found.kubelet_read(KubeletState((held_by("one", "d0"),), ()))
-    assert found.is_outdated
+    assert found.attribution.is_outdated
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ async def test_a_state_that_the_mirror_has_not_taken_is_given_again(
     await node.reader.read()
     node.kubelet.rows = (ROW,)
     with monkeypatch.context() as broken:
-        broken.setattr(node.mirror, "mirrored", lambda *_: 1 / 0)
+        broken.setattr(node.mirror, "read", lambda *_: 1 / 0)
         node.reader._rows.forget()
         node.mirror.is_outdated = True
         await node.reader.read()

@@ -100,7 +100,7 @@ async def test_pods_go_to_what_it_serves_with_the_time(node: Node) -> None:
     node.observer.pods_synced([one])
     node.observer.pod_seen(one)
     node.observer.pod_gone("one")
-    node.observer.displace(["other.com/x", GPU], "me")
+    node.observer.displace([GPU], "me")
     assert node.served.calls == [
         ("pods_synced", [one], now()),
         ("pod_seen", one, now()),
@@ -199,7 +199,7 @@ async def test_the_capacity_is_read_as_devices_change_and_rarely_besides(
         node.reads_devices(a=(0,), b=())
         await asyncio.sleep(700)
         assert [round(each - began) for each in node.reads] == [1000, 1013, 1613]
-        assert ("capacity_is", {GPU: 5}, node.reads[-1]) in node.served.calls
+        assert ("capacity_is", {GPU: 5}) in node.served.calls
         # where it cannot be read
         node.fails = True
         await asyncio.sleep(1000)

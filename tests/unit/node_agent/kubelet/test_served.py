@@ -215,7 +215,7 @@ def test_a_pod_that_ends_holds_nothing_whatever_the_kubelet_has() -> None:
     found.pods_synced([pod("one", gpu=1)], 0.0)
     read(found, devices("a"), ("one", "a"))
     assert Publish(GPU) in found.pod_gone("one", 0.0)
-    assert (found.snapshot(GPU).allocated, found.is_outdated) == (0, True)
+    assert (found.snapshot(GPU).allocated, found.manager.attribution.is_outdated) == (0, True)
 
 
 def test_resources_that_come_and_go_at_once_are_all_published() -> None:

@@ -300,7 +300,7 @@ def _device_manager(settings: AgentSettings, topology: Topology, checkpoint: Che
         waits_for_cordons=True,
         waits_for_runtime=settings.runtime == RUNTIME_NRI,
         allocate_retry=None if by_kubelet else settings.allocate_retry,
-        is_attributed=lambda name: by_kubelet,
+        is_attributed=(lambda name: True) if by_kubelet else None,
         topology=topology,
         flapping=FlapDampingLimits(
             settings.flapping_changes, settings.flapping_window_seconds, settings.flapping_quiet_seconds

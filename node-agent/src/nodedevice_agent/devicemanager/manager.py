@@ -15,7 +15,6 @@ from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce, AllocateRetry
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook, Checkpoint
 from nodedevice_agent.devicemanager.allocation.allocator import Allocator
-from nodedevice_agent.devicemanager.allocation.answer_limit import answer_problem, kept_octets
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls, Reallocations
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
@@ -50,7 +49,8 @@ class DeviceManager:
     API reports ended has no containers left. waits_for_cordons: nothing of a resource is allocated before cordoned() was called
     for it once. topology: whether a container's devices must be near each other. flapping: when changes of health are damped.
     allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; always where nothing is set.
-    is_attributed: by resource name, whether the kubelet allocates its devices: these are attributed to pods, not allocated.
+    is_attributed: by resource name, whether the kubelet allocates its devices: these are attributed to pods, not allocated. None
+    where it allocates none.
     make_list_limit: of the resources; what their plugins may list.
     """
 
@@ -65,7 +65,7 @@ class DeviceManager:
         topology: Topology | None = None,
         flapping: FlapDampingLimits | None = None,
         allocate_retry: Mapping[str, AllocateRetry] | None = None,
-        is_attributed: Callable[[str], bool] = lambda name: False,
+        is_attributed: Callable[[str], bool] | None = None,
         make_list_limit: Callable[[Mapping[str, Resource]], ListLimit] = ListLimit,
     ) -> None:
         self._marks = marks = Marks()
@@ -449,20 +449,10 @@ class DeviceManager:
 
     def allocated(self, ticket: int, response: AllocateResponse, now: float) -> None:
         """Allocate succeeded."""
-        if problem := self._answer_problem(ticket, response):
-            self.allocate_failed(ticket, problem, now)
-        elif ticket in self._reallocations.in_flight:
-            self._reallocations.allocated(ticket, response)
+        if ticket in self._reallocations.in_flight:
+            self._reallocations.allocated(ticket, response, self.allocator.uncommitted(), now)
         else:
             self.allocator.allocated(ticket, response, now)
-
-    def _answer_problem(self, ticket: int, response: AllocateResponse) -> str:
-        """Why there is no room for it; empty where there is."""
-        lost = self._reallocations.in_flight.get(ticket)
-        # The IDs of a lost response are counted already.
-        name, ids = (lost[2], ()) if lost is not None else self.allocator.awaited(ticket)
-        kept = self.book.octets + self.allocator.octets()
-        return answer_problem(name, kept_octets(response.octets, response.edits, ids), kept) if name else ""
 
     def allocate_failed(self, ticket: int, message: str, now: float) -> None:
         """Allocate failed, timed out or returned an invalid response: release the pod's reservations, retry after a backoff."""

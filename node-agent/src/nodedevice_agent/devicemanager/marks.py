@@ -103,13 +103,20 @@ class Marks:
 
     def take(self) -> list[Effect]:
         """All that is to be done, each once; nothing is marked any more."""
-        effects: list[Effect] = [SaveCheckpoint(durable=True, pod_uid=uid) for uid in self._durable]
-        if self._is_saved and not effects:
+        effects: list[Effect] = []
+        if self._durable:
+            effects += [SaveCheckpoint(durable=True, pod_uid=uid) for uid in self._durable]
+            self._durable.clear()
+        elif self._is_saved:
             effects.append(SaveCheckpoint(durable=False))
-        effects += [Publish(name) for name in sorted(self._published)]
-        effects += self._reports
-        effects += self._calls
         self._is_saved = False
-        for marked in (self._durable, self._published, self._reports, self._calls):
-            marked.clear()
+        if self._published:
+            effects += map(Publish, sorted(self._published))
+            self._published.clear()
+        if self._reports:
+            effects += self._reports
+            self._reports.clear()
+        if self._calls:
+            effects += self._calls
+            self._calls.clear()
         return effects

@@ -22,7 +22,7 @@ def found(resources: Mapping[str, Resource], pods: Collection[Pod], book: Alloca
 
 def without(resources: Mapping[str, Resource], pod_uid: str) -> dict[str, frozenset[str]]:
     """By name of each resource of which this pod may have held devices: the others that may."""
-    held = {name: resource.possible_holders for name, resource in resources.items()}
+    held = {name: r.possible_holders for name, r in resources.items() if r.possible_holders}
     return {name: uids - {pod_uid} for name, uids in held.items() if pod_uid in uids and uids != PODS_NOT_SYNCED}
 
 

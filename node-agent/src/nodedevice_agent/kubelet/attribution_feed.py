@@ -1,6 +1,7 @@
 """Gives the attribution what is read of the kubelet: its checkpoint at once, then pod resources.
 
-Both come where an allocation or a pod has changed. An invalid checkpoint, pod resources that do not answer and a device of two pods are logged once each.
+Both come where an allocation or a pod has changed. An invalid checkpoint, pod resources that do not answer and a device of two pods
+are logged once each.
 """
 
 import logging

@@ -130,7 +130,9 @@ class ServedByKubelet:
     """read() after each look at the kubelet; pods as in every device manager. settle() after each event."""
 
     def __init__(self, now: float) -> None:
-        self.manager = DeviceManager(now, waits_for_cordons=True, is_attributed=lambda name: True, make_list_limit=_NoLimit)
+        self.manager = DeviceManager(
+            now, waits_for_cordons=True, is_attributed=lambda name: True, make_list_limit=_NoLimit
+        )
         self.resources, self.pods, self.places = self.manager.resources, self.manager.pods, self.manager.places
         # of the Node, by resource name; empty until it was read
         self._capacity: Mapping[str, int] = {}

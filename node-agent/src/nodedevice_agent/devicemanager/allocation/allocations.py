@@ -12,7 +12,7 @@ import msgspec
 from nodedevice_api.device_ids import has_original
 from nodedevice_api.extended_resources import domain_of
 
-from nodedevice_agent.devicemanager.allocation.answer_limit import kept_octets
+from nodedevice_agent.devicemanager.allocation import answer_limit
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.devicemanager.resources.devices import Device
@@ -55,11 +55,12 @@ class Allocation:
     octets: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        device_ids = tuple(sorted(set().union(*self.ids_by_numa.values())))
+        found = tuple(self.ids_by_numa.values())
+        device_ids = found[0] if len(found) == 1 and len(found[0]) == 1 else tuple(sorted(set().union(*found)))
         # one tuple where all are at one node, or at none
-        device_ids = next((ids for ids in self.ids_by_numa.values() if ids == device_ids), device_ids)
+        device_ids = next((ids for ids in found if ids == device_ids), device_ids)
         object.__setattr__(self, "device_ids", device_ids)
-        octets = kept_octets(self.response, self.edits, device_ids)
+        octets = answer_limit.kept_octets(self.response, self.edits, device_ids)
         object.__setattr__(self, "octets", octets)
 
     @property
@@ -164,24 +165,26 @@ class AllocationBook:
         self.unanswered: dict[AllocationKey, Allocation] = {}
         # resources with device IDs whose original is not known
         self._without_originals: set[str] = set()
-        # of the responses, by domain of the resources' names
-        self.octets: Counter[str] = Counter()
+        # of the responses
+        self._kept = 0
 
     def add(self, allocation: Allocation) -> None:
         """Add or replace one container's entry. Raises ValueError if another pod holds one of its devices."""
-        pod_uid, holders = allocation.pod_uid, self.resources[allocation.resource_name].holders
+        pod_uid, resource = allocation.pod_uid, self.resources[allocation.resource_name]
+        holders = resource.holders
         for device_id in holders.keys() & allocation.device_ids:
             if holders[device_id] != pod_uid:
                 raise ValueError(f"{allocation.resource_name} {device_id} is held by pod {holders[device_id]}")
         holders.update(dict.fromkeys(allocation.device_ids, pod_uid))
-        self.resources[allocation.resource_name].holds += 1
+        resource.holds += 1
         entries = self.by_pod.setdefault(pod_uid, {})
         before = entries.get((allocation.container, allocation.resource_name))
         entries[allocation.container, allocation.resource_name] = allocation
-        self.octets[domain_of(allocation.resource_name)] += allocation.octets - (before.octets if before else 0)
-        self.unanswered.pop(allocation.key, None)
+        self._kept += allocation.octets - (before.octets if before else 0)
         if allocation.response is None:
             self.unanswered[allocation.key] = allocation
+        elif self.unanswered:
+            self.unanswered.pop(allocation.key, None)
 
     def restore(self, allocation: Allocation) -> None:
         """Add one of before a restart. It may be from the API, which has the shown form of a device ID alone."""
@@ -227,15 +230,27 @@ class AllocationBook:
         self._free(allocation)
 
     def _free(self, allocation: Allocation) -> None:
-        self.unanswered.pop(allocation.key, None)
-        domain = domain_of(allocation.resource_name)
-        self.octets[domain] -= allocation.octets
-        if not self.octets[domain]:
-            del self.octets[domain]
-        self.resources[allocation.resource_name].holds += 1
-        holders = self.resources[allocation.resource_name].holders
+        if self.unanswered:
+            self.unanswered.pop(allocation.key, None)
+        self._kept -= allocation.octets
+        resource = self.resources[allocation.resource_name]
+        resource.holds += 1
         for device_id in allocation.device_ids:
-            holders.pop(device_id, None)
+            resource.holders.pop(device_id, None)
+
+    def no_room(self, made: Allocation, uncommitted: Iterable[Allocation]) -> str:
+        """Why there is no room for the response of one more allocation; empty where there is.
+
+        uncommitted: the allocations of transactions in progress.
+        """
+        before, uncommitted = self.of(*made.key), tuple(uncommitted)
+        octets = made.octets - (before.octets if before else 0)
+        if self._kept + octets + sum(a.octets for a in uncommitted) <= answer_limit.MAX_OCTETS_OF_DOMAIN:
+            return ""
+        kept: Counter[str] = Counter()
+        for allocation in (*self, *uncommitted):
+            kept[domain_of(allocation.resource_name)] += allocation.octets
+        return answer_limit.answer_problem(made.resource_name, octets, kept)
 
     def set_releasing(self, pod_uid: str, now: float) -> frozenset[str]:
         """The pod has ended in the API, but its containers are not known to have ended. Returns the resource names affected."""

@@ -4,15 +4,13 @@ One transaction itself is in pod_allocation. Here is what it shares with the oth
 plugins' responses by ticket, and the retry of pending pods with what another pod released.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import structs
-from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
-from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation, PodAllocation
@@ -157,7 +155,11 @@ class Allocator:
             # checked against the devices listed at the response: one may have gone since the call
             self._restart(current, now, use_preferred=current.use_preferred)
             return
-        current.complete(request, response)
+        made = current.made(request, response)
+        if problem := self._book.no_room(made, self.uncommitted()):
+            self._retry_later(current, current.pending(request, Reason.ALLOCATE_FAILED, problem), now)
+            return
+        current.complete(request, made)
         self._advance(current, now)
 
     def allocate_failed(self, ticket: int, message: str, now: float) -> None:
@@ -166,20 +168,10 @@ class Allocator:
         if current is not None and current.request is not None:
             self._retry_later(current, current.pending(current.request, Reason.ALLOCATE_FAILED, message), now)
 
-    def awaited(self, ticket: int) -> tuple[str, tuple[str, ...]]:
-        """The resource and the device IDs of this call; "" where its response does not matter any more."""
-        current = self._by_ticket.get(ticket)
-        if current is None or current.request is None:
-            return "", ()
-        return current.request.resource_name, current.chosen
-
-    def octets(self) -> Counter[str]:
-        """Of the responses so far in transactions, by domain of the resources' names."""
-        found: Counter[str] = Counter()
+    def uncommitted(self) -> Iterator[Allocation]:
+        """Of the transactions in progress."""
         for current in self.in_progress.values():
-            for allocation in current.allocated:
-                found[domain_of(allocation.resource_name)] += allocation.octets
-        return found
+            yield from current.allocated
 
     def is_awaited(self, ticket: int) -> bool:
         """Whether the response of that call still matters."""
@@ -313,7 +305,9 @@ class Allocator:
             self._book.add(allocation)
         self._once.committed(allocated)
         self._roll_back(current)
-        unmet = [r for r in pod.device_requests if self._book.of(pod.uid, r.container, r.resource_name) is None]
+        unmet = []
+        if len(current.requests) < len(pod.device_requests):
+            unmet = [r for r in pod.device_requests if self._book.of(pod.uid, r.container, r.resource_name) is None]
         if not unmet:
             self.unallocated.pop(pod.uid, None)
         was_pending = self.pending.remove(pod.uid)

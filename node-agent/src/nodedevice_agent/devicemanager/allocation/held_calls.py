@@ -143,14 +143,21 @@ class Reallocations(_RetriedCalls):
                 named = resource.plugin_ids(allocation.device_ids)
                 self._marks.call(CallAllocate(*call, named, allocation.pod_uid, allocation.container))
 
-    def allocated(self, ticket: int, response: AllocateResponse) -> None:
-        key = self.in_flight.pop(ticket)
-        self.failures.remove(key)
+    def allocated(self, ticket: int, response: AllocateResponse, uncommitted: Iterable[Allocation], now: float) -> None:
+        """Allocate succeeded. uncommitted: what is allocated besides."""
+        key = self.in_flight[ticket]
         allocation = self._book.of(*key)
         if allocation is None:
+            del self.in_flight[ticket]
             return
         files = recorded_files(self._book.resources[key[2]], allocation.device_ids, response)
-        self._book.add(replace(allocation, response=response.octets, edits=response.edits, files=files))
+        made = replace(allocation, response=response.octets, edits=response.edits, files=files)
+        if problem := self._book.no_room(made, uncommitted):
+            self.failed(ticket, problem, now)
+            return
+        del self.in_flight[ticket]
+        self.failures.remove(key)
+        self._book.add(made)
         # The response also shows whether a running container has its devices.
         self._marks.save_durably(key[0])
         self._marks.publish(allocation.resource_name)

@@ -22,7 +22,7 @@ from nodedevice_kube.planner import Misfit, Need, first_short, problem
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, by_numa
 from nodedevice_agent.devicemanager.allocation.answers import recorded_files
-from nodedevice_agent.devicemanager.allocation.assignments import Assignments
+from nodedevice_agent.devicemanager.allocation.assignments import NOT_ASSIGNED, Assignments
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.parts import Parents, are_linked
 from nodedevice_agent.devicemanager.allocation.selection import Crowds, Selection, crowds, select
@@ -88,6 +88,8 @@ class PodAllocation:
     use_preferred: bool = True
     # by container and resource: the devices that a rehearsal has found to be the ones to take
     rehearsed: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    # the request to be met next; None when all are met
+    request: DeviceRequest | None = field(init=False)
     # how many requests are met
     _met: int = 0
     # by resource, until the event that is being handled is over or some are reserved
@@ -97,12 +99,8 @@ class PodAllocation:
     assignments: Assignments = field(init=False)
 
     def __post_init__(self) -> None:
-        self.assignments = Assignments(self.pod)
-
-    @property
-    def request(self) -> DeviceRequest | None:
-        """The request to be met next; None when all are met."""
-        return self.requests[self._met] if self._met < len(self.requests) else None
+        self.assignments = Assignments(self.pod) if self.pod.assigned_parts else NOT_ASSIGNED
+        self.request = self.requests[0] if self.requests else None
 
     def pending(self, request: DeviceRequest, reason: str, message: str) -> PendingAllocation:
         """Pending until something changes; no retry timer."""
@@ -190,12 +188,16 @@ class PodAllocation:
     def misfit(self, resource: Resource, reusable: Sequence[str], start: int) -> PendingAllocation | None:
         """The first of the requests from `start` that cannot be met, if any. reusable: devices of the pod's init containers."""
         name, unmet = resource.name, self._unmet(resource.name, start)
-        needs, rules = _needs(unmet), resource.listed.part_rules
+        rules = resource.listed.part_rules
         if not resource.is_ready:
             return self.short(unmet[0], unmet[0].count)
         if rules is None or not are_linked(resource.listed):
-            index = first_short(needs, availability.free_count(resource) + len(reusable))
+            room = availability.free_count(resource) + len(reusable)
+            if sum(request.count for request in unmet) <= room:
+                return None
+            index = first_short(_needs(unmet), room)
             return None if index is None else self.short(unmet[index], unmet[index].count)
+        needs = _needs(unmet)
         planner = self._parents(resource, reusable, self.free(resource).ids).planner
         plan = self.assignments.plan(planner, needs, unmet)
         if not isinstance(plan, Misfit):
@@ -254,14 +256,18 @@ class PodAllocation:
         resource.reserved.update(dict.fromkeys(new, self.pod.uid))
         self._free.pop(resource.name, None)
 
-    def complete(self, request: DeviceRequest, response: AllocateResponse) -> None:
-        """The plugin has allocated the chosen devices for the current request."""
+    def made(self, request: DeviceRequest, response: AllocateResponse) -> Allocation:
+        """What the plugin has allocated: the chosen devices for the current request."""
         container, name = request.container, request.resource_name
         resource = self.book.resources[name]
         ids_by_numa = by_numa(self.chosen, resource.numa_nodes(self.chosen) if resource.listed.at_nodes else {})
-        files = recorded_files(self.book.resources[name], self.chosen, response)
+        files = recorded_files(resource, self.chosen, response)
         made = response.octets, response.edits, response.received_at, files
-        self.allocated.append(Allocation(self.pod.uid, container, name, ids_by_numa, *made))
+        return Allocation(self.pod.uid, container, name, ids_by_numa, *made)
+
+    def complete(self, request: DeviceRequest, made: Allocation) -> None:
+        """The current request has its devices by that."""
+        self.allocated.append(made)
         self.ticket = None
         self.advance(request, self.chosen)
 
@@ -269,6 +275,7 @@ class PodAllocation:
         """The current request has its devices; continue with the next one."""
         _update_reusable(self._reusable.setdefault(request.resource_name, set()), request, device_ids)
         self._met, self.chosen = self._met + 1, ()
+        self.request = self.requests[self._met] if self._met < len(self.requests) else None
 
     def has_lost_device(self, request: DeviceRequest) -> bool:
         """Whether a device that was chosen so far, allocated or for the current request, has become unusable."""

@@ -27,6 +27,7 @@ class Attribution:
 
     def __init__(self, table: ResourceTable, book: AllocationBook, pods: Mapping[str, Pod], marks: Marks) -> None:
         self._table = table
+        self._is_kubelets: Callable[[str], bool] = table.is_attributed or (lambda name: False)
         self._book = book
         self._pods = pods
         self._marks = marks
@@ -48,7 +49,7 @@ class Attribution:
 
     def restored(self, checkpoint: Checkpoint) -> Checkpoint:
         """Without what is the kubelet's to know: it calls PreStartContainer now, and knows all allocations."""
-        is_attributed = self._table.is_attributed
+        is_attributed = self._is_kubelets
         for a in checkpoint.allocations:
             if is_attributed(a.resource_name):
                 self._files[a.resource_name, a.device_ids] = a.files
@@ -60,7 +61,7 @@ class Attribution:
 
     def recovered(self, known: Checkpoint) -> Checkpoint:
         """The same of what was recovered from the API, without the allocations; the resources stay."""
-        ours = tuple(a for a in known.allocations if not self._table.is_attributed(a.resource_name))
+        ours = tuple(a for a in known.allocations if not self._is_kubelets(a.resource_name))
         names = dict.fromkeys(known.registered) | dict.fromkeys(a.resource_name for a in known.allocations)
         self._marks.is_attribution_due = True
         return structs.replace(self.restored(known), allocations=ours, registered=dict.fromkeys(names, ()))
@@ -117,10 +118,12 @@ class Attribution:
 
     def pod_seen(self, pod: Pod) -> Pod:
         """A pod is new or has changed. Returns it without what the kubelet allocates to it."""
+        if self._table.is_attributed is None:
+            return pod
         kubelets = {
             (request.container, request.resource_name)
             for request in pod.device_requests
-            if self._table.is_attributed(request.resource_name)
+            if self._is_kubelets(request.resource_name)
         }
         if not kubelets:
             return pod

@@ -21,7 +21,7 @@ IsConfigured = Callable[[str, str], bool]
 class ResourceTable:
     """waits_for_cordons: nothing of a resource is allocated before its cordons are known. flapping: None for the default limits.
 
-    is_attributed: by name, whether the kubelet allocates the devices of a resource.
+    is_attributed: by name, whether the kubelet allocates the devices of a resource; None where it allocates none.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class ResourceTable:
         *,
         waits_for_cordons: bool,
         flapping: FlapDampingLimits | None,
-        is_attributed: Callable[[str], bool],
+        is_attributed: Callable[[str], bool] | None,
     ) -> None:
         self.by_name: dict[str, Resource] = {}
         self.is_attributed = is_attributed
@@ -51,7 +51,7 @@ class ResourceTable:
             new = Resource(
                 name, are_cordons_synced=are_cordons_synced, flapping=self._flapping, deadlines=self._deadlines
             )
-            new.is_attributed = self.is_attributed(name)
+            new.is_attributed = self.is_attributed is not None and self.is_attributed(name)
             new.cordon(self.cordons.get(name, NO_CORDONS).device_ids)
             self.by_name[name] = new
         return self.by_name[name]

@@ -1,6 +1,7 @@
 """The book of allocations: a device belongs to one pod, in any number of its containers."""
 
 import pytest
+from nodedevice_agent.devicemanager.allocation import answer_limit
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook, by_numa
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
@@ -83,16 +84,19 @@ def test_ids_by_numa_node(numa_nodes: dict[str, tuple[int, ...]], sorted_ids: di
     assert list(found) == sorted(sorted_ids)
 
 
-def test_responses_are_counted_as_long_as_they_are_kept() -> None:
+def test_responses_are_counted_as_long_as_they_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     filled = book()
     filled.add(held_by("a", "d0", response=b"12345"))
     filled.add(held_by("b", "n0", name=NIC, response=b"123"))
-    assert filled.octets == {"example.com": 2 * 8}
+    # each octet is there twice: as it came, and decoded
+    monkeypatch.setattr(answer_limit, "MAX_OCTETS_OF_DOMAIN", 2 * 9)
+    assert not filled.no_room(held_by("c", "d1", response=b"1"), ())
+    assert "example.com" in filled.no_room(held_by("c", "d1", response=b"12"), ())
+    assert "example.com" in filled.no_room(held_by("c", "d1", response=b"1"), [held_by("d", "d2", response=b"1")])
     # in place of the first one
-    filled.add(held_by("a", "d0", response=b"1"))
-    assert filled.octets == {"example.com": 2 * 4}
+    assert not filled.no_room(held_by("a", "d0", response=b"123456"), ())
     filled.release("b")
-    assert filled.octets == {"example.com": 2}
+    assert not filled.no_room(held_by("c", "d1", response=b"1234"), ())
 
 
 def test_an_allocation_is_unanswered_until_its_response_is_there() -> None:

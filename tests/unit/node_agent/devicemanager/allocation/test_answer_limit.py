@@ -87,7 +87,7 @@ def test_a_lost_answer_counts_when_it_comes_again() -> None:
     # each is counted once, whatever happened to it
     for allocation in kept:
         scenario.gone(allocation.pod_uid)
-    assert scenario.manager.book.octets["example.com"] == 0
+    assert scenario.manager.book._kept == 0
 
 
 def test_a_checkpoint_with_more_loses_the_rest_of_its_answers() -> None:

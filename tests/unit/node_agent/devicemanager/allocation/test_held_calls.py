@@ -132,7 +132,7 @@ def test_a_failure_goes_with_its_resource_and_with_the_uid_of_its_pod() -> None:
 def test_a_response_for_what_is_held_no_more_changes_nothing() -> None:
     reallocations = asking().manager._reallocations
     reallocations.in_flight = {1: ("p", "main", GPU)}
-    reallocations.allocated(1, response(b"ok"))
+    reallocations.allocated(1, response(b"ok"), (), 0.0)
     assert reallocations._marks.take() == []
 
 

@@ -12,8 +12,8 @@ from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import snapshot
 
 from tests.fakes.settled import attributing
+from tests.unit.node_agent.devicemanager.attribution.test_stage import message, mirror
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod, published
-from tests.unit.node_agent.kubelet.test_mirror import message, mirror
 
 
 def lists(found: Any, number: int, count: int = 1) -> None:

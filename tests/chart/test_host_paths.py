@@ -135,7 +135,7 @@ def test_paths_that_nobody_set_are_the_agents_own_defaults() -> None:
     assert defaults.plugin_dir.startswith(f"{defaults.state_dir}/")
     assert f"{defaults.kubelet_dir}/device-plugins" in found
     assert str(Path(defaults.nri_socket).parent) in found
-    unset, default = (mounts({"agents": {"config": {"runtime": value}}}) for value in (None, defaults.runtime))
+    unset, default = (mounts({"agents": {"config": {"delivery": value}}}) for value in (None, defaults.delivery))
     assert unset == default
     # of the nvml plugin, what is mounted for its defaults
     unset, default = (
@@ -187,7 +187,7 @@ def test_paths_that_nobody_set_are_the_agents_own_defaults() -> None:
     ],
 )
 def test_directories_that_an_agent_cannot_have(config: dict[str, str], sentence: str) -> None:
-    assert sentence in refusal({"agents": {"config": {"runtime": "auto", **config}}})
+    assert sentence in refusal({"agents": {"config": {"delivery": "auto", **config}}})
 
 
 def test_nothing_is_mounted_twice() -> None:

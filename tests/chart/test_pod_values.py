@@ -109,7 +109,7 @@ REFUSED = {
     ),
     "a setting": (
         env({"name": "NODEDEVICE_RUNTIME", "value": "docker"}),
-        "agents.env: NODEDEVICE_RUNTIME is a setting of the program: set agents.config.runtime instead",
+        "agents.env: NODEDEVICE_DELIVERY is a setting of the program: set agents.config.delivery instead",
     ),
     "a setting of the operator": (
         env({"name": "NODEDEVICE_AGENT_GRACE_SECONDS", "value": "x"}, of="operator"),

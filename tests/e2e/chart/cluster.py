@@ -215,7 +215,7 @@ class InstalledCluster:
             return [each for each in self.node_devices() if each.get("status")]
 
         self.wait(lambda: bool(found()), "there is a NodeDevice")
-        return str(found()[0]["status"]["agent"]["runtime"])
+        return str(found()[0]["status"]["agent"]["delivery"])
 
     def wait(self, is_so: Callable[[], bool], what: str, every_seconds: float = 0.0) -> None:
         """Raises TimeoutError with all pods and what was last reported about them.

@@ -151,7 +151,7 @@ class MachineCluster(InstalledCluster):
 
     def change(self, *generic: Json, **config: Any) -> None:
         """The agents' configuration, by an upgrade unless it is that already: as of `install`."""
-        values = self._values(generic, {"runtime": "auto", **config})
+        values = self._values(generic, {"delivery": "auto", **config})
         if values != self._installed:
             self._installed = values
             self.release.upgrade(values)

@@ -31,7 +31,7 @@ def cluster(installed: ControlPlane) -> Iterator[ControlPlane]:
         "allocations": [allocation("uid", "main", "d0", "d1", "d2")],
     }
     agent = {
-        "agent": {"version": "0.1.0", "runtime": "nri", "servedBy": "kubelet"},
+        "agent": {"version": "0.1.0", "delivery": "nri", "servedBy": "kubelet"},
         "conditions": [condition(Condition.REGISTERED)],
     }
     apply_status(client, GPU, {**numbers, **listed, **agent})

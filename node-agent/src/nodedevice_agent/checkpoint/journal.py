@@ -18,12 +18,10 @@ from nodedevice_common.decoding import Undecodable, decode
 
 from nodedevice_agent.checkpoint.fields import (
     Entry,
+    beside_entries,
     from_calls,
     from_cordons,
     from_entries,
-    from_files,
-    from_shown,
-    from_since,
     original_ids,
     shown_ids,
     to_calls,
@@ -49,8 +47,8 @@ _CRC_DIGITS = 8
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """Released: pod UID, container and resource name of entries that are gone. PodDeviceEntries: new or changed ones.
 
-    RegisteredDevices: only what changed; None where it is no longer known. Since, Files, Shown: of each entry in PodDeviceEntries,
-    in the same order; empty where they are known of none. The others: all of them, None if unchanged.
+    RegisteredDevices: only what changed; None where it is no longer known. Since, Files, Shown, Deliveries: of each entry in
+    PodDeviceEntries, in the same order; empty where they are known of none. The others: all of them, None if unchanged.
     """
 
     Generation: str
@@ -72,6 +70,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     Since: Any = ()
     Files: Any = ()
     Shown: Any = ()
+    Deliveries: Any = ()
 
 
 class _Whole(msgspec.Struct, frozen=True):
@@ -110,9 +109,7 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
         released,
         tuple(map(to_entry, entered)),
         registered,
-        Since=from_since(entered),
-        Files=from_files(entered),
-        Shown=from_shown(entered),
+        **beside_entries(entered),
         **dict(_changed(before, after)),
     )
     if line == _Line(mark.generation, mark.sequence):
@@ -145,7 +142,7 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     for line in newer:
         for key in line.Released:
             entries.pop(key, None)
-        changed = from_entries(line.PodDeviceEntries, line.Since, line.Files, line.Shown)
+        changed = from_entries(line.PodDeviceEntries, line)
         entries |= {_key(allocation): allocation for allocation in changed}
         registered |= {n: ids if ids is None else shown_ids(ids) for n, ids in line.RegisteredDevices.items()}
         wholes |= {f.attribute: f.read(value) for f in _WHOLE if (value := getattr(line, f.name)) is not None}

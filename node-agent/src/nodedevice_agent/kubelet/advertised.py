@@ -71,7 +71,7 @@ def select_preferred(
 # -- the condition Injectable -------------------------------------------------------------------------------------------
 
 _OWN_ENVIRONMENT = (
-    "a container's own NVIDIA_VISIBLE_DEVICES and limits win over what it was given, which --runtime nri prevents"
+    "a container's own NVIDIA_VISIBLE_DEVICES and limits win over what it was given, which --delivery nri prevents"
 )
 
 
@@ -92,7 +92,7 @@ class KubeletRegistrationState(Enum):
     LIST_TOO_BIG = (
         "False",
         Reason.KUBELET_LIST_TOO_BIG,
-        "{}; the kubelet accepts at most 4 MiB: list fewer devices on this node, or use --runtime nri",
+        "{}; the kubelet accepts at most 4 MiB: list fewer devices on this node, or use --delivery nri",
     )
     CANNOT_SERVE = "False", Reason.KUBELET_CANNOT_SERVE, "cannot serve a socket for the kubelet; retrying: {}"
     NOT_ADVERTISED = (

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from msgspec import Struct, field
+from nodedevice_api.names import DELIVERY_KUBELET
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa, each_device_once
 from nodedevice_agent.devicemanager.pods import Pod
@@ -131,4 +132,5 @@ def _by_name(
         pod, resource = by_name.get((row.namespace, row.name)), resources.get(row.resource_name)
         if pod is not None and resource is not None:
             numa = resource.numa_nodes(row.device_ids)
-            yield Allocation(pod.uid, row.container, row.resource_name, by_numa(row.device_ids, numa), b"")
+            ids = by_numa(row.device_ids, numa)
+            yield Allocation(pod.uid, row.container, row.resource_name, ids, b"", delivery=DELIVERY_KUBELET)

@@ -1,4 +1,4 @@
-"""`--runtime kubelet`: the kubelet allocates; each resource is registered with it, and allocations are read back from it.
+"""`--delivery kubelet`: the kubelet allocates; each resource is registered with it, and allocations are read back from it.
 
 The device manager is a Mirror, and the kubelet maintains the Node's capacity. Resources of plugins that register with the
 kubelet directly are not handled here.
@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from nodedevice_api.names import DELIVERY_KUBELET
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.tasks import apart, retried
@@ -69,6 +70,7 @@ class KubeletBackend:
     a kubelet that restarts is not reported as unreachable.
     """
 
+    name = DELIVERY_KUBELET
     is_settled = True
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The backend of --runtime nri: this agent is the allocator, and an NRI plugin of the container runtime.
+"""The delivery `nri`: this agent is the allocator, and an NRI plugin of the container runtime.
 
 Passes the runtime's events to the device manager, and reports for publishing what they mean. A container whose devices are ready is
 answered from memory. One whose allocation is in progress waits for that, by event and for a moment only: the runtime creates no
@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from nodedevice_api.names import Reason
+from nodedevice_api.names import DELIVERY_NRI, Reason
 from nodedevice_common.tasks import retried
 
 from nodedevice_agent import metrics
@@ -60,8 +60,9 @@ K = TypeVar("K", str, tuple[str, str])
 
 
 class NriBackend:
-    """A RuntimeHandler. run() until cancelled. on_change: called when each resource's condition Injectable may have changed."""
+    """A Delivery, and a RuntimeHandler. on_change: called when each resource's condition Injectable may have changed."""
 
+    name = DELIVERY_NRI
     notes = ""
 
     def __init__(
@@ -101,7 +102,12 @@ class NriBackend:
         """exempt: see GpuEnvironment.configured()."""
         self._gpus.configured(exempt)
 
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """The runtime may ask from here on: allocations of the checkpoint can be injected before plugins reconnect."""
+        tasks.create_task(vital("nri", self.run))
+
     async def run(self) -> None:
+        """Until cancelled."""
         self._changed(False)
         try:
             async with asyncio.TaskGroup() as tasks:

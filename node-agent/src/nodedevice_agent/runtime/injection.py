@@ -352,7 +352,7 @@ def marks_of(container: RunningContainer) -> dict[str, str]:
 def shows_edits(shown: ShownSettings, edits: ContainerEdits) -> bool:
     """Whether a container without a mark has these edits, as far as the runtime shows its settings.
 
-    For containers that another allocator gave their devices, as the kubelet did before --runtime nri. Edits that the runtime does
+    For containers that another allocator gave their devices, as the kubelet did before --delivery nri. Edits that the runtime does
     not show (mounts, CDI devices) prove nothing.
     """
     paths = {device.container_path for device in edits.devices}

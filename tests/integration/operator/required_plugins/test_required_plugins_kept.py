@@ -46,7 +46,7 @@ def wait_names(control_plane: ControlPlane, *resource_names: str) -> None:
 
 def test_the_policy_comes_before_capacity(installed: ControlPlane, operator: OperatorProcess, node: PlayedNode) -> None:
     node.make()
-    node.advertise(2, runtime="nri")
+    node.advertise(2, delivery="nri")
 
     def moments(path: str) -> list[datetime]:
         return [datetime.fromisoformat(each["requestReceivedTimestamp"]) for each in writes(installed, path)]
@@ -60,9 +60,9 @@ def test_the_policy_comes_before_capacity(installed: ControlPlane, operator: Ope
 
 def test_a_later_name_is_added_in_time(installed: ControlPlane, operator: OperatorProcess, node: PlayedNode) -> None:
     node.make()
-    node.advertise(2, runtime="nri")
+    node.advertise(2, delivery="nri")
     node.make(NIC)
-    node.advertise(1, NIC, runtime="nri")
+    node.advertise(1, NIC, delivery="nri")
     assert stored(installed, POLICIES) == policy_spec(tuple(sorted((GPU, NIC))))
     assert operator.metric("nodedevice_operator_required_plugins_names") == 2
 
@@ -81,7 +81,7 @@ def test_whatever_others_do_to_it_is_undone(
 ) -> None:
     """Twice within a minute; the third time is reported, and waits. A process that has just started has seen none."""
     node.make()
-    node.publish(healthy=2, runtime="nri")
+    node.publish(healthy=2, delivery="nri")
     wait_names(installed, GPU)
     never = {"name": "never", "expression": "false"}
 
@@ -106,22 +106,22 @@ def test_whatever_others_do_to_it_is_undone(
 
 
 def test_it_holds_names_of_this_runtime_only_and_goes_with_the_last(installed: ControlPlane, node: PlayedNode) -> None:
-    for resource, runtime in ((GPU, "none"), (NIC, "nri")):
+    for resource, delivery in ((GPU, "none"), (NIC, "nri")):
         node.make(resource)
-        node.advertise(1, resource, runtime=runtime)
+        node.advertise(1, resource, delivery=delivery)
     wait_names(installed, NIC)
-    node.publish(NIC, healthy=1, runtime="none")
+    node.publish(NIC, healthy=1, delivery="none")
     wait_names(installed)
     node.wait_shown(1, NIC)
 
 
 def test_a_restart_writes_nothing(installed: ControlPlane, operator: OperatorProcess, node: PlayedNode) -> None:
     node.make()
-    node.publish(healthy=1, runtime="nri")
+    node.publish(healthy=1, delivery="nri")
     node.wait_condition(names.Condition.READY, "True")
     wait_names(installed, GPU)
     operator.stop()
     before = len(writes(installed, NAME))
     operator.start()
-    node.advertise(2, runtime="nri")
+    node.advertise(2, delivery="nri")
     assert len(writes(installed, NAME)) == before

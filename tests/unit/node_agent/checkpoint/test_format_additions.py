@@ -92,6 +92,42 @@ def test_an_invalid_since_costs_no_allocation(written: Any, read: list[int]) -> 
     assert [a.device_ids for a in found] == [("d0",), ("d1",)]
 
 
+def delivered(*by: str) -> Checkpoint:
+    return Checkpoint(
+        tuple(Allocation(f"uid-{n}", "main", GPU, {0: (f"d{n}",)}, b"", delivery=name) for n, name in enumerate(by))
+    )
+
+
+@pytest.mark.parametrize("by", [("nri", "nri"), ("kubelet", "nri"), ("", "none"), ("nri", "")])
+def test_the_delivery_survives_and_is_outside_the_checksum(by: tuple[str, ...]) -> None:
+    whole = json.loads(encode(delivered(*by)))
+    assert [a.delivery for a in decode(json.dumps(whole)).allocations] == [*by]
+    assert whole.pop("Deliveries") == [*by]
+    assert json.dumps(whole) == json.dumps(json.loads(encode(delivered(*[""] * len(by)))))
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        pytest.param(None, ["", ""], id="null"),
+        pytest.param("nri", ["", ""], id="a text"),
+        pytest.param(["nri"], ["", ""], id="too few: whose it is, is not known"),
+        pytest.param(["nri", 7], ["nri", ""], id="what is wrong takes nothing along"),
+        pytest.param(["docker", "kubelet"], ["", "kubelet"], id="a word that is none"),
+        pytest.param([["nri"], {}], ["", ""], id="a list and an object"),
+    ],
+)
+def test_an_invalid_delivery_costs_no_allocation(written: Any, read: list[str]) -> None:
+    document = {**json.loads(encode(delivered("nri", "nri"))), "Deliveries": written}
+    found = decode(json.dumps(document)).allocations
+    assert [a.delivery for a in found] == read
+    assert [a.device_ids for a in found] == [("d0",), ("d1",)]
+
+
+def test_entries_of_a_kubelets_checkpoint_are_delivered_by_the_kubelet() -> None:
+    assert {a.delivery for a in decode(sample("v2-two-gpus-numa1"), "kubelet").allocations} == {"kubelet"}
+
+
 def test_a_field_of_a_later_agent_is_ignored() -> None:
     text = encode(held_since(NOON))
     assert decode(f'{text[:-1]},"Later":[{{"a":1}}]}}') == decode(text) == held_since(NOON)

@@ -89,7 +89,7 @@ def all_fields() -> Json:
     scenario.run(pod("uid-p", gpu=1), pod("uid-q", gpu=3, api_uid="uid-of-the-api"))
     cordons = {"d3": Cordon("fan", "alice", NOON), "d4": Cordon(), "unknown": Cordon(by="bob")}
     scenario.happens("cordoned", GPU, "object", cordons)
-    return shown(scenario, runtime="nri", injectable=("True", "Injected", "the container runtime injects them"))
+    return shown(scenario, delivery="nri", injectable=("True", "Injected", "the container runtime injects them"))
 
 
 def plugin_message() -> Json:
@@ -250,7 +250,7 @@ def not_injected() -> Json:
 def served_by_the_kubelet() -> Json:
     return shown(
         with_devices(device_ids(2)).run(pod("p", gpu=1)),
-        runtime=names.RUNTIME_KUBELET,
+        delivery=names.DELIVERY_KUBELET,
         served_by=names.SERVED_BY_KUBELET,
         registered=("True", "CordonNotPossible", "spec.cordonedDevices has no effect"),
         injectable=("True", "ServedByKubelet", "the kubelet gives the devices to containers"),
@@ -282,7 +282,7 @@ def offered_by_a_driver() -> Json:
             healthy=2,
             allocated=1,
             endpoint=EndpointStatus(state="Running", since=MONDAY),
-            agent=AgentStatus(version="0", runtime="nri", served_by=names.SERVED_BY_DRA),
+            agent=AgentStatus(version="0", delivery="nri", served_by=names.SERVED_BY_DRA),
             driver="gpu.example.com",
             pool="node-a",
             devices=[gpu, hot],

@@ -74,7 +74,7 @@ def test_all_that_an_agent_reports_is_kept() -> None:
         reserved=4,
         available=3,
         endpoint={"state": "Stopped", "since": "then"},
-        agent={"runtime": "nri", "servedBy": names.SERVED_BY_KUBELET},
+        agent={"delivery": "nri", "servedBy": names.SERVED_BY_KUBELET},
         parts={"advertise": "Largest", "largestAvailable": 2},
         devices=[
             {"id": "free", "health": "Healthy"},
@@ -121,7 +121,7 @@ def test_all_that_an_agent_reports_is_kept() -> None:
         available=3,
         endpoint="Stopped",
         endpoint_since="then",
-        runtime="nri",
+        delivery="nri",
         devices={"gpu": DeviceRecord("Healthy", "", False, ())},
         listed=("free", "gpu"),
         devices_omitted=2,
@@ -154,7 +154,7 @@ def test_what_a_dra_driver_offers_is_kept_as_far_as_it_is_shown() -> None:
     taint = {"key": "k", "value": "v", "effect": "NoSchedule", "since": "then"}
     body = node_device_body(
         total=1,
-        agent={"runtime": "nri", "servedBy": names.SERVED_BY_DRA},
+        agent={"delivery": "nri", "servedBy": names.SERVED_BY_DRA},
         driver="gpu.example.com",
         pool="p" * 300,
         devices=[{"id": "x", "health": "Healthy", "taints": [taint]}],

@@ -260,7 +260,7 @@ class PodAllocation:
         resource = self.book.resources[name]
         ids_by_numa = by_numa(self.chosen, resource.numa_nodes(self.chosen) if resource.listed.at_nodes else {})
         files = recorded_files(self.book.resources[name], self.chosen, response)
-        made = response.octets, response.edits, response.received_at, files
+        made = response.octets, response.edits, response.received_at, files, self.book.delivery
         self.allocated.append(Allocation(self.pod.uid, container, name, ids_by_numa, *made))
         self.ticket = None
         self.advance(request, self.chosen)

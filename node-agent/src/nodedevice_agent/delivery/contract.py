@@ -1,0 +1,44 @@
+"""Delivery: how the devices of a resource reach containers. One contract, which each of the three ways fulfils.
+
+- `nri` (runtime/backend.py): the agent allocates, and injects through the container runtime.
+- `kubelet` (kubelet/backend.py): the kubelet allocates and injects; the agent is its device plugin.
+- `none` (delivery/record_only.py): devices are counted and recorded, and containers get nothing.
+
+A resource has one delivery, which new pods get. An allocation records the one that it was made by, and keeps that until
+its pod ends.
+"""
+
+import asyncio
+from typing import Protocol
+
+from nodedevice_agent.devicemanager.snapshot import Snapshot
+from nodedevice_agent.kube.conditions import ConditionValue
+
+
+class Delivery(Protocol):
+    """name: DELIVERY_* in nodedevice_api.names."""
+
+    name: str
+
+    @property
+    def is_settled(self) -> bool:
+        """False while it does not know its own state yet: the last published status stays."""
+
+    @property
+    def notes(self) -> str:
+        """A problem that an administrator should know of; empty when there is none."""
+
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Before resources are published and plugins are served; what goes on runs in tasks of that group."""
+
+    def resource_changed(self, resource_name: str) -> None:
+        """The resource's devices or allocations may have changed."""
+
+    def resource_forgotten(self, resource_name: str) -> None:
+        """The resource is not known any more."""
+
+    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
+        """Whether a container runs without this resource that it requested."""
+
+    def injectable(self, now: Snapshot) -> ConditionValue | None:
+        """Status, reason and message of the condition Injectable; None where nothing is injected."""

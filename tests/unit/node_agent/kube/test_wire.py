@@ -282,7 +282,7 @@ def offered_by_a_driver() -> Json:
             healthy=2,
             allocated=1,
             endpoint=EndpointStatus(state="Running", since=MONDAY),
-            agent=AgentStatus(version="0", delivery="nri", served_by=names.SERVED_BY_DRA),
+            agent=AgentStatus(version="0", served_by=names.SERVED_BY_DRA),
             driver="gpu.example.com",
             pool="node-a",
             devices=[gpu, hot],

@@ -14,10 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from nodedevice_api.names import DELIVERY_NRI, Reason
+from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI, Reason
 from nodedevice_common.tasks import retried
 
 from nodedevice_agent import metrics
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
 from nodedevice_agent.devicemanager.runtime import (
@@ -80,7 +81,7 @@ class NriBackend:
         self._kubelet = KubeletCheckpoint(reader)
         reader.subscribe(self._kubelet)
         reader.subscribe(KubeletTakeover(host.manager, reader.directory.pod_resources))
-        self._injection = Injection(host.manager, self._kubelet, lambda: self._kubelet.problem)
+        self._injection = Injection(host.manager, self._kubelet, lambda: self._kubelet.problem, self._is_kubelets)
         self._gpus = WithheldGpus(self._injection.gpus, self._kubelet, on_change)
         self._delivery = delivery or Delivery()
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
@@ -333,8 +334,10 @@ class NriBackend:
 
     def _asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
         """Whether the answer depends on what the kubelet has. Of few containers: its file may change with each pod of the node."""
+        held = self._manager.book.of_container(sandbox.uid, container.name)
         return (
             self._waits(sandbox.uid)
+            or any(a.delivery == DELIVERY_KUBELET for a in held)
             or self._injection.asks_kubelet(sandbox, container.name)
             or self._gpus.asks_kubelet(sandbox, container)
         )
@@ -360,13 +363,21 @@ class NriBackend:
         pending = self._manager.allocator.pending.get(pod_uid)
         if pending is None or pending.reason not in _NOT_SERVED:
             return
-        pod = self._manager.pod(pod_uid)
-        met = self._kubelet.requests_met(pod_uid, None if pod is None else (pod.namespace, pod.name))
-        effects = self._manager.kubelet_allocated(pod_uid, met, self._host.now())
+        effects = self._manager.kubelet_allocated(pod_uid, self._met_by_kubelet(pod_uid), self._host.now())
         if effects:
             extra = {"pod_uid": pod_uid, "resource_name": pending.resource_name}
             log.info("the kubelet has allocated what a pod waits for; leaving it to the kubelet", extra=extra)
             self._host.do(effects)
+
+    def _met_by_kubelet(self, pod_uid: str) -> frozenset[tuple[str, str]]:
+        pod = self._manager.pod(pod_uid)
+        return self._kubelet.requests_met(pod_uid, None if pod is None else (pod.namespace, pod.name))
+
+    def _is_kubelets(self, allocation: Allocation) -> bool:
+        """Whether the kubelet has made it, and still has it: then it passes the response on to the container."""
+        if allocation.delivery != DELIVERY_KUBELET:
+            return False
+        return (allocation.container, allocation.resource_name) in self._met_by_kubelet(allocation.pod_uid)
 
     def _changed(self, is_changed: bool) -> None:
         """The connection or its grace period has begun or ended, and with it, perhaps, the condition has changed."""

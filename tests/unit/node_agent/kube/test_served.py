@@ -84,9 +84,7 @@ def test_what_the_kubelet_serves_is_shown_as_its_own_whatever_the_agents_deliver
     served = ServedStatus(kubelet, Scenario().manager, "nri")
     before = NodeDeviceStatus(devices=[DeviceStatus(id="old")])
     found = served.status_maker(GPU, before, TUESDAY, 5.0, is_watch_stale=False).made()
-    assert found.agent == AgentStatus(
-        version=__version__, delivery="kubelet", runtime="kubelet", served_by="kubelet"
-    )
+    assert found.agent == AgentStatus(version=__version__, delivery="kubelet", runtime="kubelet", served_by="kubelet")
     assert (found.total, kubelet.remembered) == (3, [(GPU, ["old"], 5.0)])
     assert served.resources is kubelet.resources
     assert {each.type: (each.status, each.reason) for each in found.conditions} == {

@@ -49,7 +49,7 @@ def show(settings: AgentSettings) -> None:
 def move(settings: AgentSettings, to: str, even_if_held: bool) -> None:
     """Select another delivery for the agent's next start. Drain the node of pods with devices first."""
     state_dir = Path(settings.state_dir)
-    held = 0 if even_if_held else _held(state_dir)
+    held = 0 if even_if_held else _held(state_dir, to)
     if held:
         raise click.ClickException(
             f"{held} containers of this node hold devices that the other delivery does not know: "
@@ -65,8 +65,8 @@ def move(settings: AgentSettings, to: str, even_if_held: bool) -> None:
         )
 
 
-def _held(state_dir: Path) -> int:
-    """Number of containers with devices. Raises ClickException when the checkpoint cannot be read."""
+def _held(state_dir: Path, to: str) -> int:
+    """Number of containers with devices of another delivery. Raises ClickException when the checkpoint cannot be read."""
     try:
         checkpoint = checkpoint_file.read(state_dir)
     except CheckpointCorrupt as exc:
@@ -74,4 +74,4 @@ def _held(state_dir: Path) -> int:
             f"allocations cannot be read from {state_dir / checkpoint_file.FILE_NAME} ({exc}): "
             "drain the node and use --even-if-held"
         ) from exc
-    return len(checkpoint.allocations) if checkpoint is not None else 0
+    return sum(a.delivery != to for a in checkpoint.allocations) if checkpoint is not None else 0

@@ -26,6 +26,7 @@ from nodedevice_agent.kubelet.advertised import (
     advertised,
     injectable,
 )
+from nodedevice_agent.kubelet.attribution import is_elsewhere
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.mirror_feed import MirrorFeed
 from nodedevice_agent.kubelet.proxy_service import ProxyService
@@ -185,7 +186,9 @@ class KubeletEndpoint:
             resource = self._backend.mirror.resources.get(self._resource_name)
             if resource is not None:
                 is_long = len(resource.devices) > _MOST_IN_LOOP
-                found = await in_thread_if(is_long, partial(_offer, resource, self._advertised))
+                held = (a for a in self._backend.mirror.book if a.resource_name == resource.name and is_elsewhere(a))
+                elsewhere = frozenset(i for a in held for i in a.device_ids)
+                found = await in_thread_if(is_long, partial(_offer, resource, self._advertised, elsewhere))
                 if found is not None:
                     self._advertise(*found)
 
@@ -293,9 +296,11 @@ class KubeletEndpoint:
             self._backend.on_condition(self._resource_name)
 
 
-def _offer(resource: Resource, before: Advertised | None) -> tuple[Advertised | None, int] | None:
+def _offer(
+    resource: Resource, before: Advertised | None, elsewhere: frozenset[str]
+) -> tuple[Advertised | None, int] | None:
     """What to advertise, and how many bytes that takes; None where it is the same as before."""
-    found = advertised(resource)
+    found = advertised(resource, elsewhere)
     if found == before:
         return None
     return found, list_to_wire(found.devices if found is not None else ()).ByteSize()

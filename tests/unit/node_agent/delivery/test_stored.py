@@ -4,6 +4,7 @@ import logging
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,14 @@ def test_move_requires_a_drained_node(node: Path) -> None:
     assert "1 containers of this node hold devices" in refused.output
     assert command(node, "move", "--to", "nri", "--even-if-held").exit_code == 0
     assert stored(node) == "nri\n"
+
+
+def test_move_back_to_where_the_devices_came_from_needs_no_drained_node(node: Path) -> None:
+    select(node)
+    held = replace(HELD, delivery="nri")
+    filesystem.replace_durably(node / "s/checkpoint.json", encode(Checkpoint((held,), {GPU: ()})))
+    assert command(node, "move", "--to", "nri").exit_code == 0
+    assert command(node, "move", "--to", "kubelet").exit_code == 1
 
 
 def test_move_fails_with_an_unreadable_checkpoint(node: Path) -> None:

@@ -48,6 +48,12 @@ def test_advertised_health(cordons: tuple[str, ...], held: tuple[str, ...], heal
     assert found.options == PluginOptions(pre_start_required=True)
 
 
+def test_a_device_that_is_delivered_in_another_way_is_not_offered() -> None:
+    found = advertised(resource(held=("d0", "d2")), elsewhere={"d0"})
+    assert found is not None
+    assert [device.id for device in found.devices if device.is_healthy] == ["d2", "d3"]
+
+
 def test_devices_of_a_disconnected_plugin_are_unhealthy_until_its_grace_period_ends() -> None:
     found = resource(held=("d0",), is_live=False)
     shown = advertised(found)

@@ -176,10 +176,10 @@ def _allocations(found: _Observed) -> list[Allocation]:
     held = [(entry, ids) for entry in status.allocations if (ids := held_ids(entry)[0])]
     numa |= {i: numa[parent] for _, ids in held for i in ids if i not in numa and (parent := _parent(i)) in numa}
     by = status.agent.known_delivery if status.agent is not None else ""
-    more = {"delivery": by if by in DELIVERIES else ""}
+    delivery = by if by in DELIVERIES else ""
     return [
-        Allocation(each.pod_uid, each.container, name, by_numa(ids, numa), None, since=since_of(each.since), **more)
-        for each, ids in held
+        Allocation(a.pod_uid, a.container, name, by_numa(ids, numa), None, since=since_of(a.since), delivery=delivery)
+        for a, ids in held
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from nodedevice_api import names
+from nodedevice_api.nodedevice import AgentStatus
 from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
     NAME,
@@ -17,6 +18,7 @@ from nodedevice_operator.requiredplugins.policy import (
 )
 
 from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.observe import Observer
 from hack.cluster.waiting import wait_until
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode
 
@@ -65,6 +67,32 @@ def test_a_later_name_is_added_in_time(installed: ControlPlane, operator: Operat
     node.advertise(1, NIC, delivery="nri")
     assert stored(installed, POLICIES) == policy_spec(tuple(sorted((GPU, NIC))))
     assert operator.metric("nodedevice_operator_required_plugins_names") == 2
+
+
+def test_agents_are_upgraded_while_all_of_them_report(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
+) -> None:
+    """One after the other; those of the release before say `runtime` alone. The policy stays, and no Node loses a device."""
+    resources = [f"example.com/gpu-{number}" for number in range(8)]
+    before = AgentStatus(version="0.0.9", runtime=names.DELIVERY_NRI, served_by=names.SERVED_BY_NODEDEVICE)
+    for resource in resources:
+        node.make(resource)
+        node.publish(resource, healthy=2, delivery=names.DELIVERY_NRI, agent=before)
+    wait_names(installed, *resources)
+    for resource in resources:
+        node.wait_shown(2, resource)
+    kept = len(writes(installed, f"{POLICIES}/{NAME}"))
+    with Observer.nodes(installed.admin_kubeconfig) as nodes:
+        nodes.wait(lambda seen: bool(seen.object.metadata.name == node.name), since=0)
+        for upgraded in range(len(resources) + 1):
+            for number, resource in enumerate(resources):
+                older = {} if number < upgraded else {"agent": before}
+                node.publish(resource, healthy=2 + upgraded % 2, delivery=names.DELIVERY_NRI, **older)
+        for resource in resources:
+            node.wait_shown(2, resource)
+        shown = [seen.object.status.capacity for seen in nodes.seen() if seen.object.metadata.name == node.name]
+    assert min(int(capacity.get(resource, 0)) for capacity in shown for resource in resources) == 2
+    assert len(writes(installed, f"{POLICIES}/{NAME}")) == kept
 
 
 def writes(control_plane: ControlPlane, path: str) -> list[dict[str, Any]]:

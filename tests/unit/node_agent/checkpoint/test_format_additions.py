@@ -124,6 +124,14 @@ def test_an_invalid_delivery_costs_no_allocation(written: Any, read: list[str]) 
     assert [a.device_ids for a in found] == [("d0",), ("d1",)]
 
 
+def test_a_file_with_deliveries_is_one_without_them_for_the_release_before() -> None:
+    text = sample("agent-with-deliveries")
+    found = decode(text)
+    assert [(a.pod_uid, a.delivery) for a in found.allocations] == [("uid-a", "kubelet"), ("uid-b", "nri")]
+    assert encode(found) == text
+    assert text.replace(',"Deliveries":["kubelet","nri"]', "") == sample("agent-without-since")
+
+
 def test_entries_of_a_kubelets_checkpoint_are_delivered_by_the_kubelet() -> None:
     assert {a.delivery for a in decode(sample("v2-two-gpus-numa1"), "kubelet").allocations} == {"kubelet"}
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 from msgspec import to_builtins
+from msgspec.json import decode
 from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
@@ -379,6 +380,13 @@ def fields(schema: Json, path: str = "") -> Iterator[str]:
     for key, each in schema.get("items", schema).get("properties", {}).items():
         yield f"{path}{key}"
         yield from fields(each, f"{path}{key}.")
+
+
+def test_the_release_before_reads_the_delivery_by_its_former_name() -> None:
+    """For one release: its operator selects by it."""
+    agents = [decode(file.read_bytes()).get("status", {}).get("agent", {}) for file in FOLDER.glob("*.json")]
+    assert {agent["runtime"] for agent in agents if "delivery" in agent} == {"nri", "kubelet", "none"}
+    assert all(agent.get("delivery", "") == agent["runtime"] for agent in agents if agent)
 
 
 def test_each_file_has_its_case() -> None:

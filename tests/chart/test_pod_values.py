@@ -108,7 +108,7 @@ REFUSED = {
         "agents.env: NODEDEVICE_NODE_NAME is a setting of the program",
     ),
     "a setting": (
-        env({"name": "NODEDEVICE_RUNTIME", "value": "docker"}),
+        env({"name": "NODEDEVICE_DELIVERY", "value": "docker"}),
         "agents.env: NODEDEVICE_DELIVERY is a setting of the program: set agents.config.delivery instead",
     ),
     "a setting of the operator": (

@@ -66,7 +66,7 @@ def test_a_newer_patch_takes_over_test_by_test() -> None:
         replace(NODE, delivery="kubelet"),
         replace(NODE, helm="3.22.0"),
     ],
-    ids=["kubernetes", "kernel", "driver", "validator", "runtime", "helm"],
+    ids=["kubernetes", "kernel", "driver", "validator", "delivery", "helm"],
 )
 def test_another_kind_of_node_is_another_row(other: TriedNode) -> None:
     assert len(merged([known(NODE, TARGET, "numa")], TARGET, {other: {"numa": True}}, TODAY)) == 2

@@ -61,7 +61,7 @@ def test_columns(cluster: ControlPlane) -> None:
 
 def test_wide_columns(cluster: ControlPlane) -> None:
     header, row = table(cluster.kubectl("get", "nd", GPU, "-o", "wide"))
-    assert header[7:] == ["READY", "CORDONED", "REASON", "AGENT", "RUNTIME", "SERVED-BY", "WAITING", "AGE"]
+    assert header[7:] == ["READY", "CORDONED", "REASON", "AGENT", "DELIVERY", "SERVED-BY", "WAITING", "AGE"]
     assert row[7:-1] == ["False", "4", "LeaseExpired", "Unknown", "nri", "kubelet", "7"]
 
 

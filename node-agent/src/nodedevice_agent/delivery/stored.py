@@ -50,7 +50,7 @@ def read(state_dir: Path) -> str:
 
 def _file(state_dir: Path) -> Path:
     former = state_dir / _FORMER_NAME
-    return former if former.exists() and not former.is_symlink() else state_dir / FILE_NAME
+    return former if os.path.lexists(former) and not os.path.islink(former) else state_dir / FILE_NAME
 
 
 def write(state_dir: Path, delivery: str) -> None:

@@ -14,7 +14,7 @@ from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_de
 BOTH = (CAPACITY, ALLOCATABLE)
 
 
-@pytest.fixture(params=[SERVED_BY_NODEDEVICE, SERVED_BY_KUBELET], ids=["runtime kubelet", "observed"])
+@pytest.fixture(params=[SERVED_BY_NODEDEVICE, SERVED_BY_KUBELET], ids=["delivery kubelet", "observed"])
 def kubelets(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"delivery": DELIVERY_KUBELET, "served_by": request.param}
 

@@ -128,6 +128,12 @@ def test_an_agent_has_of_its_host_what_its_settings_need(name: str, written: set
     assert {path for path, (_, may_write) in found.items() if not may_write} == read
 
 
+@pytest.mark.parametrize("delivery", ["auto", "nri", "kubelet", "none"])
+def test_delivery_by_its_former_name(delivery: str) -> None:
+    former, today = (mounts({"agents": {"config": {name: delivery}}}) for name in ("runtime", "delivery"))
+    assert former == today
+
+
 def test_paths_that_nobody_set_are_the_agents_own_defaults() -> None:
     defaults = AgentSettings()
     found = mounts()

@@ -4,9 +4,9 @@ Only what would give a device to two pods makes a file corrupt. What is invalid 
 along: it costs the hint that it was.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from nodedevice_api.device_ids import MAX_SHOWN, has_original, original_id, shown_id
@@ -285,3 +285,27 @@ def _valid(entries: Any, kind: type[_Field]) -> list[_Field]:
         with suppress(Undecodable):
             found.append(convert(entry, kind))
     return found
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """A field beside the kubelet's, which a line of the journal has as a whole or not at all. attribute: of a Checkpoint."""
+
+    name: str
+    attribute: str
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any] = lambda value: value
+
+
+WHOLE: Final = (
+    Whole("Endpoints", "sockets", to_sockets),
+    Whole("PreStarts", "pre_starts", to_calls, from_calls),
+    Whole("AllocateCalls", "allocate_calls", to_calls, from_calls),
+    Whole("Unlisted", "unlisted", to_unlisted),
+    Whole("StaticPods", "static_pods", to_static_pods),
+    Whole("Cordons", "cordons", to_cordons, from_cordons),
+    Whole("PossibleHolders", "possible_holders", to_possible_holders),
+    Whole("Gone", "gone", to_gone),
+    Whole("PartSizes", "part_sizes", to_part_sizes),
+    Whole("Identities", "identities", to_identities),
+    Whole("Scopes", "scopes", to_scopes),
+)

@@ -22,25 +22,14 @@ from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 
 from nodedevice_agent.checkpoint.fields import (
+    WHOLE,
     Entry,
     beside_entries,
-    from_calls,
-    from_cordons,
     from_entries,
     original_ids,
     shown_ids,
-    to_calls,
-    to_cordons,
     to_entry,
-    to_gone,
-    to_identities,
     to_json,
-    to_part_sizes,
-    to_possible_holders,
-    to_scopes,
-    to_sockets,
-    to_static_pods,
-    to_unlisted,
 )
 from nodedevice_agent.devicemanager.allocation.allocations import (
     NO_NUMA_NODE,
@@ -137,18 +126,8 @@ class Encoder:
         beside = _Beside(
             Checksum=value,
             BootID=checkpoint.boot_id,
-            Endpoints=checkpoint.sockets,
-            PreStarts=from_calls(checkpoint.pre_starts),
-            AllocateCalls=from_calls(checkpoint.allocate_calls),
-            Unlisted=checkpoint.unlisted,
-            StaticPods=checkpoint.static_pods,
-            Cordons=from_cordons(checkpoint.cordons),
-            PossibleHolders=checkpoint.possible_holders,
-            Gone=checkpoint.gone,
-            PartSizes=checkpoint.part_sizes,
+            **{field.name: field.write(getattr(checkpoint, field.attribute)) for field in WHOLE},
             **beside_entries(checkpoint.allocations),
-            Identities=checkpoint.identities,
-            Scopes=checkpoint.scopes,
             Journal=_mark(checkpoint.journal, value) if checkpoint.journal is not None else None,
         )
         entries = "null" if is_nil else f"[{','.join(written.json for written in self._written)}]"
@@ -190,17 +169,7 @@ def decode(content: bytes | str, delivery: str = "") -> Checkpoint:
         allocations,
         {name: shown_ids(ids) for name, ids in (file.Data.RegisteredDevices or {}).items()},
         boot_id=str(file.BootID or ""),
-        sockets=to_sockets(file.Endpoints),
-        pre_starts=to_calls(file.PreStarts),
-        allocate_calls=to_calls(file.AllocateCalls),
-        unlisted=to_unlisted(file.Unlisted),
-        static_pods=to_static_pods(file.StaticPods),
-        cordons=to_cordons(file.Cordons),
-        possible_holders=to_possible_holders(file.PossibleHolders),
-        gone=to_gone(file.Gone),
-        part_sizes=to_part_sizes(file.PartSizes),
-        identities=to_identities(file.Identities),
-        scopes=to_scopes(file.Scopes),
+        **{field.attribute: field.read(getattr(file, field.name)) for field in WHOLE},
         journal=journal,
     )
 

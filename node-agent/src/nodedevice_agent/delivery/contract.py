@@ -9,24 +9,25 @@ its pod ends.
 """
 
 import asyncio
-from typing import Protocol
 
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kube.conditions import ConditionValue
 
 
-class Delivery(Protocol):
-    """name: DELIVERY_* in nodedevice_api.names."""
+class Delivery:
+    """name: one of DELIVERIES. What a way does not override is as for one that knows everything and injects nothing."""
 
-    name: str
+    name = ""
 
     @property
     def is_settled(self) -> bool:
         """False while it does not know its own state yet: the last published status stays."""
+        return True
 
     @property
     def notes(self) -> str:
         """A problem that an administrator should know of; empty when there is none."""
+        return ""
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Before resources are published and plugins are served; what goes on runs in tasks of that group."""
@@ -39,6 +40,8 @@ class Delivery(Protocol):
 
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         """Whether a container runs without this resource that it requested."""
+        return False
 
     def injectable(self, now: Snapshot) -> ConditionValue | None:
         """Status, reason and message of the condition Injectable; None where nothing is injected."""
+        return None

@@ -1,9 +1,8 @@
 """What the administrator of --delivery none gets: devices are counted and recorded, and do not reach containers."""
 
-import asyncio
-
 from nodedevice_api.names import DELIVERY_NONE, Reason
 
+from nodedevice_agent.delivery.contract import Delivery
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 
 _ADVERTISED = (
@@ -13,27 +12,13 @@ _ADVERTISED = (
 )
 
 
-class RecordOnly:
+class RecordOnly(Delivery):
     """The delivery `none`. advertises: whether the administrator wants the devices advertised all the same."""
 
     name = DELIVERY_NONE
-    is_settled = True
-    notes = ""
 
     def __init__(self, *, advertises: bool = False) -> None:
         self._advertises = advertises
-
-    async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Nothing goes on."""
-
-    def resource_changed(self, resource_name: str) -> None:
-        """Nobody else is served."""
-
-    def resource_forgotten(self, resource_name: str) -> None:
-        """Nothing is remembered."""
-
-    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
-        return False
 
     def injectable(self, now: Snapshot) -> tuple[str, str, str] | None:
         return _ADVERTISED if self._advertises else None

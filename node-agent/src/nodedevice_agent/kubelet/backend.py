@@ -16,6 +16,7 @@ from nodedevice_common.pacing import Backoff
 from nodedevice_common.tasks import apart, retried
 from nodedevice_common.threads import in_thread_if
 
+from nodedevice_agent.delivery.contract import Delivery
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
@@ -64,7 +65,7 @@ def endpoint_name(resource_name: str) -> str:
     return f"nodedevice-{socket_name(resource_name)}"
 
 
-class KubeletBackend:
+class KubeletBackend(Delivery):
     """start() before plugins are served, resource_changed() for each resource that may have changed.
 
     on_condition: called with each resource of which the condition Injectable may have changed. grace_seconds: for how long
@@ -72,7 +73,6 @@ class KubeletBackend:
     """
 
     name = DELIVERY_KUBELET
-    is_settled = True
 
     def __init__(
         self,
@@ -121,10 +121,6 @@ class KubeletBackend:
         """Its device plugin is gone, so it is not advertised to the kubelet either."""
         if self._endpoints.pop(resource_name, None) is not None:
             self._serving.pop(resource_name).cancel()
-
-    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
-        """The kubelet reports no containers."""
-        return False
 
     def injectable(self, now: Snapshot) -> tuple[str, str, str]:
         """Status, reason and message of the condition Injectable."""

@@ -18,6 +18,7 @@ from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI, Reason
 from nodedevice_common.tasks import retried
 
 from nodedevice_agent import metrics
+from nodedevice_agent.delivery.contract import Delivery
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
@@ -33,7 +34,7 @@ from nodedevice_agent.devicemanager.runtime import (
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.lib.deviceplugin_server.values import Delivery
+from nodedevice_agent.lib.deviceplugin_server import values
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.nri.releases import takes_cdi
@@ -60,11 +61,10 @@ _MAX_LOGGED = 256
 K = TypeVar("K", str, tuple[str, str])
 
 
-class NriBackend:
-    """A Delivery, and a RuntimeHandler. on_change: called when each resource's condition Injectable may have changed."""
+class NriBackend(Delivery):
+    """A RuntimeHandler, too. on_change: called when each resource's condition Injectable may have changed."""
 
     name = DELIVERY_NRI
-    notes = ""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class NriBackend:
         host: PluginHost,
         reader: KubeletReader,
         on_change: Callable[[], None],
-        delivery: Delivery | None = None,
+        delivery: values.Delivery | None = None,
     ) -> None:
         self.events = ContainerEvents(host.manager)
         self._manager = host.manager
@@ -83,7 +83,7 @@ class NriBackend:
         reader.subscribe(KubeletTakeover(host.manager, reader.directory.pod_resources))
         self._injection = Injection(host.manager, self._kubelet, lambda: self._kubelet.problem, self._is_kubelets)
         self._gpus = WithheldGpus(self._injection.gpus, self._kubelet, on_change)
-        self._delivery = delivery or Delivery()
+        self._delivery = delivery or values.Delivery()
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
         self._plugin = NriPlugin(self, Path(settings.nri_socket), settings.nri_index)
         self._numbers = DeviceNumbers(host.manager, on_change)

@@ -260,7 +260,7 @@ def test_at_a_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return out.getvalue().splitlines()
 
     right = f"\x1b[32m{good}: settings of the agent is valid\x1b[0m"
-    wrong = f'{bad}: settings of the agent: runtime: "docker" is none of auto, kubelet, none, nri'
+    wrong = f'{bad}: settings of the agent: delivery: "docker" is none of auto, kubelet, none, nri'
     rest = "an agent alone knows the rest: files of its host, and conflicts between configurations"
     assert shown(good) == [right, f"\x1b[90mWhat a schema can say is right; {rest}.\x1b[0m"]
     assert shown(good, bad) == [right, f"\x1b[31m{wrong}\x1b[0m"]
@@ -302,7 +302,7 @@ def test_explain(run: Run) -> None:
         (("spec..plugins.x.",), "generic, nvml, simulated"),
         (("x.y.z",), "apiVersion, kind, metadata, spec, status"),
         (("spec.priority.x",), "nothing below it"),
-        (("--agent", "runtime.x"), "nothing below it"),
+        (("--agent", "delivery.x"), "nothing below it"),
     ],
 )
 def test_a_field_that_does_not_exist(refused: Callable[..., CliError], words: tuple[str, ...], there: str) -> None:

@@ -51,13 +51,14 @@ class Host(ManagerOnly):
 
 
 class Heard(RecordOnly):
-    """A backend that notes what it hears."""
+    """It notes what it hears."""
+
+    notes = ""
 
     def __init__(self) -> None:
         super().__init__(advertises=True)
         self.changed: list[str] = []
         self.forgotten: list[str] = []
-        self.notes = ""
         self.without: tuple[str, ...] = ()
 
     def resource_changed(self, resource_name: str) -> None:

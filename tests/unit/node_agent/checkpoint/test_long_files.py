@@ -16,6 +16,7 @@ from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES, MAX_RESPONSES_BYTES, decode_long
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
 from nodedevice_api.device_ids import has_original, shown_id
+from nodedevice_api.names import DELIVERY_KUBELET
 
 from tests.unit.node_agent.checkpoint.samples import WHOLE, sample
 from tests.unit.node_agent.checkpoint.test_format_properties import ALLOCATIONS, TEXT
@@ -41,7 +42,7 @@ def reads(text: str, size: int) -> Callable[[int], bytes]:
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_kubelets_file(name: str, size: int) -> None:
     found = decode_long(reads(sample(name), size))
-    assert (found.checkpoint, found.unread) == (decode(sample(name)), {})
+    assert (found.checkpoint, found.unread) == (decode(sample(name), DELIVERY_KUBELET), {})
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -69,7 +70,7 @@ def test_any_checkpoint_at_any_size_of_the_pieces(written: Checkpoint, size: int
     assume(all(map(has_original, [*ids, *chain.from_iterable(written.registered.values())])))
     text = encode(written)
     found = decode_long(reads(text, size))
-    assert (found.checkpoint, found.unread) == (decode(text), {})
+    assert (found.checkpoint, found.unread) == (decode(text, DELIVERY_KUBELET), {})
 
 
 @given(st.text())

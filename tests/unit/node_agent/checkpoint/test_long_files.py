@@ -134,7 +134,8 @@ def test_of_a_list_that_is_too_long_the_devices_of_pods_are_known(monkeypatch: p
 
 def test_what_is_as_before_is_the_same_object() -> None:
     """A hundred thousand IDs would be in memory twice."""
-    before = Checkpoint((Allocation("uid", "c", "r/a", {-1: ("1", "2")}, b""),), registered={"r/a": ("1", "2", "3")})
+    held = Allocation("uid", "c", "r/a", {-1: ("1", "2")}, b"", delivery=DELIVERY_KUBELET)
+    before = Checkpoint((held,), registered={"r/a": ("1", "2", "3")})
     found = decode_long(reads(encode(before), 16), before).checkpoint
     assert found.allocations[0] is before.allocations[0]
     assert found.registered["r/a"] is before.registered["r/a"]

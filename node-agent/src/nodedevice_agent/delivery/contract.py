@@ -11,7 +11,6 @@ its pod ends.
 import asyncio
 
 from nodedevice_agent.devicemanager.snapshot import Snapshot
-from nodedevice_agent.kube.conditions import ConditionValue
 
 
 class Delivery:
@@ -42,6 +41,6 @@ class Delivery:
         """Whether a container runs without this resource that it requested."""
         return False
 
-    def injectable(self, now: Snapshot) -> ConditionValue | None:
+    def injectable(self, now: Snapshot) -> tuple[str, str, str] | None:
         """Status, reason and message of the condition Injectable; None where nothing is injected."""
         return None

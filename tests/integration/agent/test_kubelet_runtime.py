@@ -111,5 +111,5 @@ async def test_auto_finds_the_kubelet_and_stays_with_it(kubelet_node: KubeletNod
     await kubelet_node.kubelet.until_numbers(GPU, 1, 1)
     seen = await node.until_numbers(total=1, allocated=0, available=1)
     assert seen["agent"]["delivery"] == "kubelet"
-    chosen = await node.agent.until_logged("runtime selected")
+    chosen = await node.agent.until_logged("delivery selected")
     assert (chosen["delivery"], chosen["reason"]) == ("kubelet", "the container runtime has no NRI socket")

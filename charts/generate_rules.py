@@ -54,7 +54,7 @@ def values(*, is_whole: bool) -> Rule:
         agents = made["properties"]["agents"]["properties"]
     agents["config"] = settings() | {"nullable": True}
     # null takes the chart's default away
-    agents["config"]["properties"]["runtime"]["nullable"] = True
+    agents["config"]["properties"]["delivery"]["nullable"] = True
     for key in generate_schema.DECIDED["agent"]:
         agents["config"]["properties"][key] = {
             "x-refused": "the chart sets it; remove the key, or use its value in agents"

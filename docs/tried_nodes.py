@@ -12,7 +12,7 @@ from docs import tables
 
 BEGIN: Final = "<!-- nodes: made from docs/tried-nodes.json by `make generate` -->"
 END: Final = "<!-- end of nodes -->"
-_HEAD: Final = "| node | container runtime | agent's runtime | Kubernetes, Helm | tests that passed | on |"
+_HEAD: Final = "| node | container runtime | delivery | Kubernetes, Helm | tests that passed | on |"
 _NRI: Final = {"validator": ", NRI with its validator", "on": ", NRI without a validator", "off": ", without NRI"}
 
 
@@ -26,7 +26,7 @@ class TriedNode:
 
     system: the distribution, where the node has one of its own. cgroup: v1 or v2. driver: of cgroups, the kubelet's.
     containers, oci: containerd and runc, or others, with their versions. nri: one of validator, on, off.
-    runtime: the agent's. helm: that installed the chart.
+    delivery: the agent's. helm: that installed the chart.
     """
 
     kubernetes: str
@@ -39,7 +39,7 @@ class TriedNode:
     containers: str
     oci: str
     nri: str
-    runtime: str
+    delivery: str
     helm: str = ""
 
     @property
@@ -118,7 +118,7 @@ def _line(row: Row) -> str:
     cells = (
         f"cgroup {node.cgroup}, {node.driver} driver, kernel {node.kernel}{system}, {node.init or 'no systemd'}",
         f"{node.containers}, {node.oci}{_NRI[node.nri]}",
-        f"`{node.runtime}`",
+        f"`{node.delivery}`",
         f"{node.kubernetes}{f', Helm {node.helm}' if node.helm else ''}; {node.architecture}",
         _shown_tests(row),
         " to ".join(sorted({min(row.tests.values()), max(row.tests.values())})),

@@ -160,7 +160,7 @@ SETTINGS: Final[dict[str, tuple[dict[str, Any], list[str]]]] = {
     ),
     "a relative socket": ({"nriSocket": "nri.sock", "podResourcesSocket": "x"}, ["nriSocket", "podResourcesSocket"]),
     "a long directory": ({"stateDir": "/" + "s" * 80, "pluginDir": "/" + "p" * 94}, ["stateDir", "pluginDir"]),
-    "a word": ({"runtime": "docker", "logFormat": "JSON"}, ["runtime", "logFormat"]),
+    "a word": ({"delivery": "docker", "logFormat": "JSON"}, ["delivery", "logFormat"]),
     "a number without quotes": ({"nriIndex": 10, "numaNodes": 0}, ["nriIndex", "numaNodes"]),
     "NUMA nodes": ({"numaNodes": "0-1,3-1"}, ["numaNodes"]),
     "too many NUMA nodes": ({"numaNodes": "1024"}, ["numaNodes"]),
@@ -168,7 +168,8 @@ SETTINGS: Final[dict[str, tuple[dict[str, Any], list[str]]]] = {
         {"allocateRetry": {"gpu": "never", "a.b/c": "once", "*": "never"}},
         ["allocateRetry.gpu", "allocateRetry.a.b/c"],
     ),
-    "devices for nothing": ({"runtime": "nri", "advertiseWithoutInjection": True}, ["advertiseWithoutInjection"]),
+    "two deliveries": ({"delivery": "nri", "runtime": "kubelet"}, ["runtime"]),
+    "devices for nothing": ({"delivery": "nri", "advertiseWithoutInjection": True}, ["advertiseWithoutInjection"]),
     "no time": (
         {"runtimeGraceSeconds": -1, "flappingWindowSeconds": 0},
         ["runtimeGraceSeconds", "flappingWindowSeconds"],

@@ -185,11 +185,11 @@ def _agents(board: dashboard.Dashboard) -> None:
             {"{{state}}": f"sum by (state) ({s.listed('status_endpoint', 'state')})"},
         )
     )
-    nodes = q.once("kube_nodedevice_info", "node, version, runtime", q.OF_BOTH)
+    nodes = q.once("kube_nodedevice_info", "node, version, delivery", q.OF_BOTH)
     board.with_panel(
         over_time(
-            "Agents by version and runtime",
+            "Agents by version and delivery",
             "Nodes by the agent that wrote their NodeDevices last, and by how devices reach containers there.",
-            {"{{version}} {{runtime}}": f"count by (version, runtime) ({nodes})"},
+            {"{{version}} {{delivery}}": f"count by (version, delivery) ({nodes})"},
         )
     )

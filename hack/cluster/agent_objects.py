@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 from msgspec.structs import replace
 from nodedevice_api import names
 from nodedevice_api.nodedevice import (
@@ -63,12 +63,12 @@ def status(
     *,
     state: str = "Running",
     since: str = "",
-    runtime: str = "none",
+    delivery: str = "none",
     **more: Any,
 ) -> Body:
     """The whole status, as each apply of an agent carries it; its numbers are those of the devices and allocations.
 
-    devices: sorted. state: of the endpoint, since then. runtime: which one injects; none: nobody does. more: fields as in the API.
+    devices: sorted. state: of the endpoint, since then. delivery: how devices reach containers. more: fields as in the API.
     """
     devices, allocations = list(devices), sorted(allocations, key=lambda a: (a.pod_uid, a.container))
     held = {i for a in allocations if not a.releasing for i in a.device_ids}
@@ -76,7 +76,9 @@ def status(
     healthy = [device.id for device in devices if device.health == "Healthy"]
     some = "AllHealthy" if len(healthy) == len(devices) else "SomeDevicesUnhealthy"
     health = some if healthy else "NoHealthyDevices"
-    injectable = ("Unknown", "RuntimeNone") if runtime == "none" else ("True", "Injected")
+    injectable = ("Unknown", "RuntimeNone") if delivery == "none" else ("True", "Injected")
+    # a commit that is measured beside this one may not have the field `delivery` yet
+    agent = AgentStatus(version="0.1.0", runtime=delivery, served_by=names.SERVED_BY_NODEDEVICE)
     made = NodeDeviceStatus(
         total=len(devices),
         healthy=len(healthy),
@@ -84,7 +86,7 @@ def status(
         releasing=len(releasing),
         available=0 if state == "Gone" else len([i for i in healthy if i not in held | releasing]),
         endpoint=EndpointStatus(state=state, since=since or (SINCE if state == "Running" else now_text())),
-        agent=AgentStatus(version="0.1.0", runtime=runtime, served_by=names.SERVED_BY_NODEDEVICE),
+        agent=convert({**to_builtins(agent), "delivery": delivery}, AgentStatus),
         devices=[device if device.since else replace(device, since=SINCE) for device in devices],
         allocations=allocations,
         conditions=[

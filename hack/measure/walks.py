@@ -218,7 +218,7 @@ class Cluster:
 
 @asynccontextmanager
 async def _running(root: Path, folder: Path, kubeconfig: Path) -> AsyncIterator[None]:
-    agent = {"--node-name": NODE, "--plugin-dir": folder / "p", "--state-dir": folder / "s", "--runtime": "nri"}
+    agent = {"--node-name": NODE, "--plugin-dir": folder / "p", "--state-dir": folder / "s", "--delivery": "nri"}
     agent |= {"--nri-socket": folder / "nri.sock", "--http-address": "127.0.0.1:0"}
     operator = {"--http-address": "127.0.0.1:0", "--namespace": "default"}
     programs = []

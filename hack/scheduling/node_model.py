@@ -100,7 +100,7 @@ class NodeModel:
             "kind": names.NODE_DEVICE,
             "metadata": {"name": names.node_device_name(self.node, RESOURCE)},
             "status": agent_objects.status(
-                devices, allocations, runtime=names.RUNTIME_NRI, parts=parts, allocated=self.units, **counts
+                devices, allocations, delivery=names.DELIVERY_NRI, parts=parts, allocated=self.units, **counts
             ),
         }
 

@@ -61,7 +61,7 @@ OF_DRA = {
     **free("gpu-0"),
     "available": 0,
     "allocated": 1,
-    "agent": {"version": "0.1.0", "runtime": "nri", "servedBy": "dra"},
+    "agent": {"version": "0.1.0", "delivery": "nri", "servedBy": "dra"},
     "driver": "gpu.example.com",
     "pool": NODE,
     "devices": [{"id": "gpu-0", "health": "Healthy", "taints": [{"key": "example.com/hot", "effect": "NoExecute"}]}],

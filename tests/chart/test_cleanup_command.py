@@ -68,7 +68,7 @@ def used(installed: ControlPlane, node: PlayedNode, tmp_path: Path) -> Iterator[
     operator = OperatorProcess(installed, tmp_path / "operator", "--node-taint", "--node-labels")
     try:
         operator.start()
-        node.advertise(3, broken=1, runtime=names.RUNTIME_NRI)
+        node.advertise(3, broken=1, delivery=names.DELIVERY_NRI)
         node.advertise(2, NIC)
         wait_until(lambda: TAINT in taints(node) and bool(labels(node)), "taint and labels are there")
         wait_until(lambda: policies(installed) == {POLICIES, BINDINGS}, "the policy is there")

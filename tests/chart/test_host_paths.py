@@ -128,6 +128,12 @@ def test_an_agent_has_of_its_host_what_its_settings_need(name: str, written: set
     assert {path for path, (_, may_write) in found.items() if not may_write} == read
 
 
+@pytest.mark.parametrize("delivery", ["auto", "nri", "kubelet", "none"])
+def test_delivery_by_its_former_name(delivery: str) -> None:
+    former, today = (mounts({"agents": {"config": {name: delivery}}}) for name in ("runtime", "delivery"))
+    assert former == today
+
+
 def test_paths_that_nobody_set_are_the_agents_own_defaults() -> None:
     defaults = AgentSettings()
     found = mounts()
@@ -135,7 +141,7 @@ def test_paths_that_nobody_set_are_the_agents_own_defaults() -> None:
     assert defaults.plugin_dir.startswith(f"{defaults.state_dir}/")
     assert f"{defaults.kubelet_dir}/device-plugins" in found
     assert str(Path(defaults.nri_socket).parent) in found
-    unset, default = (mounts({"agents": {"config": {"runtime": value}}}) for value in (None, defaults.runtime))
+    unset, default = (mounts({"agents": {"config": {"delivery": value}}}) for value in (None, defaults.delivery))
     assert unset == default
     # of the nvml plugin, what is mounted for its defaults
     unset, default = (
@@ -187,7 +193,7 @@ def test_paths_that_nobody_set_are_the_agents_own_defaults() -> None:
     ],
 )
 def test_directories_that_an_agent_cannot_have(config: dict[str, str], sentence: str) -> None:
-    assert sentence in refusal({"agents": {"config": {"runtime": "auto", **config}}})
+    assert sentence in refusal({"agents": {"config": {"delivery": "auto", **config}}})
 
 
 def test_nothing_is_mounted_twice() -> None:

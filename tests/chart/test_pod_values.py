@@ -108,8 +108,8 @@ REFUSED = {
         "agents.env: NODEDEVICE_NODE_NAME is a setting of the program",
     ),
     "a setting": (
-        env({"name": "NODEDEVICE_RUNTIME", "value": "docker"}),
-        "agents.env: NODEDEVICE_RUNTIME is a setting of the program: set agents.config.runtime instead",
+        env({"name": "NODEDEVICE_DELIVERY", "value": "docker"}),
+        "agents.env: NODEDEVICE_DELIVERY is a setting of the program: set agents.config.delivery instead",
     ),
     "a setting of the operator": (
         env({"name": "NODEDEVICE_AGENT_GRACE_SECONDS", "value": "x"}, of="operator"),

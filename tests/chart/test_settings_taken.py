@@ -65,7 +65,7 @@ def rendered(values: Values, name: str) -> dict[str, str]:
 
 def meant(config: Values) -> agent_settings.AgentSettings:
     """The settings, without any file in between; with what the chart says where nothing else is set."""
-    return msgspec.convert({"nodeName": "node-a", "runtime": "auto", **config}, agent_settings.AgentSettings)
+    return msgspec.convert({"nodeName": "node-a", "delivery": "auto", **config}, agent_settings.AgentSettings)
 
 
 @pytest.mark.parametrize(

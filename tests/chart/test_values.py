@@ -44,7 +44,7 @@ def monitors(interval: str) -> dict[str, Any]:
     [
         ({"agent": {}}, "agent: there is no such key; did you mean agents?"),
         (agent({"runtme": "nri"}), "agents.config.runtme: there is no such key; did you mean runtime?"),
-        (agent({"runtime": "docker"}), 'agents.config.runtime: "docker" is none of auto, kubelet, none, nri'),
+        (agent({"delivery": "docker"}), 'agents.config.delivery: "docker" is none of auto, kubelet, none, nri'),
         (agent({"runtimeGraceSeconds": -1}), "agents.config.runtimeGraceSeconds: -1 is not possible; 0 to 3600 is"),
         (agent({"flappingChanges": 1.5}), "agents.config.flappingChanges: 1.5 is no whole number"),
         (agent({"nriIndex": "5"}), 'agents.config.nriIndex: "5" is not of the form'),
@@ -264,7 +264,7 @@ def test_the_programs_take_the_settings_that_are_rendered(name: str, tmp_path: P
     agent_file.write_text(files["nodedevice-agent"]["agent.yaml"])
     operator_file.write_text(files["nodedevice-operator"]["operator.yaml"])
     wanted = VALUE_SETS[name].get("agents", {}).get("config", {})
-    assert agent_settings.load(agent_file, {"node_name": "node-a"}).runtime == wanted.get("runtime", "auto")
+    assert agent_settings.load(agent_file, {"node_name": "node-a"}).delivery == wanted.get("delivery", "auto")
     loaded = operator_settings.load(operator_file, {})
     assert loaded.node_taint == (VALUE_SETS[name].get("nodeTaint") == "on")
     required = VALUE_SETS[name].get("requiredPlugins", {})

@@ -26,15 +26,15 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         "agents": {"image": {"digest": DIGEST}},
         "operator": {"image": {"tag": "edge"}},
     },
-    "by the kubelet": {"agents": {"config": {"runtime": "kubelet", "kubeletDir": "/data/kubelet/"}}},
-    "by NRI": {"agents": {"config": {"runtime": "nri", "nriSocket": "/run/other/nri.sock"}}},
+    "by the kubelet": {"agents": {"config": {"delivery": "kubelet", "kubeletDir": "/data/kubelet/"}}},
+    "by NRI": {"agents": {"config": {"delivery": "nri", "nriSocket": "/run/other/nri.sock"}}},
     "the runtime's configuration": {"agents": {"config": {"runtimeConfig": "/etc/containerd/config.toml"}}},
-    "nothing injected": {"agents": {"config": {"runtime": "none"}}},
+    "nothing injected": {"agents": {"config": {"delivery": "none"}}},
     "paths for configurations": {"agents": {"allowedHostPaths": ["/dev", "/opt/devices/"]}},
     "nothing of DRA": {"agents": {"observeDra": False}},
     "no claims": {"agents": {"observeClaims": False}},
     "no CDI": {"agents": {"cdi": False}},
-    "nothing observed": {"agents": {"observe": False, "config": {"runtime": "none"}}},
+    "nothing observed": {"agents": {"observe": False, "config": {"delivery": "none"}}},
     "directories of one's own": {
         "agents": {
             "config": {

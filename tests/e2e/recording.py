@@ -56,11 +56,11 @@ class Recorder:
 
 
 def described(
-    control_plane: ControlPlane, name: str, shell: Shell, containerd: str, oci: str, init: str, runtime: str, helm: str
+    control_plane: ControlPlane, name: str, shell: Shell, containerd: str, oci: str, init: str, delivery: str, helm: str
 ) -> TriedNode:
     """A node, by its own words. shell: runs a command there. containerd: its configuration.
 
-    oci, init, helm: what they print of their versions. runtime: the agent's.
+    oci, init, helm: what they print of their versions. delivery: the agent's.
     """
     status = control_plane.client.get(Node, name).status
     assert status is not None
@@ -78,12 +78,12 @@ def described(
         containers=info.containerRuntimeVersion.replace("://", " "),
         oci=oci_version(oci),
         nri=nri_state(tomllib.loads(containerd)),
-        runtime=runtime,
+        delivery=delivery,
         helm=helm_version(helm),
     )
 
 
-def described_real_node(control_plane: ControlPlane, node: RealNode, runtime: str, helm: str) -> TriedNode:
+def described_real_node(control_plane: ControlPlane, node: RealNode, delivery: str, helm: str) -> TriedNode:
     """One in namespaces of this machine, with its kernel and cgroups, and without an init of its own."""
 
     def here(command: str) -> str:
@@ -96,7 +96,7 @@ def described_real_node(control_plane: ControlPlane, node: RealNode, runtime: st
         containerd=(node.folder / "containerd.toml").read_text(),
         oci=here(f"{find(['runc'])['runc']} --version"),
         init="",
-        runtime=runtime,
+        delivery=delivery,
         helm=helm,
     )
 

@@ -104,10 +104,10 @@ class AgentNode:
 
         Unless a runtime is given, devices are advertised and reach no container: there are none.
         """
-        if "--runtime" not in (flags or {}):
+        if "--delivery" not in (flags or {}):
             switches = ("--advertise-without-injection", *switches)
         usual = {
-            "--runtime": "none",
+            "--delivery": "none",
             "--node-name": self.name,
             "--plugin-dir": str(self.plugin_dir),
             "--state-dir": str(self.state_dir),

@@ -191,9 +191,9 @@ async def pod_resources_of_a_node(folder: Path) -> AsyncIterator[None]:
 
 
 async def lists_for_the_kubelet(folder: Path) -> AsyncIterator[None]:
-    """With --runtime kubelet: all devices fail and recover, some are cordoned; each time the kubelet is offered another list."""
+    """With --delivery kubelet: all devices fail and recover, some are cordoned; each time the kubelet is offered another list."""
     mirror = attributing(0.0)
-    backend = SimpleNamespace(mirror=mirror, on_condition=lambda name: None, grace_seconds=1.0)
+    backend = SimpleNamespace(manager=mirror, on_condition=lambda name: None, grace_seconds=1.0)
     endpoint = KubeletEndpoint(cast(KubeletBackend, backend), NAME)
     mirror.connected(NAME, 1, PluginOptions(), 0.0)
     mirror.cordoned(NAME, "uid", {})

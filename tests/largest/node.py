@@ -91,7 +91,7 @@ class Node:
                     self.statuses.get(name, NodeDeviceStatus()),
                     wall_time="2026-01-01T00:00:00Z",
                     version="1",
-                    runtime="nri",
+                    delivery="nri",
                 )
 
     def _is_due(self) -> bool:

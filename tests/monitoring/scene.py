@@ -212,7 +212,7 @@ async def _set_busy(node: AgentNode) -> FakePlugin:
 
 async def _set_runtime(node: AgentNode, containers: FakeRuntime) -> tuple[PluginConnection, str]:
     """A container that runs without its device, and one that has its own. Returns also a pod for which there is none left."""
-    node.start_agent({"--runtime": "nri", "--nri-socket": str(containers.socket), "--runtime-grace-seconds": "1"})
+    node.start_agent({"--delivery": "nri", "--nri-socket": str(containers.socket), "--runtime-grace-seconds": "1"})
     connection = await containers.plugin()
     early = await node.pod("early")
     await node.agent.until_logged("pod requests a resource that no device plugin has registered yet")

@@ -51,7 +51,7 @@ def node_devices() -> list[Body]:
     unit = {**_MODEL, "unitBytes": str(_GIB)}
     whole = replace(_device("g2"), presence="", parts=PartCounts(80, 80, 16, 64), attributes=unit)
     counts: Body = {"total": 80, "healthy": 80, "allocated": 16, "available": 64}
-    of_memory = status([whole], [memory], runtime="nri", **counts, parts=_RULES)
+    of_memory = status([whole], [memory], delivery="nri", **counts, parts=_RULES)
     expired = (names.Condition.READY, "False", names.Reason.LEASE_EXPIRED)
     is_silent = (names.Condition.AGENT_READY, "False", names.Reason.LEASE_EXPIRED)
     in_conflict = (names.Condition.CONFLICT, "True", names.Reason.FOREIGN_OWNER)

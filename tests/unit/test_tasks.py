@@ -27,7 +27,7 @@ VITAL: Final = {
         "beat": "/healthz, and which watches are stale",
         "device manager": "allocations, and its timers",
         "ends of containers": "whose devices are free again",
-        "files of the kubelet": "one watch for all resources of --runtime kubelet",
+        "files of the kubelet": "one watch for all resources of --delivery kubelet",
         "lease": "whether this agent is alive, and the only one",
         "nri": "what containers get",
     },

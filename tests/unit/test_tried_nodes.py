@@ -21,7 +21,7 @@ NODE = TriedNode(
     containers="containerd 2.4.2",
     oci="runc 1.1.5",
     nri="validator",
-    runtime="nri",
+    delivery="nri",
     helm="4.3.1",
 )
 NEWER = replace(NODE, kubernetes="1.37.2", kernel="6.1.0-60")
@@ -63,10 +63,10 @@ def test_a_newer_patch_takes_over_test_by_test() -> None:
         replace(NODE, kernel="6.12.117"),
         replace(NODE, driver="cgroupfs"),
         replace(NODE, nri="on"),
-        replace(NODE, runtime="kubelet"),
+        replace(NODE, delivery="kubelet"),
         replace(NODE, helm="3.22.0"),
     ],
-    ids=["kubernetes", "kernel", "driver", "validator", "runtime", "helm"],
+    ids=["kubernetes", "kernel", "driver", "validator", "delivery", "helm"],
 )
 def test_another_kind_of_node_is_another_row(other: TriedNode) -> None:
     assert len(merged([known(NODE, TARGET, "numa")], TARGET, {other: {"numa": True}}, TODAY)) == 2

@@ -13,13 +13,20 @@ Whether what DRA drivers offer is shown: `true` or nothing.
 {{- end }}
 
 {{/*
+How devices reach containers, of agents.config: `runtime` is the former name of `delivery`, and counts where that is auto.
+*/}}
+{{- define "nodedevice.agent.delivery" -}}
+{{- first (append (without (compact (list .delivery .runtime)) "auto") "auto") -}}
+{{- end }}
+
+{{/*
 What of the host an agent gets, as a JSON list; as little as its settings allow. All paths are the same inside: those that the agent
 gives to others (plugins, runtime, kubelet) are the host's. setting: which one leads there; none for what is always so.
 Defaults stand here a second time; a test holds them to the agent's own.
 */}}
 {{- define "nodedevice.agent.hostPaths" -}}
 {{- $config := .Values.agents.config -}}
-{{- $runtime := $config.runtime | default "auto" -}}
+{{- $delivery := include "nodedevice.agent.delivery" $config -}}
 {{- $state := $config.stateDir | default "/var/lib/nodedevice" | clean -}}
 {{- $plugins := $config.pluginDir | default "/var/lib/nodedevice/device-plugins" | clean -}}
 {{- $kubelet := $config.kubeletDir | default "/var/lib/kubelet" | clean -}}
@@ -81,8 +88,8 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- /* of a kubelet whose plugin the agent is: its sockets lie here. With nri: names that the kubelet has are left to it. They stand in its
 checkpoint, with what it gave to whom: that is published, where it is observed */ -}}
 {{- $ofKubelet := dict "setting" "kubeletDir" "type" "Directory" -}}
-{{- $asPlugin := has $runtime (list "auto" "kubelet") -}}
-{{- if or $asPlugin (eq $runtime "nri") .Values.agents.observe -}}
+{{- $asPlugin := has $delivery (list "auto" "kubelet") -}}
+{{- if or $asPlugin (eq $delivery "nri") .Values.agents.observe -}}
 {{- $devicePlugins := dict "name" "kubelet-plugins" "path" (printf "%s/device-plugins" $kubelet) "readOnly" (not $asPlugin) -}}
 {{- $paths = append $paths (merge $devicePlugins $ofKubelet) -}}
 {{- /* the kubelet's PodResources: what is observed of it. With nri: listed once for each
@@ -90,7 +97,7 @@ name that moved here from the kubelet, which forgets its old devices then */ -}}
 {{- $podResources := dict "name" "kubelet-pod-resources" "path" (printf "%s/pod-resources" $kubelet) "readOnly" true -}}
 {{- $paths = append $paths (merge $podResources $ofKubelet) -}}
 {{- end -}}
-{{- /* a socket can be dialled where nothing can be written. Where the runtime has no NRI, the directory stays empty. Needed with every runtime: a
+{{- /* a socket can be dialled where nothing can be written. Where the runtime has no NRI, the directory stays empty. Needed with every delivery: a
 pod that is marked to wait for the agent waits for its connection, whoever gives the devices */ -}}
 {{- $nri := dir ($config.nriSocket | default "/var/run/nri/nri.sock") -}}
 {{- $paths = append $paths (dict "name" "nri" "setting" "nriSocket" "path" $nri "readOnly" true "type" "DirectoryOrCreate") -}}

@@ -32,7 +32,7 @@ every template that reads values: in which order Helm renders them is its own af
  "agents.image.tag": "",
  "agents.image.digest": "",
  "agents.config": {
-  "runtime": "auto"
+  "delivery": "auto"
  },
  "agents.observe": true,
  "agents.observeDra": true,

@@ -167,8 +167,14 @@ The checks of nodedevice_kube.config_checks, under their names. Each is called w
 {{- end }}
 
 {{- define "nodedevice.rules.settings" -}}
-{{- if and .value.advertiseWithoutInjection (ne (.value.runtime | default "none") "none") -}}
-{{- include "nodedevice.rules.note" (dict "found" .found "path" (print .prefix "advertiseWithoutInjection") "text" (printf "is for runtime none, and the runtime is %v; remove one of them" .value.runtime)) -}}
+{{- $given := compact (list .value.delivery .value.runtime) -}}
+{{- $chosen := without $given "auto" -}}
+{{- $delivery := first (concat $chosen $given (list "none")) -}}
+{{- if gt (len (uniq $chosen)) 1 -}}
+{{- include "nodedevice.rules.note" (dict "found" .found "path" (print .prefix "runtime") "text" (printf "is the former name of delivery, which is %v; remove runtime" $delivery)) -}}
+{{- end -}}
+{{- if and .value.advertiseWithoutInjection (ne (toString $delivery) "none") -}}
+{{- include "nodedevice.rules.note" (dict "found" .found "path" (print .prefix "advertiseWithoutInjection") "text" (printf "is for delivery none, and the delivery is %v; remove one of them" $delivery)) -}}
 {{- end -}}
 {{- range regexFindAll "[0-9]+-[0-9]+" (kindIs "string" .value.numaNodes | ternary .value.numaNodes "") -1 -}}
 {{- $ends := splitList "-" . -}}

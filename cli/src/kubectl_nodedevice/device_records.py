@@ -26,9 +26,17 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
+    """delivery: how devices reach containers; "" where the agent does not know. runtime: the same, as earlier releases have it."""
+
     version: str = ""
+    delivery: str = ""
     runtime: str = ""
     served_by: str = ""
+
+    @property
+    def known_delivery(self) -> str:
+        """Of an agent of this release or of the one before."""
+        return self.delivery or self.runtime
 
 
 @dataclass(frozen=True, slots=True)

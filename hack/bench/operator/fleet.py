@@ -122,7 +122,7 @@ def node_device_status(
         "apiVersion": names.API_VERSION,
         "kind": names.NODE_DEVICE,
         "metadata": {"name": names.node_device_name(node, resource)},
-        "status": agent_objects.status(devices, allocations, runtime=names.RUNTIME_NRI),
+        "status": agent_objects.status(devices, allocations, delivery="nri"),
     }
 
 
@@ -153,7 +153,7 @@ def pool_status(node: str, pool: str, pods: Mapping[str, Owner]) -> dict[str, An
             claim=claim,
         )
         allocations.append(row)
-    agent = AgentStatus(version="0.1.0", runtime=names.RUNTIME_NRI, served_by=names.SERVED_BY_DRA)
+    agent = AgentStatus(version="0.1.0", served_by=names.SERVED_BY_DRA)
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.NODE_DEVICE,

@@ -212,10 +212,15 @@ def _overlap(one: Object, other: Object) -> bool:
 
 def settings(value: Object, path: str) -> Iterator[Problem]:
     prefix = f"{path}." if path else ""
-    if value.get("advertiseWithoutInjection") is True and value.get("runtime", "none") != "none":
+    given = [value[key] for key in ("delivery", "runtime") if value.get(key) is not None]
+    chosen = [each for each in given if each != "auto"]
+    delivery = [*chosen, *given, "none"][0]
+    if any(each != delivery for each in chosen):
+        yield f"{prefix}runtime", f"is the former name of delivery, which is {delivery}; remove runtime"
+    if value.get("advertiseWithoutInjection") is True and delivery != "none":
         yield (
             f"{prefix}advertiseWithoutInjection",
-            f"is for runtime none, and the runtime is {value['runtime']}; remove one of them",
+            f"is for delivery none, and the delivery is {delivery}; remove one of them",
         )
     numa = value.get("numaNodes")
     for first, last in re.findall(r"([0-9]+)-([0-9]+)", numa if isinstance(numa, str) else ""):

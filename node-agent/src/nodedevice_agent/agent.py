@@ -1,6 +1,6 @@
-"""Composes the agent of one node: the device manager, its plugin host, the publisher, and the backend of the runtime.
+"""Composes the agent of one node: the device manager, its plugin host, the publisher, and how devices reach containers.
 
-What only some agents have is imported where it is made: each backend is half a MiB.
+What only some agents have is imported where it is made: each delivery is half a MiB.
 """
 
 import asyncio
@@ -10,13 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
+from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI
 from nodedevice_common.tasks import retried
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.checkpoint.files import agent_id, restore
 from nodedevice_agent.configs.effective import Effective
 from nodedevice_agent.configs.watch import ConfigWatch, last_known
+from nodedevice_agent.delivery.contract import Delivery
+from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.boot import after_boot
 from nodedevice_agent.devicemanager.allocation.topology import Topology
@@ -48,7 +50,6 @@ from nodedevice_agent.offered_twice.watch import OfferedTwice
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.podresources.server import PodResourcesServer
 from nodedevice_agent.runtime.noop_handler import NoopHandler
-from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_agent.settings import AgentSettings, read_topology
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ class Agent:
             plugins = last_known(settings.plugins, settings.allowed_host_paths, state_dir)
             checkpoint = after_boot(checkpoint, plugins.may_serve)
         self._manager = _device_manager(settings, topology, checkpoint)
-        self._publisher = Publisher(cluster, node_name, settings.runtime, note)
+        self._manager.book.delivery = settings.delivery
+        self._publisher = Publisher(cluster, node_name, note)
         self._host = PluginHost(
             self._manager,
             state_dir,
@@ -112,7 +114,7 @@ class Agent:
             observers.append(self._observer)
             places.append(self._observer.served.places)
             displaced.append(self._observer.displace)
-            self._sources.append(ServedStatus(self._observer.served, self._manager, settings.runtime))
+            self._sources.append(ServedStatus(self._observer.served, self._manager, settings.delivery))
         if self._drivers is not None:
             observers.append(self._drivers.holders)
         pools = self._pools = self._drivers or self._former_pools(observed)
@@ -139,10 +141,11 @@ class Agent:
         )
         self._pod_resources = self._pod_resources_server()
         self._watcher = self._plugin_watcher(directory)
-        self._kubelet = self._kubelet_backend(directory)
         self._nri = self._nri_backend(built_in)
-        built_in.delivery.by_kubelet = settings.runtime == RUNTIME_KUBELET
-        metrics.INFO.labels(__version__, settings.runtime).set(1)
+        recorder = RecordOnly(advertises=settings.advertise_without_injection)
+        self._delivery: Delivery = self._kubelet_backend(directory) or self._nri or recorder
+        built_in.delivery.by_kubelet = settings.delivery == DELIVERY_KUBELET
+        metrics.INFO.labels(__version__, settings.delivery, settings.delivery).set(1)
 
     async def run(self) -> None:
         """Raises LeaseHeld, and TaskEnded for what can only be a bug."""
@@ -151,14 +154,12 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 start = tasks.create_task
                 start(vital("beat", self._beat))
-                recorder = RecordOnly(advertises=self._settings.advertise_without_injection)
-                self._publisher.start(tasks, self._host, self._kubelet or self._nri or recorder, self._sources)
-                if self._kubelet is not None:
-                    await self._kubelet.start(tasks)
+                self._publisher.start(tasks, self._host, self._delivery_of, self._sources)
+                await self._delivery.start(tasks)
                 for resource_name in self._manager.resources:
                     self._publisher.publish(resource_name)
-                # before plugins reconnect: allocations of the checkpoint can be injected immediately
-                start(vital("nri", self._runtime_plugin))
+                if self._nri is None:
+                    start(vital("nri", self._idle_plugin().run))
                 await self._host.start(tasks)
                 if self._pod_resources is not None:
                     await self._pod_resources.start()
@@ -224,7 +225,7 @@ class Agent:
         return PluginWatcher(Path(registry_dir), self._host)
 
     def _nri_backend(self, built_in: BuiltInSockets) -> "NriBackend | None":
-        if self._settings.runtime != RUNTIME_NRI:
+        if self._settings.delivery != DELIVERY_NRI:
             return None
         from nodedevice_agent.runtime.backend import NriBackend
 
@@ -232,7 +233,7 @@ class Agent:
 
     def _kubelet_backend(self, directory: PluginDirectory) -> "KubeletBackend | None":
         """Raises AgentSettingsError."""
-        if self._settings.runtime != RUNTIME_KUBELET:
+        if self._settings.delivery != DELIVERY_KUBELET:
             return None
         from nodedevice_agent.kubelet.backend import KubeletBackend
 
@@ -282,23 +283,24 @@ class Agent:
         self._publisher.offered_twice = found
         return found
 
-    async def _runtime_plugin(self) -> None:
-        """With every --runtime: pods that require this NRI plugin may be scheduled to any node."""
-        if self._nri is not None:
-            await self._nri.run()
-        else:
-            await NriPlugin(NoopHandler(), Path(self._settings.nri_socket), self._settings.nri_index).run()
+    def _delivery_of(self, resource_name: str) -> Delivery:
+        """How new pods get devices of it: all resources that are served here in one way."""
+        return self._delivery
+
+    def _idle_plugin(self) -> NriPlugin:
+        """With every other delivery, too: pods that require this NRI plugin may be scheduled to any node."""
+        return NriPlugin(NoopHandler(), Path(self._settings.nri_socket), self._settings.nri_index)
 
 
 def _device_manager(settings: AgentSettings, topology: Topology, checkpoint: Checkpoint | None) -> DeviceManager:
     """From the checkpoint; without one, allocations are recovered from the API."""
-    by_kubelet = settings.runtime == RUNTIME_KUBELET
+    by_kubelet = settings.delivery == DELIVERY_KUBELET
     return DeviceManager(
         asyncio.get_running_loop().time(),
         with_edits(checkpoint) if checkpoint is not None else None,
         is_recovering=checkpoint is None,
         waits_for_cordons=True,
-        waits_for_runtime=settings.runtime == RUNTIME_NRI,
+        waits_for_runtime=settings.delivery == DELIVERY_NRI,
         allocate_retry=None if by_kubelet else settings.allocate_retry,
         is_attributed=(lambda name: True) if by_kubelet else None,
         topology=topology,

@@ -75,7 +75,11 @@ class AllocationCollector:
         yield family
 
 
-INFO = Gauge("nodedevice_agent_info", "1; labels: the agent's version, and its --runtime.", ["version", "runtime"])
+INFO = Gauge(
+    "nodedevice_agent_info",
+    "1; labels: the agent's version, and its --delivery, also under the former name runtime.",
+    ["version", "delivery", "runtime"],
+)
 
 RESOURCE_DEVICES = Gauge(
     "nodedevice_agent_devices", "Devices by resource and state, as published.", ["resource_name", "state"]

@@ -22,7 +22,7 @@ from nodedevice_agent.lib.config_rules import settings_problems
 from nodedevice_agent.plugins.checks import check_path
 from nodedevice_agent.plugins.settings import PluginSettings
 
-Runtime = Literal["none", "nri", "kubelet", "auto"]
+Delivery = Literal["none", "nri", "kubelet", "auto"]
 TopologyPolicy = Literal["none", "best-effort", "restricted", "single-numa-node"]
 TopologyScope = Literal["container", "pod"]
 DeviceOwnershipSetting = Literal["auto", "host", "container"]
@@ -67,8 +67,10 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     # allocates, and this agent is its device plugin. auto: nri if its socket exists at the first start, else kubelet, and the same
     # at every later start. none: they do not, and devices are only counted and recorded. auto, so that no pod that was given a
     # device starts without it because a flag was forgotten
-    runtime: Runtime = "auto"
-    # with runtime none: whether devices are advertised all the same, to pods whose containers then get nothing
+    delivery: Delivery = "auto"
+    # the former name of delivery, used where that is auto; for one release
+    runtime: Delivery | None = None
+    # with delivery none: whether devices are advertised all the same, to pods whose containers then get nothing
     advertise_without_injection: bool = False
     # the kubelet's root directory; device-plugins and pod-resources in it are used where the kubelet allocates
     kubelet_dir: str = "/var/lib/kubelet"
@@ -114,6 +116,11 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     # the built-in device plugins of this node; NodeDeviceConfigs that select it come before them
     plugins: PluginSettings = msgspec.field(default_factory=PluginSettings)
 
+    def __post_init__(self) -> None:
+        if self.delivery == "auto" and self.runtime is not None:
+            msgspec.structs.force_setattr(self, "delivery", self.runtime)
+        msgspec.structs.force_setattr(self, "runtime", None)
+
 
 def load(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
     """Valid settings of one node's agent. Raises AgentSettingsError that names the key."""
@@ -124,9 +131,9 @@ def load(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
         raise AgentSettingsError(
             f"--node-name {settings.node_name[:80]!r} is not the name of a Node: lower-case letters, digits, - and ."
         )
-    if settings.advertise_without_injection and settings.runtime != "none":
+    if settings.advertise_without_injection and settings.delivery != "none":
         raise AgentSettingsError(
-            f"--advertise-without-injection is for --runtime none, and the runtime is {settings.runtime}: omit one of them"
+            f"--advertise-without-injection is for --delivery none, and the delivery is {settings.delivery}: omit one of them"
         )
     for resource_name in settings.allocate_retry.keys() - {ANY_RESOURCE}:
         if problem := resource_name_problem(resource_name):

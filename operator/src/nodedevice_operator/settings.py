@@ -49,7 +49,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         While the API server answers slowly it lasts five times its slowest answer, 20 s at most.
     watchdog_seconds: how often it is checked that the watches deliver what the API server has; 0: never. A check reads the
         metadata of every object: for 10,000 some 0.7 s of the API server's CPU and 0.1 s of ours, 0.7 % of a core in two minutes.
-    required_plugins: keep the policy that makes pods wait for their node's agent, for nodes of the runtime nri.
+    required_plugins: keep the policy that makes pods wait for their node's agent, for nodes of the delivery nri.
     required_plugin_names: the names that it may hold, with * for any characters; other names of such nodes are not advertised.
     mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for it already.
         It takes the rights to list and patch pods. Without it such a pod could start without its device while the agent is away.

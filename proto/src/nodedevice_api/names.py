@@ -39,9 +39,11 @@ SYSTEM_NAMESPACE: Final = "nodedevice-system"
 OPERATOR_LEASE: Final = "nodedevice-operator"
 EXTENDER_LEASE: Final = "nodedevice-extender"
 
-# status.agent.runtime; where it is the kubelet's, the kubelet allocates, and so counts capacity itself
-RUNTIME_KUBELET: Final = "kubelet"
-RUNTIME_NRI: Final = "nri"
+# status.agent.delivery: how devices reach containers. With kubelet the kubelet allocates, and so counts capacity itself.
+DELIVERY_KUBELET: Final = "kubelet"
+DELIVERY_NRI: Final = "nri"
+DELIVERY_NONE: Final = "none"
+DELIVERIES: Final = (DELIVERY_NRI, DELIVERY_KUBELET, DELIVERY_NONE)
 
 # status.agent.servedBy: who gives the devices out; what others do is only shown
 SERVED_BY_NODEDEVICE: Final = "nodedevice"
@@ -158,7 +160,7 @@ class Reason:
     """It is given out in another way: under another ID or resource, or its physical device whole, in parts, or in instances."""
     # Injectable
     RUNTIME_NONE: Final = "RuntimeNone"
-    """The agent injects nothing, as `--runtime none` says."""
+    """The agent injects nothing, as `--delivery none` says."""
     RUNTIME_CONNECTED: Final = "RuntimeConnected"
     """The agent is registered with the container runtime by NRI."""
     NO_VALIDATOR: Final = "NoDefaultValidator"
@@ -197,7 +199,7 @@ class Reason:
     ADVERTISED: Final = "Advertised"
     """The Node shows the resource."""
     BY_KUBELET: Final = "ByKubelet"
-    """The kubelet counts the resource, as with `--runtime kubelet`."""
+    """The kubelet counts the resource, as with `--delivery kubelet`."""
     FREE_WITHDRAWN: Final = "FreeDevicesWithdrawn"
     """The agent has been silent for too long: only held devices are offered."""
     NOT_INJECTABLE: Final = "NotInjectable"

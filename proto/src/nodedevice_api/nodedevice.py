@@ -32,9 +32,17 @@ class EndpointStatus(Record, frozen=True, kw_only=True):
 
 
 class AgentStatus(Record, frozen=True, kw_only=True):
+    """delivery: how devices reach containers; "" where the agent does not know. runtime: the same, as earlier releases have it."""
+
     version: str = always(str)
+    delivery: str = ""
     runtime: str = always(str)
     served_by: str = always(str)
+
+    @property
+    def known_delivery(self) -> str:
+        """Of an agent of this release or of the one before."""
+        return self.delivery or self.runtime
 
 
 class PartRulesStatus(Record, frozen=True, kw_only=True):

@@ -208,14 +208,14 @@ class InstalledCluster:
         self.wait(lambda: bool(read()), f"pod {pod} says something", every_seconds=0.5)
         return dict(json.loads(read()))
 
-    def agents_runtime(self) -> str:
+    def agents_delivery(self) -> str:
         """How devices reach containers, as its NodeDevices say; waits for one."""
 
         def found() -> list[Json]:
             return [each for each in self.node_devices() if each.get("status")]
 
         self.wait(lambda: bool(found()), "there is a NodeDevice")
-        return str(found()[0]["status"]["agent"]["runtime"])
+        return str(found()[0]["status"]["agent"]["delivery"])
 
     def wait(self, is_so: Callable[[], bool], what: str, every_seconds: float = 0.0) -> None:
         """Raises TimeoutError with all pods and what was last reported about them.
@@ -277,7 +277,7 @@ class ChartCluster(InstalledCluster):
     def described(self, release: Release | None = None) -> TriedNode:
         """What tests run on, while the chart is installed. release: by another Helm than the usual one."""
         return described_real_node(
-            self.control_plane, self.node, self.agents_runtime(), (release or self.release).version()
+            self.control_plane, self.node, self.agents_delivery(), (release or self.release).version()
         )
 
     def values_of_other_images(self, tag: str, **more: Any) -> Json:

@@ -51,7 +51,7 @@ def test_a_pod_can_open_the_device_file_of_a_built_in_plugin(cluster: ChartClust
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        ({"agents": {"config": {"runtime": "dockerd"}}}, "/agents/config/runtime"),
+        ({"agents": {"config": {"delivery": "dockerd"}}}, "/agents/config/runtime"),
         ({"agents": {"config": {"runtimeGraceSeconds": -1}}}, "/agents/config/runtimeGraceSeconds"),
         ({"agents": {"resorces": {}}}, "resorces"),
         ({"operator": {"replicas": -1}}, "/operator/replicas"),

@@ -56,7 +56,7 @@ def test_from_nothing_to_a_pod_with_a_device(cluster: ChartCluster, environment:
 def test_two_commands_of_other_pages(cluster: ChartCluster, environment: dict[str, str]) -> None:
     """What runtime an agent came to, asked in its pod, and a DaemonSet that is restarted."""
     cluster.release.install(cluster.values())
-    [ask] = _commands("docs/install.md", "kubectl exec", "runtime show")
+    [ask] = _commands("docs/install.md", "kubectl exec", "delivery show")
     [pod] = cluster.names_of("pods", "-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=agent")
     assert _typed(ask.replace("POD", pod), environment).startswith("nri: stored in ")
     [again] = _commands("docs/troubleshooting.md", "kubectl rollout restart ")

@@ -141,17 +141,17 @@ class MachineCluster(InstalledCluster):
                 progress(f"machine {node.name} is Ready")
             yield cls(control_plane, nodes, images, folder)
 
-    def install(self, *generic: Json, runtime: str = "auto", operator: Json | None = None, **config: Any) -> None:
+    def install(self, *generic: Json, delivery: str = "auto", operator: Json | None = None, **config: Any) -> None:
         """The chart, with these resources of the generic plugin. operator: its values; one replica unless they are given.
 
         config: more of the agents'.
         """
-        self._installed = self._values(generic, {"runtime": runtime, **config}, operator)
+        self._installed = self._values(generic, {"delivery": delivery, **config}, operator)
         self.release.install(self._installed)
 
     def change(self, *generic: Json, **config: Any) -> None:
         """The agents' configuration, by an upgrade unless it is that already: as of `install`."""
-        values = self._values(generic, {"runtime": "auto", **config})
+        values = self._values(generic, {"delivery": "auto", **config})
         if values != self._installed:
             self._installed = values
             self.release.upgrade(values)
@@ -188,7 +188,7 @@ class MachineCluster(InstalledCluster):
             containerd=shell(f"{PROGRAMS}/containerd --config {AT_NODE}/containerd.toml config dump 2>/dev/null"),
             oci=shell("runc --version"),
             init=shell("systemctl --version"),
-            runtime=self.agents_runtime(),
+            delivery=self.agents_delivery(),
             helm=self.release.version(),
         )
 

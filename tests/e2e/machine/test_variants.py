@@ -24,7 +24,7 @@ RESOURCE = "example.com/fuse-r"
 class Variant:
     name: str
     options: MachineOptions
-    runtime: str
+    delivery: str
 
 
 VARIANTS = (
@@ -42,7 +42,7 @@ def test_devices_reach_their_containers_and_no_other(
         removed_at_the_end(folder),
         MachineCluster.start(folder, progress, variant.options, number=1) as cluster,
     ):
-        cluster.install(serial_ports(), device("fuse-r", FUSE, "r"), runtime=variant.runtime)
+        cluster.install(serial_ports(), device("fuse-r", FUSE, "r"), delivery=variant.delivery)
         cluster.plug("AAA", "1")
         cluster.wait_capacity(SERIAL, 1)
         cluster.wait_capacity(RESOURCE, 4)

@@ -41,7 +41,7 @@ def test_holders_are_the_containers_that_found_the_devices(kubelet_node: NodeUnd
     until_held(kubelet_node, rw.resource, expected)
     shown = kubelet_node.node_device(rw.resource)
     assert {a["podUID"] for a in shown["allocations"]} == {found["metadata"]["uid"]}
-    assert (shown["allocated"], shown["available"], shown["agent"]["runtime"]) == (3, 0, "kubelet")
+    assert (shown["allocated"], shown["available"], shown["agent"]["delivery"]) == (3, 0, "kubelet")
     kubelet_node.delete("shown")
     # the kubelet's checkpoint keeps the entry until the next pod comes
     until_held(kubelet_node, rw.resource, {})

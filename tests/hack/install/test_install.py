@@ -345,8 +345,8 @@ def test_arguments_are_checked_before_anybody_is_asked(world: World, arguments: 
         ("- a", "it has no keys: a file of values is a mapping"),
         ("agents: {conifg: {}}", "agents.conifg: there is no such key; did you mean config\\?"),
         (
-            "agents: {config: {runtime: nrii}, httpPort: x}",
-            "agents.config.runtime: .*agents.httpPort: .*number",
+            "agents: {config: {delivery: nrii}, httpPort: x}",
+            "agents.config.delivery: .*agents.httpPort: .*number",
         ),
         (b"\xff\xfe", "is no text in UTF-8"),
     ],

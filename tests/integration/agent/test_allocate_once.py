@@ -84,7 +84,7 @@ async def test_a_call_in_flight_when_the_agent_is_killed_counts(agent_node: Agen
 async def test_a_lost_checkpoint(agent_node: AgentNode, retry: str) -> None:
     """With always the plugin is called again for each of the pods."""
     node, socket = agent_node, agent_node.folder / "nri.sock"
-    flags = {"--allocate-retry": f"*={retry}", "--runtime": "nri", "--nri-socket": str(socket)}
+    flags = {"--allocate-retry": f"*={retry}", "--delivery": "nri", "--nri-socket": str(socket)}
     async with PatientRuntime(socket) as runtime:
         node.start_agent(flags)
         await runtime.plugin()

@@ -32,7 +32,7 @@ async def runtime(agent_node: AgentNode) -> AsyncIterator[FakeRuntime]:
 async def test_environments_take_no_memory(agent_node: AgentNode, runtime: FakeRuntime, variable: int) -> None:
     containers = LargeContainers(COUNT, BYTES, variable)
     runtime.containers = cast(list[api_pb2.Container], containers)
-    agent_node.start_agent({"--runtime": "nri", "--nri-socket": str(runtime.socket)})
+    agent_node.start_agent({"--delivery": "nri", "--nri-socket": str(runtime.socket)})
     await agent_node.agent.until_ready()
     plugin = await runtime.plugin()
     line = await agent_node.agent.until_logged("runtime synchronized")

@@ -1,4 +1,4 @@
-"""The agent's program with `--runtime kubelet`: a real API server, and the kubelet's own device manager as the allocator."""
+"""The agent's program with `--delivery kubelet`: a real API server, and the kubelet's own device manager as the allocator."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ class KubeletNode:
         self.node, self.kubelet = node, kubelet
 
     def start_agent(self) -> None:
-        self.node.start_agent({"--runtime": "kubelet", "--kubelet-dir": str(self.node.folder / "k")})
+        self.node.start_agent({"--delivery": "kubelet", "--kubelet-dir": str(self.node.folder / "k")})
 
     async def admitted(self, name: str) -> str:
         """A pod that is bound here and that the kubelet admits. Returns its uid."""
@@ -47,7 +47,7 @@ async def test_the_allocations_of_the_kubelet_are_published(kubelet_node: Kubele
     await kubelet_node.kubelet.until_numbers(GPU, 3, 3)
     seen = await node.until(lambda seen: condition(seen, Condition.INJECTABLE)["status"] == "True")
     assert condition(seen, Condition.INJECTABLE)["reason"] == Reason.KUBELET_REGISTERED
-    assert seen["agent"]["runtime"] == "kubelet"
+    assert seen["agent"]["delivery"] == "kubelet"
     uid = await kubelet_node.admitted("one")
     seen = await node.until_numbers(total=3, allocated=1, available=2)
     assert holdings(seen) == {"one/c0": ["d0"]}
@@ -103,13 +103,13 @@ async def test_auto_finds_the_kubelet_and_stays_with_it(kubelet_node: KubeletNod
     await node.agent.until_logged("serving device plugins")
     node.agent.kill()
     # the choice of the first start, which was made by name, is kept
-    assert (node.state_dir / "runtime").read_text() == "kubelet\n"
-    (node.state_dir / "runtime").unlink()
+    assert (node.state_dir / "delivery").read_text() == "kubelet\n"
+    (node.state_dir / "delivery").unlink()
     flags = {"--kubelet-dir": str(node.folder / "k"), "--nri-socket": str(node.folder / "nri.sock")}
-    node.start_agent({"--runtime": "auto", **flags})
+    node.start_agent({"--delivery": "auto", **flags})
     await node.plugin(1)
     await kubelet_node.kubelet.until_numbers(GPU, 1, 1)
     seen = await node.until_numbers(total=1, allocated=0, available=1)
-    assert seen["agent"]["runtime"] == "kubelet"
-    chosen = await node.agent.until_logged("runtime selected")
-    assert (chosen["runtime"], chosen["reason"]) == ("kubelet", "the container runtime has no NRI socket")
+    assert seen["agent"]["delivery"] == "kubelet"
+    chosen = await node.agent.until_logged("delivery selected")
+    assert (chosen["delivery"], chosen["reason"]) == ("kubelet", "the container runtime has no NRI socket")

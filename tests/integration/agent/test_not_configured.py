@@ -133,7 +133,7 @@ async def test_no_container_starts_with_what_nobody_watches(configured: Configur
     file.touch()
     node, runtime_socket = configured.node, configured.node.folder / "nri.sock"
     async with PatientRuntime(runtime_socket) as runtime:
-        configured.start_agent(**{"--runtime": "nri", "--nri-socket": str(runtime_socket)})
+        configured.start_agent(**{"--delivery": "nri", "--nri-socket": str(runtime_socket)})
         await configured.configure("a", configured.serial())
         await node.until_numbers(total=1, allocated=0, available=1, resource_name=SERIAL)
         uid = await node.pod("holder", resource=SERIAL)

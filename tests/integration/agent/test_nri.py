@@ -1,4 +1,4 @@
-"""The agent with --runtime nri: how the API shows the runtime, releasing devices, and containers without theirs; the condition
+"""The agent with --delivery nri: how the API shows the runtime, releasing devices, and containers without theirs; the condition
 Injectable for a runtime that rejects it, is too old, or has no validator.
 """
 
@@ -40,7 +40,7 @@ async def runtime(socket: Path) -> AsyncIterator[FakeRuntime]:
 @pytest.fixture
 def node(agent_node: AgentNode, socket: Path) -> AgentNode:
     """With its agent running."""
-    agent_node.start_agent({"--runtime": "nri", "--nri-socket": str(socket), "--runtime-grace-seconds": "0.5"})
+    agent_node.start_agent({"--delivery": "nri", "--nri-socket": str(socket), "--runtime-grace-seconds": "0.5"})
     return agent_node
 
 
@@ -48,7 +48,7 @@ def node(agent_node: AgentNode, socket: Path) -> AgentNode:
 async def patient_node(agent_node: AgentNode, socket: Path) -> AgentNode:
     """With a plugin, and an agent whose grace period ends in no test, and which repeats no request that is under way."""
     agent_node.constants["nodedevice_agent.kube.client.REQUEST_SECONDS"] = 300.0
-    agent_node.start_agent({"--runtime": "nri", "--nri-socket": str(socket), "--runtime-grace-seconds": "300"})
+    agent_node.start_agent({"--delivery": "nri", "--nri-socket": str(socket), "--runtime-grace-seconds": "300"})
     await agent_node.plugin(1)
     return agent_node
 
@@ -76,7 +76,7 @@ async def test_a_runtime_that_starts_late_and_stops(node: AgentNode, socket: Pat
     status = await node.until(lambda s: condition(s, "Injectable").get("status") == "False")
     assert condition(status, "Injectable")["reason"] == "NoRuntimeSocket"
     assert str(socket) in condition(status, "Injectable")["message"]
-    assert status["agent"]["runtime"] == "nri"
+    assert status["agent"]["delivery"] == "nri"
     async with PatientRuntime(socket):
         status = await node.until(lambda s: condition(s, "Injectable")["status"] == "True")
         assert condition(status, "Injectable")["reason"] == "RuntimeConnected"

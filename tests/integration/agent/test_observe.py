@@ -75,7 +75,7 @@ async def test_devices_and_holders_of_the_kubelet_are_published(observed: Observ
     node = observed.node
     node.start_agent()
     seen = await node.until_numbers(total=2, allocated=0, available=2)
-    assert (seen["agent"]["servedBy"], seen["agent"]["runtime"]) == (names.SERVED_BY_KUBELET, names.RUNTIME_KUBELET)
+    assert (seen["agent"]["servedBy"], seen["agent"]["delivery"]) == (names.SERVED_BY_KUBELET, names.DELIVERY_KUBELET)
     for kind in (Condition.REGISTERED, Condition.INJECTABLE):
         assert (condition(seen, kind)["status"], condition(seen, kind)["reason"]) == ("True", Reason.SERVED_BY_KUBELET)
     device = await observed.admitted("one")
@@ -146,7 +146,7 @@ async def test_a_name_that_moves_between_the_kubelet_and_an_agent_keeps_its_obje
 async def test_with_runtime_kubelet_both_kinds_are_shown(observed: ObservedNode) -> None:
     node, nic = observed.node, "example.com/nic"
     await observed.plugin("a", "b")
-    node.start_agent({"--runtime": "kubelet"})
+    node.start_agent({"--delivery": "kubelet"})
     await node.plugin(1, nic)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while (await observed.kubelet.numbers()).get(nic) != (1, 1):

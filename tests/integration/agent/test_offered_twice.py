@@ -207,9 +207,9 @@ async def test_the_operator_reports_its_beginning_and_its_end(
 async def test_what_the_kubelet_has_of_ours_is_not_offered_twice(
     agent_node: AgentNode, pod_resources: PodResources, kubelet: Kubelet, slices: Slices
 ) -> None:
-    """With --runtime kubelet it lists all that the agent advertises there."""
+    """With --delivery kubelet it lists all that the agent advertises there."""
     node = agent_node
-    node.start_agent({"--runtime": "kubelet"})
+    node.start_agent({"--delivery": "kubelet"})
     await node.plugin({UUID: FakeDevice(), OTHER: FakeDevice()}, OURS)
     await kubelet.until_numbers(OURS, 2, 2)
     pod_resources.allocatable = {OURS: {UUID: (), OTHER: ()}}

@@ -37,7 +37,7 @@ async def kubelet_has(kubelet: Kubelet, capacity: int, allocatable: int) -> None
 async def test_a_part_that_a_pod_has_by_its_old_id_is_given_to_nobody_else(
     agent_node: AgentNode, kubelet: Kubelet, keeps_state: bool
 ) -> None:
-    flags = {"--runtime": "kubelet", "--kubelet-dir": str(agent_node.folder / "k")}
+    flags = {"--delivery": "kubelet", "--kubelet-dir": str(agent_node.folder / "k")}
     agent_node.start_agent(flags)
     # an earlier release's list
     plugin = await agent_node.plugin({device_id: FakeDevice() for device_id in OLD})

@@ -202,7 +202,7 @@ async def test_a_claim_of_a_thousand_pods(
     for first in range(0, CONSUMERS, 20):
         await asyncio.gather(*(node.claiming_pod(name, "shared") for name in pods[first : first + 20]))
     pod_resources.claimed = [ClaimedDevice(where, name, "c0", "shared", DRIVER, node.name, "device-0") for name in pods]
-    node.start_agent({"--kubeconfig": await asyncio.to_thread(node.kubeconfig_by, proxy.url), "--runtime": "kubelet"})
+    node.start_agent({"--kubeconfig": await asyncio.to_thread(node.kubeconfig_by, proxy.url), "--delivery": "kubelet"})
     seen = await until_offered(node, lambda seen: bool(seen) and seen[DRIVER, node.name]["allocated"] == 1)
     status = seen[DRIVER, node.name]
     assert len(status["allocations"]) + status.get("allocationsOmitted", 0) == CONSUMERS

@@ -65,7 +65,7 @@ async def patch_hash(node: AgentNode, name: str, config_hash: str) -> None:
 
 async def test_a_tenant_gains_nothing_by_annotations(agent_node: AgentNode, socket: Path, runtime: FakeRuntime) -> None:
     node = agent_node
-    node.start_agent({"--runtime": "nri", "--nri-socket": str(socket)})
+    node.start_agent({"--delivery": "nri", "--nri-socket": str(socket)})
     connection = await runtime.plugin()
     await node.free_plugin(3)
     uid = await node.pod("static", annotations=mirrors(HASH))
@@ -119,7 +119,7 @@ async def test_a_restart_keeps_the_device_of_a_static_pod_that_has_no_sandbox(
 ) -> None:
     """As after a reboot: its mirror pod is in the API before the kubelet starts it again."""
     node = agent_node
-    node.start_agent({"--runtime": "nri", "--nri-socket": str(socket)})
+    node.start_agent({"--delivery": "nri", "--nri-socket": str(socket)})
     connection = await runtime.plugin()
     await node.free_plugin(1)
     uid = await node.pod("static", annotations=mirrors(HASH))

@@ -13,19 +13,19 @@ def capacity(node: AgentNode) -> str | None:
 
 
 async def test_nothing_with_runtime_none(agent_node: AgentNode, operator: OperatorProcess) -> None:
-    agent_node.start_agent({"--runtime": "none"})
+    agent_node.start_agent({"--delivery": "none"})
     await agent_node.plugin(2)
     seen = await agent_node.until(lambda seen: condition(seen, "Ready").get("reason") == "RuntimeNone")
     ready, injectable = condition(seen, "Ready"), condition(seen, "Injectable")
     assert (ready["status"], injectable["status"]) == ("False", "False")
-    assert "--runtime auto" in injectable["message"]
+    assert "--delivery auto" in injectable["message"]
     assert condition(seen, "Advertised")["reason"] == "NotInjectable"
     assert capacity(agent_node) is None
     assert (seen["total"], seen["available"]) == (2, 2)
 
 
 async def test_all_where_it_was_asked_for(agent_node: AgentNode, operator: OperatorProcess) -> None:
-    agent_node.start_agent({"--runtime": "none"}, "--advertise-without-injection")
+    agent_node.start_agent({"--delivery": "none"}, "--advertise-without-injection")
     await agent_node.plugin(2)
     await until(lambda: capacity(agent_node) == "2", lambda: f"capacity is {capacity(agent_node)}")
     seen = await agent_node.until(lambda seen: condition(seen, "Ready").get("status") == "True")
@@ -36,10 +36,10 @@ async def test_all_where_it_was_asked_for(agent_node: AgentNode, operator: Opera
 async def test_the_default_is_auto(agent_node: AgentNode, operator: OperatorProcess, tmp_path: Path) -> None:
     """On a node with neither an NRI socket nor a kubelet: pods that nobody would serve are not attracted."""
     agent_node.start_agent(
-        {"--runtime": "", "--kubelet-dir": str(tmp_path), "--nri-socket": str(tmp_path / "nri.sock")}
+        {"--delivery": "", "--kubelet-dir": str(tmp_path), "--nri-socket": str(tmp_path / "nri.sock")}
     )
     await agent_node.plugin(2)
     seen = await agent_node.until(lambda seen: condition(seen, "Ready").get("reason") == "KubeletUnreachable")
-    assert (seen["agent"]["runtime"], condition(seen, "Ready")["status"]) == ("kubelet", "False")
+    assert (seen["agent"]["delivery"], condition(seen, "Ready")["status"]) == ("kubelet", "False")
     assert capacity(agent_node) is None
-    assert (agent_node.state_dir / "runtime").read_text() == "kubelet\n"
+    assert (agent_node.state_dir / "delivery").read_text() == "kubelet\n"

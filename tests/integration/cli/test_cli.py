@@ -39,7 +39,7 @@ def client(installed: ControlPlane) -> Iterator[Client]:
 
 
 def _status(*ids: str, **more: Any) -> dict[str, Any]:
-    agent = {"servedBy": "nodedevice", "runtime": "nri", "version": "0.1.0"}
+    agent = {"servedBy": "nodedevice", "delivery": "nri", "version": "0.1.0"}
     ready = [condition("AgentReady"), condition("Ready", reason="Ready")]
     return {**free(*ids), "agent": agent, "endpoint": {"state": "Running"}, "conditions": ready, **more}
 

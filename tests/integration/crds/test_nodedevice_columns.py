@@ -31,7 +31,7 @@ def cluster(installed: ControlPlane) -> Iterator[ControlPlane]:
         "allocations": [allocation("uid", "main", "d0", "d1", "d2")],
     }
     agent = {
-        "agent": {"version": "0.1.0", "runtime": "nri", "servedBy": "kubelet"},
+        "agent": {"version": "0.1.0", "delivery": "nri", "servedBy": "kubelet"},
         "conditions": [condition(Condition.REGISTERED)],
     }
     apply_status(client, GPU, {**numbers, **listed, **agent})
@@ -61,7 +61,7 @@ def test_columns(cluster: ControlPlane) -> None:
 
 def test_wide_columns(cluster: ControlPlane) -> None:
     header, row = table(cluster.kubectl("get", "nd", GPU, "-o", "wide"))
-    assert header[7:] == ["READY", "CORDONED", "REASON", "AGENT", "RUNTIME", "SERVED-BY", "WAITING", "AGE"]
+    assert header[7:] == ["READY", "CORDONED", "REASON", "AGENT", "DELIVERY", "SERVED-BY", "WAITING", "AGE"]
     assert row[7:-1] == ["False", "4", "LeaseExpired", "Unknown", "nri", "kubelet", "7"]
 
 

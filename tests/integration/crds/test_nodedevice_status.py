@@ -46,7 +46,7 @@ FULL: Body = {
     "reserved": 1,
     "available": 0,
     "endpoint": {"state": "Running", "since": NOW, "preStartRequired": True, "getPreferredAllocationAvailable": False},
-    "agent": {"version": "0.1.0", "runtime": "nri", "servedBy": "nodedevice"},
+    "agent": {"version": "0.1.0", "delivery": "nri", "servedBy": "nodedevice"},
     "devices": [
         device(
             "a", presence="Present", cordonedSince=NOW, cordonedBy="alice", numaNodes=[0, 1], attributes={"model": "X"}

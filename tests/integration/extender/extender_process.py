@@ -106,7 +106,7 @@ class ExtenderProcess(ProductProcess):
 class GpuNode(PlayedNode):
     """A Node whose agent publishes GPUs with parts."""
 
-    def settle_parts(self, *totals: int, runtime: str = "nri") -> None:
+    def settle_parts(self, *totals: int, delivery: str = "nri") -> None:
         """Publish GPUs with so many parts, all of them available."""
         self.make(MEMORY)
         devices = [
@@ -114,7 +114,7 @@ class GpuNode(PlayedNode):
         ]
         parts = {**_RULES, "largestAvailable": max(totals)}
         numbers: dict[str, Any] = dict.fromkeys(("total", "healthy", "available"), sum(totals))
-        status = agent_objects.status(devices, parts=parts, runtime=runtime, **numbers)
+        status = agent_objects.status(devices, parts=parts, delivery=delivery, **numbers)
         apply_status(self.client, self.nd_name(MEMORY), status)
 
     def remove_parts(self) -> None:

@@ -85,7 +85,7 @@ def test_a_node_of_the_kubelet_is_not_offered(
 ) -> None:
     pod = make_pod(installed, namespace, "pod", 4)
     wait_fits(extender, pod, gpus)
-    gpus.settle_parts(8, 8, runtime="kubelet")
+    gpus.settle_parts(8, 8, delivery="kubelet")
     wait_until(lambda: not extender.filter(pod, gpus.name).get("NodeNames"), "it is not offered")
     assert "kubelet" in extender.filter(pod, gpus.name)["FailedAndUnresolvableNodes"][gpus.name]
 

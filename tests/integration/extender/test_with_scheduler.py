@@ -66,7 +66,7 @@ class Gpus(GpuNode):
             advertise="Sum",
             largest_available=max(free.values()),
         )
-        status = agent_objects.status(devices, allocations, parts=parts, runtime="nri", **counts)
+        status = agent_objects.status(devices, allocations, parts=parts, delivery="nri", **counts)
         apply_status(self.client, self.nd_name(MEMORY), status)
 
 

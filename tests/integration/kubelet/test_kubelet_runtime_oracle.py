@@ -1,4 +1,4 @@
-"""`--runtime kubelet` against the kubelet's own device manager: real registration, admission and checkpoint.
+"""`--delivery kubelet` against the kubelet's own device manager: real registration, admission and checkpoint.
 
 The kubelet's code admits pods: it calls our endpoint, which calls the plugin. The agent reads the allocations from the checkpoint
 that the kubelet's code has written.

@@ -48,7 +48,7 @@ async def runtime(agent_node: AgentNode) -> AsyncIterator[FakeRuntime]:
 
 
 def start(node: AgentNode, runtime: FakeRuntime) -> None:
-    node.start_agent({"--runtime": "nri", "--nri-socket": str(runtime.socket)})
+    node.start_agent({"--delivery": "nri", "--nri-socket": str(runtime.socket)})
 
 
 def sandbox(uid: str) -> api_pb2.PodSandbox:

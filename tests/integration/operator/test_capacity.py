@@ -266,14 +266,14 @@ def test_only_status_of_a_node_is_ever_sent(installed: ControlPlane, advertised:
 def test_a_node_moves_from_one_runtime_to_the_other_and_back(node: PlayedNode) -> None:
     """The capacity of a node whose kubelet allocates is the kubelet's own."""
     node.renew_lease()
-    node.publish(healthy=4, runtime=names.RUNTIME_KUBELET)
+    node.publish(healthy=4, delivery=names.DELIVERY_KUBELET)
     node.wait_condition(names.Condition.ADVERTISED, "False", names.Reason.BY_KUBELET)
     node.kubelet_writes(capacity={GPU: "4"}, allocatable={GPU: "4"})
     node.wait_condition(names.Condition.ADVERTISED, "True", names.Reason.BY_KUBELET)
     node.wait_condition(names.Condition.READY, "True")
     assert node.owners() == {"kubelet"}
     # the agent moves; the kubelet forgets, and leaves a 0
-    node.publish(healthy=4, runtime=names.RUNTIME_NRI)
+    node.publish(healthy=4, delivery=names.DELIVERY_NRI)
     node.wait_condition(names.Condition.CONFLICT, "True", names.Reason.FOREIGN_OWNER)
     node.kubelet_writes(capacity={GPU: "0"}, allocatable={GPU: "0"})
     # as in docs/operations.md; the kubelet takes its allocatable back at its next sync
@@ -283,13 +283,13 @@ def test_a_node_moves_from_one_runtime_to_the_other_and_back(node: PlayedNode) -
     node.wait_shown(4)
     node.wait_condition(names.Condition.CONFLICT, "False")
     # and back: the operator lets go, and says nothing of what the kubelet does then
-    node.publish(healthy=4, runtime=names.RUNTIME_KUBELET)
+    node.publish(healthy=4, delivery=names.DELIVERY_KUBELET)
     node.wait_shown(None)
     node.kubelet_writes(capacity={GPU: "3"}, allocatable={GPU: "2"})
     node.wait_condition(names.Condition.ADVERTISED, "True", names.Reason.BY_KUBELET)
     assert node.shown() == ("3", "2")
     # Events are posted in their order
-    node.publish(healthy=3, broken=1, runtime=names.RUNTIME_KUBELET)
+    node.publish(healthy=3, broken=1, delivery=names.DELIVERY_KUBELET)
     node.wait_events("DeviceUnhealthy", about=node.nd_name())
     assert node.events("CapacityRepaired") == []
 

@@ -20,7 +20,7 @@ from tests.integration.releases import MUTATING_POLICIES, needs
 POOL = "gpu.example.com/devices"
 RESERVED = "gpu.kubernetes.io/devices"
 OF_DRA = {
-    "agent": {"version": "0.1.0", "runtime": names.RUNTIME_NRI, "servedBy": names.SERVED_BY_DRA},
+    "agent": {"version": "0.1.0", "delivery": names.DELIVERY_NRI, "servedBy": names.SERVED_BY_DRA},
     "driver": "gpu.example.com",
     "pool": "rack-1",
 }
@@ -78,7 +78,7 @@ def test_no_pod_waits_for_the_agent_of_its_node(node: PlayedNode, installed: Con
     for resource in (POOL, RESERVED):
         node.publish(resource, healthy=2, **OF_DRA)
     node.make()
-    node.advertise(4, runtime=names.RUNTIME_NRI)
+    node.advertise(4, delivery=names.DELIVERY_NRI)
     # of what runs by NRI here, the policy names only what the agent serves
     found = [str(each.to_dict()) for each in installed.client.list(MutatingAdmissionPolicy)]
     assert not any(POOL in text or RESERVED in text for text in found)

@@ -56,7 +56,7 @@ class AgentScene:
         self._configured.start_agent(
             **{
                 "--kubeconfig": str(kubeconfig),
-                "--runtime": "nri",
+                "--delivery": "nri",
                 "--nri-socket": str(self._runtime.socket),
                 "--plugins-registry-dir": str(registry),
                 # devices come and go in each round

@@ -205,7 +205,7 @@ def manager_with_devices(**options: Any) -> DeviceManager:
 
 def status_of(manager: DeviceManager, resource_name: str, before: NodeDeviceStatus) -> NodeDeviceStatus:
     status = node_device_status(
-        snapshot(manager, resource_name), before, wall_time=WALL_TIME, version="1", runtime="none"
+        snapshot(manager, resource_name), before, wall_time=WALL_TIME, version="1", delivery="none"
     )
     as_json(to_builtins(status))
     return status

@@ -71,7 +71,7 @@ def _go_on_with(checkpoint: Checkpoint, folder: Path) -> None:
             NodeDeviceStatus(),
             wall_time="2026-01-01T00:00:00Z",
             version="1",
-            runtime="none",
+            delivery="none",
         )
         as_json(msgspec.to_builtins(status)).decode()
     saved = manager.checkpoint()

@@ -163,7 +163,7 @@ class Surroundings:
                 NodeDeviceStatus(),
                 wall_time="now",
                 version="1",
-                runtime="none",
+                delivery="none",
             )
             as_json(to_builtins(status))
         self.manager.pods()

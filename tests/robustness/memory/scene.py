@@ -70,7 +70,7 @@ class Scene:
             "kubeletDir": str(self.kubelet_dir),
             "nriSocket": str(self.runtime.socket),
             "httpAddress": "127.0.0.1:0",
-            "runtime": "nri",
+            "delivery": "nri",
             "plugins": {"hostRoot": str(self.host_root)},
         }
         # of the resource names that a node may have, those that are left for names whose plugin is gone

@@ -35,7 +35,7 @@ def node_device(node: str, resource: str = GPU, devices: list[Object] | None = N
             **counted,
             "devices": devices,
             "endpoint": {"state": "Running", "since": THEN},
-            "agent": {"version": "0.1.0", "runtime": "nri", "servedBy": "nodedevice"},
+            "agent": {"version": "0.1.0", "delivery": "nri", "servedBy": "nodedevice"},
             "conditions": conditions,
             **status,
         },

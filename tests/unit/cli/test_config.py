@@ -71,7 +71,7 @@ def test_no_schema_has_what_is_not_checked() -> None:
 
 
 def test_what_is_right(run: Run, tmp_path: Path) -> None:
-    ran = run("config", "validate", _file(tmp_path, _generic(count=3), {"runtime": "nri", "plugins": {}}))
+    ran = run("config", "validate", _file(tmp_path, _generic(count=3), {"delivery": "nri", "plugins": {}}))
     assert ran.status == 0, ran
     assert "NodeDeviceConfig x is valid" in ran.out
     assert "settings of the agent is valid" in ran.out
@@ -79,7 +79,7 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
     volumes = [{"name": "a", "configMap": {"name": "x"}}, {"name": "b", "emptyDir": {}}]
     assert run("config", "validate", _file(tmp_path, {"agents": {"extraVolumes": volumes}})).status == 0
     # Helm takes the chart's default away
-    assert run("config", "validate", _file(tmp_path, {"agents": {"config": {"runtime": None}}})).status == 0
+    assert run("config", "validate", _file(tmp_path, {"agents": {"config": {"delivery": None}}})).status == 0
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
         # an API server drops the label, and the rest selects all nodes
         (_config({}, spec={"plugins": {}, "nodeSelector": {"gpu": None}}), "spec.nodeSelector.gpu: null is no text"),
         ({**_config({}), "kind": "Pod"}, "only nodedevice.io/v1alpha1, NodeDeviceConfig can be checked here"),
-        ({"runtime": "docker"}, '"docker" is none of auto, kubelet, none, nri'),
+        ({"delivery": "docker"}, '"docker" is none of auto, kubelet, none, nri'),
         ({"flappingWindowSeconds": float("nan")}, "is not possible"),
         (
             {"agents": {"config": {"runtim": 1}}},
@@ -231,7 +231,7 @@ def test_many_problems_are_cut(run: Run, tmp_path: Path, more: dict[str, Any]) -
 
 
 def test_json(run: Run, tmp_path: Path) -> None:
-    file = _file(tmp_path, {"kind": "Pod"}, {"runtime": "nri"})
+    file = _file(tmp_path, {"kind": "Pod"}, {"delivery": "nri"})
     ran = run("config", "validate", file, "-o", "json")
     problem = "apiVersion, kind: only nodedevice.io/v1alpha1, NodeDeviceConfig can be checked here"
     assert ran.status == 1
@@ -243,15 +243,15 @@ def test_json(run: Run, tmp_path: Path) -> None:
             {"file": file, "document": "settings of the agent", "problems": []},
         ],
     }
-    assert run("config", "validate", _file(tmp_path, {"runtime": "nri"}), "-o", "json").status == 0
+    assert run("config", "validate", _file(tmp_path, {"delivery": "nri"}), "-o", "json").status == 0
 
 
 def test_at_a_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is wrong is red, and where nothing is, it says what an agent alone knows."""
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "200")
-    good, bad = _file(tmp_path, {"runtime": "nri"}), str(tmp_path / "bad")
-    Path(bad).write_text("runtime: docker\n")
+    good, bad = _file(tmp_path, {"delivery": "nri"}), str(tmp_path / "bad")
+    Path(bad).write_text("delivery: docker\n")
 
     def shown(*names: str) -> list[str]:
         out = Terminal()
@@ -260,14 +260,14 @@ def test_at_a_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return out.getvalue().splitlines()
 
     right = f"\x1b[32m{good}: settings of the agent is valid\x1b[0m"
-    wrong = f'{bad}: settings of the agent: runtime: "docker" is none of auto, kubelet, none, nri'
+    wrong = f'{bad}: settings of the agent: delivery: "docker" is none of auto, kubelet, none, nri'
     rest = "an agent alone knows the rest: files of its host, and conflicts between configurations"
     assert shown(good) == [right, f"\x1b[90mWhat a schema can say is right; {rest}.\x1b[0m"]
     assert shown(good, bad) == [right, f"\x1b[31m{wrong}\x1b[0m"]
 
 
 def test_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("runtime: nri\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("delivery: nri\n"))
     assert run("config", "validate", "-").out.startswith("-: settings of the agent is valid\n")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8"))
     ran = run("config", "validate", "-")
@@ -291,7 +291,7 @@ def test_explain(run: Run) -> None:
     out = run("config", "explain", "spec.plugins.generic.groups.count").out
     assert out.startswith("spec.plugins.generic.groups.count: whole number, 1 to 1000\n")
     assert run("config", "explain", "spec.plugins.generic[0].groups[12].count").out.endswith(out.partition(": ")[2])
-    assert "text, one of auto" in run("config", "explain", "--agent", "runtime").out
+    assert "text, one of auto" in run("config", "explain", "--agent", "delivery").out
     assert run("config", "explain").status == 0
 
 
@@ -302,7 +302,7 @@ def test_explain(run: Run) -> None:
         (("spec..plugins.x.",), "generic, nvml, simulated"),
         (("x.y.z",), "apiVersion, kind, metadata, spec, status"),
         (("spec.priority.x",), "nothing below it"),
-        (("--agent", "runtime.x"), "nothing below it"),
+        (("--agent", "delivery.x"), "nothing below it"),
     ],
 )
 def test_a_field_that_does_not_exist(refused: Callable[..., CliError], words: tuple[str, ...], there: str) -> None:

@@ -52,6 +52,8 @@ class Node:
         self.built_in = BuiltInSockets()
         # of the kubelet's state
         self.reads = 0
+        # those that run
+        self.nri_plugins: list[NriPlugin] = []
 
     async def _read(self) -> None:
         self.reads += 1
@@ -87,9 +89,16 @@ class Node:
             (PodWatch, "run"),
             (RegistrationServer, "keep"),
         ]
-        idle += [(KubeletBackend, "_watch"), (KubeletReader, "run"), (DeviceNumbers, "run"), (NriPlugin, "run")]
+        idle += [(KubeletBackend, "_watch"), (KubeletReader, "run"), (DeviceNumbers, "run")]
         for owner, method in idle:
             monkeypatch.setattr(owner, method, Failing().work)
+        for_ever = Failing()
+
+        async def connected(plugin: NriPlugin) -> None:
+            self.nri_plugins.append(plugin)
+            await for_ever.work()
+
+        monkeypatch.setattr(NriPlugin, "run", connected)
         monkeypatch.setattr(LeaseKeeper, "acquire", lambda _: asyncio.sleep(0))
         monkeypatch.setattr(KubeletReader, "read", self._read)
         with self.agent(**given) as agent:

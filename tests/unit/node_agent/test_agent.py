@@ -14,6 +14,7 @@ from nodedevice_agent.checkpoint.files import agent_id
 from nodedevice_agent.cli import run
 from nodedevice_agent.configs.effective import Effective
 from nodedevice_agent.configs.watch import ConfigWatch
+from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
@@ -28,7 +29,6 @@ from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.metrics import AgentHealth
-from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import (
     GenericSettings,
@@ -40,14 +40,13 @@ from nodedevice_agent.plugins.settings import (
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
 from nodedevice_agent.runtime.noop_handler import NoopHandler
-from nodedevice_agent.runtime.record_only import RecordOnly
 
 from tests.fakes.failing_task import Failing
 from tests.fakes.parts import misfits, one_of, parts_of
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.idle_agent import Node
 
-RUNTIMES = ("nri", "kubelet", "none")
+DELIVERIES = ("nri", "kubelet", "none")
 
 
 @pytest.fixture
@@ -55,19 +54,19 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("has_all", [True, False], ids=["all", "least"])
-async def test_each_part_begins_as_it_is_declared(runtime: str, has_all: bool, node: Node) -> None:
+async def test_each_part_begins_as_it_is_declared(delivery: str, has_all: bool, node: Node) -> None:
     more = {"plugins_registry_dir": str(node.folder / "registry")} if has_all else {"pod_resources_socket": ""}
-    with node.agent(runtime=runtime, observe=has_all, **more) as agent:
+    with node.agent(delivery=delivery, observe=has_all, **more) as agent:
         assert misfits(agent) == []
         for kind in (Publisher, PluginHost, PodWatch, LeaseKeeper, ConfigWatch, AgentHealth, KubeClient):
             one_of(agent, kind)
         assert (agent._drivers is not None) is has_all
         assert (agent._observer is not None) is (agent._watcher is not None) is has_all
         assert (agent._pod_resources is not None) is has_all
-        assert (agent._nri is not None) is (runtime == "nri")
-        assert (agent._kubelet is not None) is (runtime == "kubelet")
+        assert (agent._nri is not None) is (delivery == "nri")
+        assert isinstance(agent._delivery, KubeletBackend) is (delivery == "kubelet")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ async def test_drivers_are_observed_or_what_was_shown_of_them_ends(
 ) -> None:
     if has_file:
         (node.folder / "state" / POOLS_FILE_NAME).write_text("[]")
-    with node.agent(runtime="none", observe=observe, observe_dra=observe_dra) as agent:
+    with node.agent(delivery="none", observe=observe, observe_dra=observe_dra) as agent:
         assert (agent._drivers is not None, agent._pools is not None) == found
         if agent._pools is not None:
             served = agent._pools.served
@@ -97,8 +96,8 @@ async def test_drivers_are_observed_or_what_was_shown_of_them_ends(
             assert served.places.others() == agent._manager.places.others() == {}
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-async def test_settings_reach_those_who_work_by_them(runtime: str, node: Node) -> None:
+@pytest.mark.parametrize("delivery", DELIVERIES)
+async def test_settings_reach_those_who_work_by_them(delivery: str, node: Node) -> None:
     given: dict[str, Any] = {
         "leases_namespace": "agents",
         "topology_policy": "restricted",
@@ -113,9 +112,10 @@ async def test_settings_reach_those_who_work_by_them(runtime: str, node: Node) -
         "runtime_grace_seconds": 11.0,
         "plugins_registry_dir": str(node.folder / "registry"),
     }
-    with node.agent(runtime=runtime, **given) as agent:
+    with node.agent(delivery=delivery, **given) as agent:
         publisher, lease, configs = agent._publisher, one_of(agent, LeaseKeeper), one_of(agent, ConfigWatch)
-        assert (publisher.node_name, publisher._runtime) == ("n1", runtime)
+        assert publisher.node_name == "n1"
+        assert agent._manager.book.delivery == agent._delivery.name == delivery
         assert (lease._namespace, lease._node_name) == ("agents", "n1")
         assert lease._identity.startswith(f"{agent_id(node.folder / 'state')}_")
         assert agent._manager._table._flapping == FlapDampingLimits(7, 8.0, 9.0)
@@ -126,30 +126,30 @@ async def test_settings_reach_those_who_work_by_them(runtime: str, node: Node) -
 
 
 @pytest.mark.parametrize(
-    ("runtime", "waits_for_runtime", "waits_for_cordons", "is_allocating"),
+    ("delivery", "waits_for_runtime", "waits_for_cordons", "is_allocating"),
     [("nri", True, True, True), ("kubelet", False, True, False), ("none", False, True, True)],
 )
-async def test_the_device_manager_of_each_runtime(
-    runtime: str, waits_for_runtime: bool, waits_for_cordons: bool, is_allocating: bool, node: Node
+async def test_the_device_manager_of_each_delivery(
+    delivery: str, waits_for_runtime: bool, waits_for_cordons: bool, is_allocating: bool, node: Node
 ) -> None:
-    with node.agent(runtime=runtime) as agent:
+    with node.agent(delivery=delivery) as agent:
         manager = agent._manager
         assert (manager._table.is_attributed is None) is is_allocating
         assert manager._waits_for_runtime is waits_for_runtime
         assert manager._table._waits_for_cordons is waits_for_cordons
         # there is no checkpoint
         assert manager.is_recovering
-        assert node.built_in.delivery.by_kubelet is (runtime == "kubelet")
-    value = metrics.INFO.labels(__version__, runtime)._value.get()
+        assert node.built_in.delivery.by_kubelet is (delivery == "kubelet")
+    value = metrics.INFO.labels(__version__, delivery, delivery)._value.get()
     assert value == 1
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-async def test_what_it_starts_with(runtime: str, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node.started(monkeypatch, runtime=runtime, observe=True) as agent:
+@pytest.mark.parametrize("delivery", DELIVERIES)
+async def test_what_it_starts_with(delivery: str, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node.started(monkeypatch, delivery=delivery, observe=True) as agent:
         publisher = agent._publisher
         kinds = {"nri": NriBackend, "kubelet": KubeletBackend, "none": RecordOnly}
-        assert type(publisher._backend) is kinds[runtime]
+        assert type(publisher._delivery_of("example.com/gpu")) is kinds[delivery]
         assert publisher._host is agent._host
         assert agent._observer is not None
         assert publisher._sources == agent._sources
@@ -165,7 +165,7 @@ async def test_pod_resources_where_the_settings_have_them(
     socket: str, is_served: bool, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(node.folder / socket) if socket else ""
-    async with node.started(monkeypatch, runtime="none", observe=False, pod_resources_socket=path) as agent:
+    async with node.started(monkeypatch, delivery="none", observe=False, pod_resources_socket=path) as agent:
         assert (agent._pod_resources is not None) is is_served
         found = {each for each in node.folder.rglob("*.sock") if each.parent != node.folder / "plugins"}
         assert found == ({Path(path)} if is_served else set())
@@ -173,41 +173,29 @@ async def test_pod_resources_where_the_settings_have_them(
 
 
 @pytest.mark.parametrize("advertises", [True, False])
-async def test_without_a_runtime_devices_are_advertised_if_that_is_set(
+async def test_without_a_delivery_devices_are_advertised_if_that_is_set(
     advertises: bool, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with node.started(monkeypatch, runtime="none", advertise_without_injection=advertises) as agent:
-        assert one_of(agent._publisher, RecordOnly)._advertises is advertises
+    async with node.started(monkeypatch, delivery="none", advertise_without_injection=advertises) as agent:
+        assert one_of(agent, RecordOnly)._advertises is advertises
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("delivery", DELIVERIES)
 async def test_the_runtimes_plugin_is_there_with_each(
-    runtime: str, node: Node, monkeypatch: pytest.MonkeyPatch
+    delivery: str, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With each, as pods that require it may come to any node; only with nri it injects."""
-    made: list[NriPlugin] = []
-    run = Failing()
-
-    async def kept(plugin: NriPlugin) -> None:
-        made.append(plugin)
-        await run.work()
-
-    async with node.started(monkeypatch, runtime=runtime, nri_index="77") as agent:
-        monkeypatch.setattr(NriPlugin, "run", kept)
-        task = asyncio.create_task(agent._runtime_plugin())
-        async with asyncio.timeout(60):
-            await run.is_well.wait()
-        assert [(plugin._socket, plugin._index) for plugin in made] == [(node.folder / "nri.sock", "77")]
-        assert (made[0]._handler is agent._nri) is (runtime == "nri")
-        assert isinstance(made[0]._handler, NoopHandler) is (runtime != "nri")
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    async with node.started(monkeypatch, delivery=delivery, nri_index="77") as agent:
+        (plugin,) = node.nri_plugins
+        assert (plugin._socket, plugin._index) == (node.folder / "nri.sock", "77")
+        assert (plugin._handler is agent._nri) is (delivery == "nri")
+        assert isinstance(plugin._handler, NoopHandler) is (delivery != "nri")
 
 
 @pytest.mark.parametrize("nvml", [None, NvmlSettings(exempt=["monitoring", "a/b"])], ids=["no GPUs", "GPUs"])
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("delivery", DELIVERIES)
 async def test_what_is_configured_reaches_all(
-    runtime: str, nvml: NvmlSettings | None, node: Node, monkeypatch: pytest.MonkeyPatch
+    delivery: str, nvml: NvmlSettings | None, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugins = PluginSettings(
         simulated=[SimulatedSettings(resource_name="example.com/a", count=1)],
@@ -226,14 +214,14 @@ async def test_what_is_configured_reaches_all(
 
     monkeypatch.setattr(DeviceManager, "ranked", ranked)
     monkeypatch.setattr(DeviceManager, "configured", configured)
-    with node.agent(runtime=runtime, namespace="ours") as agent:
+    with node.agent(delivery=delivery, namespace="ours") as agent:
         one_of(agent, ConfigWatch)._apply(Effective(plugins, ranks={"example.com/b": 3}))
         assert calls == [
             ("ranked", ({"example.com/b": 3}, ["example.com/b"])),
             ("configured", ["example.com/b", "example.com/a"]),
         ]
         assert node.applied == [plugins]
-        if runtime == "nri":
+        if delivery == "nri":
             exempt = one_of(agent, GpuEnvironment)._exempt
             assert exempt == (None if nvml is None else ("monitoring", "a/b", "ours"))
 
@@ -245,10 +233,10 @@ async def test_a_registry_that_contains_the_plugin_directory_is_refused(node: No
         named = rf"^--plugins-registry-dir {registry} contains --plugin-dir {node.folder / 'plugins'}, .* use separate"
         with (
             pytest.raises(AgentSettingsError, match=named),
-            node.agent(runtime="none", plugins_registry_dir=str(registry)),
+            node.agent(delivery="none", plugins_registry_dir=str(registry)),
         ):
             pass
-    with node.agent(runtime="none", plugins_registry_dir=str(node.folder / "registry")):
+    with node.agent(delivery="none", plugins_registry_dir=str(node.folder / "registry")):
         pass
 
 
@@ -259,24 +247,25 @@ async def test_the_kubelets_state_is_read_before_plugins_are_served_and_again_wh
     events: list[str] = []
     monkeypatch.setattr(KubeletEndpoint, "run", Failing().work)
     monkeypatch.setattr(KubeletReader, "wake", lambda _: events.append("wake"))
-    async with node.started(monkeypatch, runtime="kubelet") as agent:
+    async with node.started(monkeypatch, delivery="kubelet") as agent:
         assert node.reads == 1
         (record,) = [found for found in caplog.records if found.message == "mirroring the kubelet's allocations"]
         assert vars(record)["path"] == str(node.folder / "kubelet")
-        assert agent._kubelet is not None
+        kubelet = agent._delivery
+        assert isinstance(kubelet, KubeletBackend)
         mirror = agent._manager
         mirror.connected("example.com/gpu", 1, PluginOptions(), agent._host.now())
         agent._host.settle()
         for is_outdated in (False, True):
             mirror.attribution.is_outdated = is_outdated
             del events[:]
-            agent._kubelet.resource_changed("example.com/gpu")
+            kubelet.resource_changed("example.com/gpu")
             assert events == ["wake"] * is_outdated
-        served = agent._kubelet._serving["example.com/gpu"]
-        agent._kubelet.resource_forgotten("example.com/gpu")
+        served = kubelet._serving["example.com/gpu"]
+        kubelet.resource_forgotten("example.com/gpu")
         await asyncio.gather(served, return_exceptions=True)
         assert served.cancelled()
-        agent._kubelet.resource_forgotten("example.com/gpu")
+        kubelet.resource_forgotten("example.com/gpu")
 
 
 @pytest.mark.parametrize("authentication", ["none", "token"])
@@ -293,7 +282,7 @@ async def test_metrics_are_protected_as_the_settings_have_it(
     trustme.CA().issue_cert("agent").private_key_and_cert_chain_pem.write_to_path(str(chain))
     monkeypatch.setattr(run, "serve", serve)
     given = node.settings(
-        runtime="none", metrics_authentication=authentication, tls_certificate=str(chain), tls_key=str(chain)
+        delivery="none", metrics_authentication=authentication, tls_certificate=str(chain), tls_key=str(chain)
     )
     with pytest.raises(AgentSettingsError, match="enough"):
         await run._run(given)
@@ -311,7 +300,7 @@ async def test_a_beat_shows_whether_watches_deliver(node: Node, monkeypatch: pyt
     beats: list[str] = []
     parked: list[int] = []
     problems = iter(["the watch of pods is silent", "", ""])
-    with node.agent(runtime="none") as agent:
+    with node.agent(delivery="none") as agent:
         monkeypatch.setattr(agent._publisher, "poll_watches", lambda: next(problems))
         monkeypatch.setattr(agent._publisher, "park", lambda: parked.append(len(beats)))
         monkeypatch.setattr(node.health, "beat", lambda: beats.append(node.health.ready()[1]))

@@ -48,7 +48,7 @@ HELD = Checkpoint((held_by("p", "d0", response=RESPONSE),), {GPU: ("d0",)}, boot
 async def test_with_a_checkpoint_nothing_is_recovered_and_what_was_connected_is_expected(node: Node) -> None:
     sockets = (PluginSocket(GPU, "gpu.sock"),)
     with_checkpoint(node, structs.replace(HELD, sockets=sockets))
-    with node.agent(runtime="nri") as agent:
+    with node.agent(delivery="nri") as agent:
         assert not agent._manager.is_recovering
         assert [*agent._manager.resources] == [GPU]
         [held] = agent._manager.book.of_resource(GPU)
@@ -59,7 +59,7 @@ async def test_with_a_checkpoint_nothing_is_recovered_and_what_was_connected_is_
 
 async def test_one_that_cannot_be_read_is_shown_as_a_problem(node: Node) -> None:
     (node.folder / "state" / FILE_NAME).write_text("{")
-    with node.agent(runtime="nri") as agent:
+    with node.agent(delivery="nri") as agent:
         assert agent._manager.is_recovering
         assert agent._publisher._notes.startswith("invalid checkpoint (")
         assert agent._host._were_connected == ()
@@ -71,14 +71,14 @@ async def test_after_a_boot_a_built_in_plugin_is_asked_again_for_what_it_has_ans
 ) -> None:
     with_checkpoint(node, structs.replace(HELD, boot_id="of another boot"))
     plugins = PluginSettings(simulated=[SimulatedSettings(resource_name=GPU if is_built_in else NIC, count=1)])
-    with node.agent(runtime="nri", plugins=plugins) as agent:
+    with node.agent(delivery="nri", plugins=plugins) as agent:
         [held] = agent._manager.book.of_resource(GPU)
         assert held.response == response
 
 
 async def test_what_is_known_from_before_is_published_at_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     with_checkpoint(node, HELD)
-    async with node.started(monkeypatch, runtime="none", observe=False) as agent:
+    async with node.started(monkeypatch, delivery="none", observe=False) as agent:
         assert [*agent._publisher._objects] == [GPU]
 
 
@@ -86,7 +86,7 @@ async def test_what_is_decided_at_the_end_is_on_disk_when_it_has_ended(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drained: list[bool] = []
-    async with node.started(monkeypatch, runtime="none", observe=False) as agent:
+    async with node.started(monkeypatch, delivery="none", observe=False) as agent:
         drain = agent._host.drain
 
         async def noted() -> None:
@@ -103,7 +103,7 @@ async def test_what_is_decided_at_the_end_is_on_disk_when_it_has_ended(
 
 @pytest.mark.parametrize("observe", [True, False])
 async def test_pods_are_seen_by_all_who_ask_whose_devices_they_have(observe: bool, node: Node) -> None:
-    with node.agent(runtime="nri", observe=observe) as agent:
+    with node.agent(delivery="nri", observe=observe) as agent:
         observers = one_of(agent, PodWatch)._observers
         if agent._observer is None or agent._drivers is None:
             assert not observe
@@ -127,7 +127,7 @@ OBSERVED = pytest.mark.parametrize(
 @OBSERVED
 async def test_the_names_of_all_count_together(observe: bool, observe_dra: bool, node: Node) -> None:
     (node.folder / "state" / POOLS_FILE_NAME).write_text("[]")
-    with node.agent(runtime="nri", observe=observe, observe_dra=observe_dra) as agent:
+    with node.agent(delivery="nri", observe=observe, observe_dra=observe_dra) as agent:
         assert agent._pools is not None
         kubelets = [agent._observer.served.manager] if agent._observer is not None else []
         every: list[Any] = [agent._manager, *kubelets, agent._pools.served]
@@ -145,7 +145,7 @@ async def test_one_of_ours_displaces_those_of_others(
     displaced: list[str] = []
     for kind in (Observer, DriverObserver):
         monkeypatch.setattr(kind, "displace", lambda self, names, by: displaced.append(type(self).__name__))
-    with node.agent(runtime="nri", observe=observe, observe_dra=observe_dra) as agent:
+    with node.agent(delivery="nri", observe=observe, observe_dra=observe_dra) as agent:
         agent._manager.places.displace_others(["example.com/a"], "example.com/b")
     assert displaced == ["Observer"] * observe + ["DriverObserver"]
 
@@ -155,7 +155,7 @@ async def test_a_name_that_is_given_out_in_another_way_is_no_drivers(
     observe: bool, observe_dra: bool, node: Node
 ) -> None:
     (node.folder / "state" / POOLS_FILE_NAME).write_text("[]")
-    with node.agent(runtime="nri", observe=observe, observe_dra=observe_dra) as agent:
+    with node.agent(delivery="nri", observe=observe, observe_dra=observe_dra) as agent:
         assert agent._pools is not None
         is_taken = agent._pools.served._is_taken
         kubelets = [agent._observer.served.manager] if agent._observer is not None else []
@@ -170,7 +170,7 @@ async def test_a_name_that_is_given_out_in_another_way_is_no_drivers(
 
 async def test_what_is_offered_twice_is_compared_of_all(node: Node) -> None:
     plugins = PluginSettings(host_root="/host")
-    with node.agent(runtime="nri", observe=True, plugins=plugins) as agent:
+    with node.agent(delivery="nri", observe=True, plugins=plugins) as agent:
         compared, sources = agent._offered_twice, one_of(agent, NodeSources)
         assert agent._publisher.offered_twice is compared
         assert compared._on_change == agent._publisher.refresh
@@ -186,24 +186,24 @@ async def test_what_is_offered_twice_is_compared_of_all(node: Node) -> None:
 
 
 async def test_a_problem_of_the_plugin_directory_is_shown_in_readyz(node: Node) -> None:
-    with node.agent(runtime="nri") as agent:
+    with node.agent(delivery="nri") as agent:
         for problem in ("", "it is gone"):
             agent._host._on_problem(problem)
             assert ("plugin directory: it is gone" in node.health.ready()[1]) is bool(problem)
 
 
 async def test_what_becomes_of_configurations_is_in_the_lease(node: Node) -> None:
-    with node.agent(runtime="nri") as agent:
+    with node.agent(delivery="nri") as agent:
         lease, configs = one_of(agent, LeaseKeeper), one_of(agent, ConfigWatch)
         assert configs._publish == lease.report_configs
 
 
 async def test_a_backend_reads_the_same_kubelet_and_publishes_by_the_same_publisher(node: Node) -> None:
-    with node.agent(runtime="nri") as agent:
+    with node.agent(delivery="nri") as agent:
         nri = one_of(agent, NriBackend)
         assert nri._on_change == agent._publisher.refresh_all
         assert nri._kubelet in agent._reader._subscribers
-    with node.agent(runtime="kubelet", runtime_grace_seconds=11.0) as agent:
+    with node.agent(delivery="kubelet", runtime_grace_seconds=11.0) as agent:
         kubelet = one_of(agent, KubeletBackend)
         assert (kubelet._reader, kubelet.host, kubelet.manager) == (agent._reader, agent._host, agent._manager)
         assert (kubelet.on_condition, kubelet.grace_seconds) == (agent._publisher.refresh, 11.0)

@@ -42,7 +42,7 @@ from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.unit.test_tasks import RETRIED, VITAL
 
 GPU: Final = "example.com/gpu"
-# the task, what it runs, and with which runtime
+# the task, what it runs, and with which delivery
 NRI: Final[dict[str, tuple[Any, str]]] = {
     "beat": (Agent, "_beat"),
     "configs": (ConfigWatch, "run"),
@@ -78,7 +78,7 @@ ELSEWHERE: Final = {
 }
 
 
-def settings(folder: Path, runtime: Literal["nri", "kubelet"]) -> AgentSettings:
+def settings(folder: Path, delivery: Literal["nri", "kubelet"]) -> AgentSettings:
     entry: dict[str, Any] = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}]}
     entry["users"] = [{"name": "u", "user": {"token": "t"}}]
     entry["contexts"] = [{"name": "x", "context": {"cluster": "c", "user": "u"}}]
@@ -94,7 +94,7 @@ def settings(folder: Path, runtime: Literal["nri", "kubelet"]) -> AgentSettings:
         kubelet_dir=str(folder / "k"),
         plugins_registry_dir=str(folder / "r"),
         nri_socket=str(folder / "nri.sock"),
-        runtime=runtime,
+        delivery=delivery,
         observe=True,
     )
 

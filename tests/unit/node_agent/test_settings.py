@@ -13,7 +13,7 @@ from nodedevice_agent.cli import run as run_command
 from nodedevice_agent.cli.run import main
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.errors import AgentSettingsError, LeaseHeld
-from nodedevice_agent.settings import AgentSettings, Runtime, load, read_topology
+from nodedevice_agent.settings import AgentSettings, Delivery, load, read_topology
 from nodedevice_common import logs
 
 PATIENCE_SECONDS = 60
@@ -65,7 +65,7 @@ def test_precedence(
 
 
 def test_everything_may_come_from_the_file_alone(tmp_path: Path, started_with: list[AgentSettings]) -> None:
-    file = written(tmp_path, "nodeName: n1\npluginDir: /p\nstateDir: /s\nlogLevel: debug\nruntime: none\n")
+    file = written(tmp_path, "nodeName: n1\npluginDir: /p\nstateDir: /s\nlogLevel: debug\ndelivery: none\n")
     assert run("--config", str(file)).exit_code == 0
     (settings,) = started_with
     assert (settings.node_name, settings.plugin_dir) == ("n1", "/p")
@@ -91,12 +91,12 @@ def test_the_file_may_be_named_by_the_environment(tmp_path: Path, started_with: 
 def test_every_setting_but_the_plugins_has_a_flag_whose_help_has_the_default() -> None:
     flags = {option.name: option for option in main.commands["run"].params}
     for field in msgspec.structs.fields(AgentSettings):
-        if field.name == "plugins":
+        if field.name in ("plugins", "runtime"):
             continue
         assert field.name in flags
         help_text = getattr(flags[field.name], "help", "")
         assert "[default:" in help_text or "[required]" in help_text, field.name
-        assert getattr(flags[field.name], "envvar", "") == f"NODEDEVICE_{field.name.upper()}"
+        assert f"NODEDEVICE_{field.name.upper()}" in getattr(flags[field.name], "envvar", ())
 
 
 @pytest.mark.parametrize("name", ["n", "node-1", "ip-10-0-0-1.ec2.internal", "1", "a" * 253])
@@ -148,8 +148,8 @@ GROUP = "plugins: {generic: [{resourceName: a.b/c, groups: [{paths: [{path: /dev
         pytest.param("plugins: {simulatd: []}\n", ["simulatd", "plugins", "did you mean simulated?"], id="far below"),
         pytest.param("nodeName: 7\n", ["nodeName: 7 is no text"], id="wrong type"),
         pytest.param("nodeName:\n", ["nodeName"], id="no value"),
-        pytest.param("runtime: docker\n", ['runtime: "docker" is none of', *get_args(Runtime)], id="a choice"),
-        pytest.param(f"runtime: {'x' * 9999}\n", ["xxx… is none of auto, kubelet"], id="an endless choice"),
+        pytest.param("delivery: docker\n", ['delivery: "docker" is none of', *get_args(Delivery)], id="a choice"),
+        pytest.param(f"delivery: {'x' * 9999}\n", ["xxx… is none of auto, kubelet"], id="an endless choice"),
         pytest.param("logLevel: [debug]\n", ["logLevel"], id="a list for a word"),
         pytest.param("- nodeName: n1\n", ["must be a mapping of settings"], id="a list at the top"),
         pytest.param("just words\n", ["must be a mapping of settings"], id="words"),
@@ -221,20 +221,51 @@ def test_an_empty_file_sets_nothing(tmp_path: Path, started_with: list[AgentSett
 def test_devices_without_injection_are_advertised_only_on_request(
     tmp_path: Path, started_with: list[AgentSettings]
 ) -> None:
-    file = written(tmp_path, "nodeName: n1\nruntime: none\nadvertiseWithoutInjection: true\n")
+    file = written(tmp_path, "nodeName: n1\ndelivery: none\nadvertiseWithoutInjection: true\n")
     assert run("--config", str(file)).exit_code == 0, "a flag that is not given takes nothing back"
-    assert run("--node-name", "n1", "--runtime", "none", "--advertise-without-injection").exit_code == 0
-    assert run("--node-name", "n1", "--runtime", "none", NODEDEVICE_ADVERTISE_WITHOUT_INJECTION="1").exit_code == 0
-    assert run("--node-name", "n1", "--runtime", "none").exit_code == 0
+    assert run("--node-name", "n1", "--delivery", "none", "--advertise-without-injection").exit_code == 0
+    assert run("--node-name", "n1", "--delivery", "none", NODEDEVICE_ADVERTISE_WITHOUT_INJECTION="1").exit_code == 0
+    assert run("--node-name", "n1", "--delivery", "none").exit_code == 0
     assert [settings.advertise_without_injection for settings in started_with] == [True, True, True, False]
-    assert AgentSettings().runtime == "auto"
+    assert AgentSettings().delivery == "auto"
 
 
-@pytest.mark.parametrize("args", [[], ["--runtime", "nri"]], ids=["auto", "nri"])
-def test_a_runtime_that_injects_needs_no_such_request(args: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("file", "args", "environment", "expected"),
+    [
+        pytest.param("runtime: nri\n", [], {}, "nri", id="in the file"),
+        pytest.param("delivery: auto\nruntime: nri\n", [], {}, "nri", id="beside the default, as in the chart"),
+        pytest.param("delivery: nri\nruntime: auto\n", [], {}, "nri", id="beside the default of the release before"),
+        pytest.param("delivery: nri\nruntime: nri\n", [], {}, "nri", id="twice the same"),
+        pytest.param("runtime: nri\n", ["--delivery", "kubelet"], {}, "kubelet", id="a flag overrides it"),
+        pytest.param("delivery: nri\n", ["--runtime", "kubelet"], {}, "kubelet", id="a flag"),
+        pytest.param("delivery: nri\n", [], {"NODEDEVICE_RUNTIME": "none"}, "none", id="the environment"),
+    ],
+)
+def test_delivery_by_its_former_name(
+    file: str,
+    args: list[str],
+    environment: dict[str, str],
+    expected: str,
+    tmp_path: Path,
+    started_with: list[AgentSettings],
+) -> None:
+    config = written(tmp_path, f"nodeName: n1\n{file}")
+    assert run("--config", str(config), *args, **environment).exit_code == 0
+    assert [settings.delivery for settings in started_with] == [expected]
+
+
+def test_two_names_that_say_different_things_are_refused(tmp_path: Path) -> None:
+    result = run("--config", str(written(tmp_path, "nodeName: n1\ndelivery: nri\nruntime: kubelet\n")))
+    assert result.exit_code == 2
+    assert "runtime: is the former name of delivery, which is nri; remove runtime" in result.output
+
+
+@pytest.mark.parametrize("args", [[], ["--delivery", "nri"]], ids=["auto", "nri"])
+def test_a_delivery_that_injects_needs_no_such_request(args: list[str]) -> None:
     result = run("--node-name", "n1", "--advertise-without-injection", *args)
     assert result.exit_code == 2
-    assert "--advertise-without-injection is for --runtime none" in result.output
+    assert "--advertise-without-injection is for --delivery none" in result.output
 
 
 def test_the_node_name_is_asked_for() -> None:
@@ -245,7 +276,7 @@ def test_the_node_name_is_asked_for() -> None:
     )
 
 
-@pytest.mark.parametrize("flag", ["--runtime", "--log-level", "--log-format", "--topology-policy", "--no-such-flag"])
+@pytest.mark.parametrize("flag", ["--delivery", "--log-level", "--log-format", "--topology-policy", "--no-such-flag"])
 def test_a_flag_that_cannot_be_is_refused_by_name(flag: str) -> None:
     result = run("--node-name", "n1", flag, "nonsense")
     assert result.exit_code == 2

@@ -64,7 +64,7 @@ def tempting(resource: str = GPU, **fields: Any) -> NodeDeviceRecord:
     return node_device(
         resource,
         **{
-            "runtime": names.RUNTIME_NRI,
+            "delivery": names.DELIVERY_NRI,
             "total": 2,
             "healthy": 1,
             "available": 1,
@@ -169,7 +169,7 @@ def places_pods(record: NodeDeviceRecord) -> bool:
     """Whether the scheduler's extender chooses parts of it."""
     body = node_device_body(
         total=4,
-        agent={"runtime": names.RUNTIME_NRI, "servedBy": record.served_by},
+        agent={"delivery": names.DELIVERY_NRI, "servedBy": record.served_by},
         parts={"advertise": "Total", "placement": "SameParent"},
         devices=[{"id": "g", "health": "Healthy", "parts": {"total": 4, "healthy": 4, "allocated": 0, "available": 4}}],
     )
@@ -246,7 +246,7 @@ def test_nothing_comes_of_what_is_only_shown(case: Callable[[NodeDeviceRecord], 
     assert not case(record)
 
 
-@pytest.mark.parametrize("runtime", [names.RUNTIME_NRI, names.RUNTIME_KUBELET, "none", ""])
+@pytest.mark.parametrize("delivery", [names.DELIVERY_NRI, names.DELIVERY_KUBELET, "none", ""])
 @pytest.mark.parametrize(
     ("fields", "endpoint", "advertised_as"),
     [
@@ -259,10 +259,10 @@ def test_nothing_comes_of_what_is_only_shown(case: Callable[[NodeDeviceRecord], 
     ],
 )
 def test_its_conditions_say_who_gives_the_devices_out(
-    fields: dict[str, Any], endpoint: str, advertised_as: tuple[str, str], runtime: str
+    fields: dict[str, Any], endpoint: str, advertised_as: tuple[str, str], delivery: str
 ) -> None:
     model = OperatorModel()
-    record = tempting(**fields, endpoint=endpoint, runtime=runtime, cordons=0, allocated=0, allocations=())
+    record = tempting(**fields, endpoint=endpoint, delivery=delivery, cordons=0, allocated=0, allocations=())
     settle(model, [record])
     shown = model.condition(names.Condition.ADVERTISED, record.resource)
     ready = model.condition(names.Condition.READY, record.resource)

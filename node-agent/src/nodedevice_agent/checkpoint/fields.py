@@ -4,13 +4,14 @@ Only what would give a device to two pods makes a file corrupt. What is invalid 
 along: it costs the hint that it was.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from nodedevice_api.device_ids import MAX_SHOWN, has_original, original_id, shown_id
 from nodedevice_api.extended_resources import resource_name_problem
+from nodedevice_api.names import DELIVERIES, DELIVERY_KUBELET
 from nodedevice_common.decoding import Undecodable, convert
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, PluginSocket, by_numa, known_since
@@ -90,13 +91,16 @@ def shown_ids(originals: Iterable[str]) -> tuple[str, ...]:
     return tuple(map(shown_id, originals))
 
 
-def from_entries(entries: Sequence[Entry], since: Any, files: Any, shown: Any) -> tuple[Allocation, ...]:
-    """since, files, shown: of each entry, as read. What is invalid counts as not known; where their number differs, all of them."""
+def from_entries(entries: Sequence[Entry], beside: Any, delivery: str = "") -> tuple[Allocation, ...]:
+    """beside: has the fields of beside_entries(), as read. delivery: where none is recorded.
+
+    What is invalid counts as not known; a field that has another number of values than there are entries, as a whole.
+    """
     count = len(entries)
-    beside = zip(entries, _each(since, count), _each(files, count), _each(shown, count), strict=True)
+    each = (_each(values, count) for values in (beside.Since, beside.Files, beside.Shown, beside.Deliveries))
     return tuple(
-        from_entry(entry, known_since(at), to_files(of_entry), to_shown(without_original))
-        for entry, at, of_entry, without_original in beside
+        from_entry(entry, known_since(at), to_files(files), to_shown(shown), by if by in DELIVERIES else delivery)
+        for entry, at, files, shown, by in zip(entries, *each, strict=True)
     )
 
 
@@ -105,22 +109,18 @@ def _each(values: Any, count: int) -> list[Any]:
     return values if isinstance(values, list) and len(values) == count else [None] * count
 
 
-def from_since(allocations: Iterable[Allocation]) -> tuple[int, ...]:
-    """Of each allocation; empty where it is known of none."""
-    found = tuple(allocation.since for allocation in allocations)
-    return found if any(found) else ()
+def beside_entries(allocations: Sequence[Allocation]) -> dict[str, tuple[Any, ...]]:
+    """Fields with a value for each allocation; empty where it is known of none.
 
-
-def from_files(allocations: Iterable[Allocation]) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """The same for the device files of the responses."""
-    found = tuple(allocation.files for allocation in allocations)
-    return found if any(found) else ()
-
-
-def from_shown(allocations: Iterable[Allocation]) -> tuple[tuple[str, ...], ...]:
-    """The same for IDs of which only the shown form is known: recovered from the API, and not listed since."""
-    found = tuple(tuple(i for i in a.device_ids if not has_original(i)) for a in allocations)
-    return found if any(found) else ()
+    Shown: of the IDs, those of which only the shown form is known: recovered from the API, and not listed since.
+    """
+    found = {
+        "Since": tuple(allocation.since for allocation in allocations),
+        "Files": tuple(allocation.files for allocation in allocations),
+        "Shown": tuple(tuple(i for i in a.device_ids if not has_original(i)) for a in allocations),
+        "Deliveries": tuple(allocation.delivery for allocation in allocations),
+    }
+    return {name: values if any(values) else () for name, values in found.items()}
 
 
 def to_shown(ids: Any) -> frozenset[str]:
@@ -147,7 +147,11 @@ def _is_plain(text: str, most: int) -> bool:
 
 
 def from_entry(
-    entry: Entry, since: int = 0, files: tuple[tuple[str, str], ...] = (), shown: frozenset[str] = frozenset()
+    entry: Entry,
+    since: int = 0,
+    files: tuple[tuple[str, str], ...] = (),
+    shown: frozenset[str] = frozenset(),
+    delivery: str = DELIVERY_KUBELET,
 ) -> Allocation:
     """Version 2 or 1. Later kubelets read the device IDs of version 1, which knows no NUMA, as those of node 0.
 
@@ -162,9 +166,8 @@ def from_entry(
         nodes = {node: as_shown(ids[node]) for node in sorted(ids)}
     else:
         nodes = by_numa(as_shown(ids), dict.fromkeys(as_shown(ids), (0,)))
-    return Allocation(
-        entry.PodUID, entry.ContainerName, entry.ResourceName, nodes, entry.AllocResp, since=since, files=files
-    )
+    held = entry.PodUID, entry.ContainerName, entry.ResourceName, nodes, entry.AllocResp
+    return Allocation(*held, since=since, files=files, delivery=delivery)
 
 
 def to_sockets(entries: Any) -> tuple[PluginSocket, ...]:
@@ -282,3 +285,27 @@ def _valid(entries: Any, kind: type[_Field]) -> list[_Field]:
         with suppress(Undecodable):
             found.append(convert(entry, kind))
     return found
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """A field beside the kubelet's, which a line of the journal has as a whole or not at all. attribute: of a Checkpoint."""
+
+    name: str
+    attribute: str
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any] = lambda value: value
+
+
+WHOLE: Final = (
+    Whole("Endpoints", "sockets", to_sockets),
+    Whole("PreStarts", "pre_starts", to_calls, from_calls),
+    Whole("AllocateCalls", "allocate_calls", to_calls, from_calls),
+    Whole("Unlisted", "unlisted", to_unlisted),
+    Whole("StaticPods", "static_pods", to_static_pods),
+    Whole("Cordons", "cordons", to_cordons, from_cordons),
+    Whole("PossibleHolders", "possible_holders", to_possible_holders),
+    Whole("Gone", "gone", to_gone),
+    Whole("PartSizes", "part_sizes", to_part_sizes),
+    Whole("Identities", "identities", to_identities),
+    Whole("Scopes", "scopes", to_scopes),
+)

@@ -1,8 +1,9 @@
 """The checkpoint file: the kubelet's format, checksum included, and fields of ours beside it.
 
 Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
-PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons, PossibleHolders, Gone, PartSizes, Since, Files, Shown, Identities, Scopes
-and Journal are outside the checksummed part; a kubelet ignores fields it does not know, and so does an older agent.
+PreStarts, AllocateCalls, Unlisted, StaticPods, Cordons, PossibleHolders, Gone, PartSizes, Since, Files, Shown,
+Deliveries, Identities, Scopes and Journal are outside the checksummed part; a kubelet ignores fields it does not know, and so
+does an older agent.
 
 The checksum is 32-bit FNV-1a over the text that Go's spew prints of the data. Python takes some 50 ns a byte, and a full node has
 hundreds of kilobytes of this text, so the hash can be continued after any entry that has not changed.
@@ -21,27 +22,14 @@ from nodedevice_common import decoding
 from nodedevice_common.decoding import Undecodable
 
 from nodedevice_agent.checkpoint.fields import (
+    WHOLE,
     Entry,
-    from_calls,
-    from_cordons,
+    beside_entries,
     from_entries,
-    from_files,
-    from_shown,
-    from_since,
     original_ids,
     shown_ids,
-    to_calls,
-    to_cordons,
     to_entry,
-    to_gone,
-    to_identities,
     to_json,
-    to_part_sizes,
-    to_possible_holders,
-    to_scopes,
-    to_sockets,
-    to_static_pods,
-    to_unlisted,
 )
 from nodedevice_agent.devicemanager.allocation.allocations import (
     NO_NUMA_NODE,
@@ -78,8 +66,8 @@ class _Mark(msgspec.Struct, frozen=True):
 class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What is outside the checksummed part. What is invalid in an Any is ignored: it is only a hint for the next start.
 
-    Since, Files, Shown: of each entry in PodDeviceEntries, in the same order; empty where they are known of none. Shown: those of
-    its device IDs that are in the shown form, as their original is not known.
+    Since, Files, Shown, Deliveries: of each entry in PodDeviceEntries, in the same order; empty where they are known of none.
+    Shown: those of its device IDs that are in the shown form, as their original is not known.
     """
 
     Checksum: int
@@ -96,6 +84,7 @@ class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
     Since: Any = ()
     Files: Any = ()
     Shown: Any = ()
+    Deliveries: Any = ()
     Identities: Any = {}
     Scopes: Any = {}
     Journal: _Mark | None = None
@@ -137,20 +126,8 @@ class Encoder:
         beside = _Beside(
             Checksum=value,
             BootID=checkpoint.boot_id,
-            Endpoints=checkpoint.sockets,
-            PreStarts=from_calls(checkpoint.pre_starts),
-            AllocateCalls=from_calls(checkpoint.allocate_calls),
-            Unlisted=checkpoint.unlisted,
-            StaticPods=checkpoint.static_pods,
-            Cordons=from_cordons(checkpoint.cordons),
-            PossibleHolders=checkpoint.possible_holders,
-            Gone=checkpoint.gone,
-            PartSizes=checkpoint.part_sizes,
-            Since=from_since(checkpoint.allocations),
-            Files=from_files(checkpoint.allocations),
-            Shown=from_shown(checkpoint.allocations),
-            Identities=checkpoint.identities,
-            Scopes=checkpoint.scopes,
+            **{field.name: field.write(getattr(checkpoint, field.attribute)) for field in WHOLE},
+            **beside_entries(checkpoint.allocations),
             Journal=_mark(checkpoint.journal, value) if checkpoint.journal is not None else None,
         )
         entries = "null" if is_nil else f"[{','.join(written.json for written in self._written)}]"
@@ -170,8 +147,8 @@ class Encoder:
         return value
 
 
-def decode(content: bytes | str) -> Checkpoint:
-    """Raises CheckpointCorrupt."""
+def decode(content: bytes | str, delivery: str = "") -> Checkpoint:
+    """delivery: of allocations that do not record theirs. Raises CheckpointCorrupt."""
     try:
         text = content if isinstance(content, str) else content.decode()
         file = decoding.decode(text, _File)
@@ -183,7 +160,7 @@ def decode(content: bytes | str) -> Checkpoint:
     computed = checksum(file.Data)
     if file.Checksum != computed:
         raise CheckpointCorrupt(f"checksum is {file.Checksum}, but the content's is {computed}")
-    allocations = from_entries(file.Data.PodDeviceEntries or (), file.Since, file.Files, file.Shown)
+    allocations = from_entries(file.Data.PodDeviceEntries or (), file, delivery)
     check_consistent(allocations)
     journal = JournalMark(file.Journal.Generation, file.Journal.Sequence) if file.Journal is not None else None
     if journal is not None and file.Journal != _mark(journal, computed):
@@ -192,17 +169,7 @@ def decode(content: bytes | str) -> Checkpoint:
         allocations,
         {name: shown_ids(ids) for name, ids in (file.Data.RegisteredDevices or {}).items()},
         boot_id=str(file.BootID or ""),
-        sockets=to_sockets(file.Endpoints),
-        pre_starts=to_calls(file.PreStarts),
-        allocate_calls=to_calls(file.AllocateCalls),
-        unlisted=to_unlisted(file.Unlisted),
-        static_pods=to_static_pods(file.StaticPods),
-        cordons=to_cordons(file.Cordons),
-        possible_holders=to_possible_holders(file.PossibleHolders),
-        gone=to_gone(file.Gone),
-        part_sizes=to_part_sizes(file.PartSizes),
-        identities=to_identities(file.Identities),
-        scopes=to_scopes(file.Scopes),
+        **{field.attribute: field.read(getattr(file, field.name)) for field in WHOLE},
         journal=journal,
     )
 

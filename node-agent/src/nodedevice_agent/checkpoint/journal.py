@@ -7,7 +7,7 @@ write that a kill or a power cut ended: nobody has seen its content, and it is d
 is damage: its content may be published.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 from zlib import crc32
@@ -17,27 +17,14 @@ from msgspec import structs
 from nodedevice_common.decoding import Undecodable, decode
 
 from nodedevice_agent.checkpoint.fields import (
+    WHOLE,
     Entry,
-    from_calls,
-    from_cordons,
+    beside_entries,
     from_entries,
-    from_files,
-    from_shown,
-    from_since,
     original_ids,
     shown_ids,
-    to_calls,
-    to_cordons,
     to_entry,
-    to_gone,
-    to_identities,
     to_json,
-    to_part_sizes,
-    to_possible_holders,
-    to_scopes,
-    to_sockets,
-    to_static_pods,
-    to_unlisted,
 )
 from nodedevice_agent.checkpoint.format import check_consistent
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
@@ -49,8 +36,8 @@ _CRC_DIGITS = 8
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """Released: pod UID, container and resource name of entries that are gone. PodDeviceEntries: new or changed ones.
 
-    RegisteredDevices: only what changed; None where it is no longer known. Since, Files, Shown: of each entry in PodDeviceEntries,
-    in the same order; empty where they are known of none. The others: all of them, None if unchanged.
+    RegisteredDevices: only what changed; None where it is no longer known. Since, Files, Shown, Deliveries: of each entry in
+    PodDeviceEntries, in the same order; empty where they are known of none. The others: all of them, None if unchanged.
     """
 
     Generation: str
@@ -72,30 +59,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     Since: Any = ()
     Files: Any = ()
     Shown: Any = ()
-
-
-class _Whole(msgspec.Struct, frozen=True):
-    """A field that a line has as a whole, or not at all. attribute: of a Checkpoint."""
-
-    name: str
-    attribute: str
-    read: Callable[[Any], Any]
-    write: Callable[[Any], Any] = lambda value: value
-
-
-_WHOLE = (
-    _Whole("Endpoints", "sockets", to_sockets),
-    _Whole("PreStarts", "pre_starts", to_calls, from_calls),
-    _Whole("AllocateCalls", "allocate_calls", to_calls, from_calls),
-    _Whole("Unlisted", "unlisted", to_unlisted),
-    _Whole("StaticPods", "static_pods", to_static_pods),
-    _Whole("Cordons", "cordons", to_cordons, from_cordons),
-    _Whole("PossibleHolders", "possible_holders", to_possible_holders),
-    _Whole("Gone", "gone", to_gone),
-    _Whole("PartSizes", "part_sizes", to_part_sizes),
-    _Whole("Identities", "identities", to_identities),
-    _Whole("Scopes", "scopes", to_scopes),
-)
+    Deliveries: Any = ()
 
 
 def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> bytes | None:
@@ -110,9 +74,7 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
         released,
         tuple(map(to_entry, entered)),
         registered,
-        Since=from_since(entered),
-        Files=from_files(entered),
-        Shown=from_shown(entered),
+        **beside_entries(entered),
         **dict(_changed(before, after)),
     )
     if line == _Line(mark.generation, mark.sequence):
@@ -123,7 +85,7 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
 
 def _changed(before: Checkpoint, after: Checkpoint) -> Iterator[tuple[str, Any]]:
     """Names in the line, and what is written."""
-    for field in _WHOLE:
+    for field in WHOLE:
         value = getattr(after, field.attribute)
         if value != getattr(before, field.attribute):
             yield field.name, field.write(value)
@@ -145,10 +107,10 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     for line in newer:
         for key in line.Released:
             entries.pop(key, None)
-        changed = from_entries(line.PodDeviceEntries, line.Since, line.Files, line.Shown)
+        changed = from_entries(line.PodDeviceEntries, line)
         entries |= {_key(allocation): allocation for allocation in changed}
         registered |= {n: ids if ids is None else shown_ids(ids) for n, ids in line.RegisteredDevices.items()}
-        wholes |= {f.attribute: f.read(value) for f in _WHOLE if (value := getattr(line, f.name)) is not None}
+        wholes |= {f.attribute: f.read(value) for f in WHOLE if (value := getattr(line, f.name)) is not None}
     check_consistent(entries.values())
     return structs.replace(
         checkpoint,

@@ -33,8 +33,8 @@ _HELP: Final = {
     "tls_key": "PEM file of its key.  [default: none]",
     "leases_namespace": "Namespace of the agents' Leases.",
     "namespace": "Namespace of this installation, whose pods keep the GPUs that they name (plugins.nvml.exempt).",
-    "runtime": "How devices reach containers.",
-    "advertise_without_injection": "With --runtime none, advertise devices although containers get nothing.  [default: no]",
+    "delivery": "How devices reach containers.",
+    "advertise_without_injection": "With --delivery none, advertise devices although containers get nothing.  [default: no]",
     "kubelet_dir": "The kubelet's root directory.",
     "observe": "Publish what the kubelet's own device manager serves, too, untouched.  [default: observe]",
     "observe_dra": "Publish what DRA drivers offer on this node, too, untouched.  [default: observe-dra]",
@@ -56,6 +56,9 @@ _HELP: Final = {
     "log_level": "[default: info]",
     "log_format": "[default: text]",
 }
+
+
+_FORMER_NAMES: Final = {"delivery": "runtime"}
 
 
 class _OneLine(click.Command):
@@ -116,10 +119,12 @@ def _flag(field: str, text: str) -> Callable[[_Command], _Command]:
     is_mapping, is_list = (get_origin(_HINTS[field]) is kind for kind in (dict, list))
     shown = f"{default:g}" if isinstance(default, float) else default
     flag = f"--{field.replace('_', '-')}"
+    former = _FORMER_NAMES.get(field)
     return click.option(
         f"{flag}/--no-{flag[2:]}" if default is True else flag,
+        *([f"--{former}"] if former else ()),
         field,
-        envvar=f"NODEDEVICE_{field.upper()}",
+        envvar=[f"NODEDEVICE_{name.upper()}" for name in (field, former) if name],
         show_envvar=True,
         default=None,
         is_flag=_HINTS[field] is bool,

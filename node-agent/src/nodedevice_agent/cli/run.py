@@ -21,6 +21,7 @@ from nodedevice_agent import __version__
 from nodedevice_agent.agent import Agent
 from nodedevice_agent.checkpoint.files import locked_state_dir, make_state_dir
 from nodedevice_agent.cli.options import takes_all_settings
+from nodedevice_agent.delivery.stored import with_selected_delivery
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentError, AgentSettingsError, DirectoryServed, StateDirectoryUsed
 from nodedevice_agent.kube.client import KubeClient
@@ -28,7 +29,6 @@ from nodedevice_agent.kube.retries import until_done
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.metrics import AgentHealth, serve
 from nodedevice_agent.plugins.run import PluginRunner
-from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
 from nodedevice_agent.settings import AgentSettings, load
 
 log = logging.getLogger(__name__)
@@ -51,12 +51,15 @@ _NODE_RETRY_SECONDS = 5.0
 # the other commands, and where they are; an agent that runs has no use for them
 _COMMANDS = {
     "checkpoint": "nodedevice_agent.cli.checkpoint",
+    "delivery": "nodedevice_agent.cli.delivery",
     "discover": "nodedevice_agent.cli.discover",
     "gpu": "nodedevice_agent.cli.plugins",
-    "runtime": "nodedevice_agent.cli.runtime",
     "simulate": "nodedevice_agent.cli.plugins",
     "systemd": "nodedevice_agent.cli.systemd",
 }
+
+
+_FORMER_NAMES = {"runtime": "delivery"}
 
 
 class _Commands(click.Group):
@@ -66,6 +69,7 @@ class _Commands(click.Group):
         return sorted([*super().list_commands(ctx), *_COMMANDS])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = _FORMER_NAMES.get(cmd_name, cmd_name)
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
         found: click.Command = getattr(import_module(_COMMANDS[cmd_name]), cmd_name)
@@ -122,8 +126,8 @@ async def _run(settings: AgentSettings) -> None:
         with ExitStack() as stack:
             directory = await _wait_for(lambda: stack.enter_context(closing(PluginDirectory.take(plugin_dir))), health)
             await _wait_for(lambda: stack.enter_context(locked_state_dir(state_dir)), health)
-            settings = with_selected_runtime(settings)
-            extra = {"version": __version__, "node": settings.node_name, "runtime": settings.runtime}
+            settings = with_selected_delivery(settings)
+            extra = {"version": __version__, "node": settings.node_name, "delivery": settings.delivery}
             log.info("starting", extra=extra)
             plugins = PluginRunner(plugin_dir, state_dir)
             agent = Agent(settings, directory, cluster, health, plugins.apply, plugins.sockets)

@@ -1,6 +1,6 @@
 """References to environment variables in a container's command, $(NAME), which the kubelet replaces by their values.
 
-It knows variables of its own making alone; with --runtime nri those that a device plugin sets are left. Pure.
+It knows variables of its own making alone; with --delivery nri those that a device plugin sets are left. Pure.
 Source: kubelet pkg/kubelet/container/helpers.go, ExpandContainerCommandAndArgs, and
 third_party/forked/golang/expansion/expand.go @ 1.37.
 """

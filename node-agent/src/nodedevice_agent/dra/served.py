@@ -218,7 +218,6 @@ class ServedByDrivers:
                 observed,
                 wall_time=wall_time,
                 version=__version__,
-                runtime=names.RUNTIME_KUBELET,
                 served_by=names.SERVED_BY_DRA,
                 is_watch_stale=is_blind,
                 rows=with_times(found.rows, observed.allocations, wall_time),

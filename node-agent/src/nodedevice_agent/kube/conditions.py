@@ -22,7 +22,7 @@ ConditionValue = tuple[str, str, str]
 _NOT_INJECTED: ConditionValue = (
     "False",
     Reason.RUNTIME_NONE,
-    "devices do not reach containers (--runtime none), so only held ones are advertised: set --runtime auto, nri or kubelet, or "
+    "devices do not reach containers (--delivery none), so only held ones are advertised: set --delivery auto, nri or kubelet, or "
     "--advertise-without-injection for pods that need none in their containers",
 )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
+from nodedevice_api.names import DELIVERIES
 from nodedevice_api.nodedevice import NodeDeviceSpec, NodeDeviceStatus
 from nodedevice_api.parts import parent_and_number
 
@@ -178,9 +179,11 @@ def _allocations(found: _Observed) -> list[Allocation]:
     numa = {device.id: tuple(device.numa_nodes) for device in status.devices}
     held = [(entry, ids) for entry in status.allocations if (ids := held_ids(entry)[0])]
     numa |= {i: numa[parent] for _, ids in held for i in ids if i not in numa and (parent := _parent(i)) in numa}
+    by = status.agent.known_delivery if status.agent is not None else ""
+    delivery = by if by in DELIVERIES else ""
     return [
-        Allocation(each.pod_uid, each.container, name, by_numa(ids, numa), None, since=since_of(each.since))
-        for each, ids in held
+        Allocation(a.pod_uid, a.container, name, by_numa(ids, numa), None, since=since_of(a.since), delivery=delivery)
+        for a, ids in held
     ]
 
 

@@ -5,7 +5,7 @@ Each object is written and watched by a NodeDeviceSync (nodedevice.py); those th
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -14,10 +14,11 @@ from nodedevice_api.nodedevice import NodeDeviceStatus
 from nodedevice_common.tasks import retried
 
 from nodedevice_agent import __version__, metrics
+from nodedevice_agent.delivery.contract import Delivery
 from nodedevice_agent.devicemanager.places import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon
 from nodedevice_agent.devicemanager.resources.resource import Resource
-from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
+from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.conditions import ConditionValue, condition_of, with_condition
@@ -35,30 +36,6 @@ PODS = "pods"
 _MOST_NAMED = 3
 
 
-class Backend(Protocol):
-    """How devices reach containers, as far as it decides what is published."""
-
-    @property
-    def is_settled(self) -> bool:
-        """False while the backend does not know its own state yet: the last published status stays."""
-
-    @property
-    def notes(self) -> str:
-        """A problem that an administrator should know of; empty when there is none."""
-
-    def resource_changed(self, resource_name: str) -> None:
-        """The resource's devices or allocations may have changed."""
-
-    def resource_forgotten(self, resource_name: str) -> None:
-        """The resource is not known any more."""
-
-    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
-        """Whether a container runs without this resource that it requested."""
-
-    def injectable(self, now: Snapshot) -> ConditionValue | None:
-        """Status, reason and message of the condition Injectable; None where nothing is injected."""
-
-
 class OfferedTwice(Protocol):
     """Which devices two resources of this node offer. is_known: False until all sources were compared."""
 
@@ -74,18 +51,17 @@ class OfferedTwice(Protocol):
 class Publisher:
     """One node's NodeDevice objects, and what their statuses are made of.
 
-    start() once the plugin host and the backend exist; both publish through this, so it is made before them.
+    start() once the plugin host and the delivery exist; both publish through this, so it is made before them.
     notes: a problem of the start that the condition Registered shows, such as an unreadable checkpoint.
     """
 
-    def __init__(self, cluster: KubeClient, node_name: str, runtime: str, notes: str = "") -> None:
+    def __init__(self, cluster: KubeClient, node_name: str, notes: str = "") -> None:
         self.cluster = cluster
         self.watches = Watches(cluster)
         self.writes = WriteQueue()
         self.node_name = node_name
         # set with the first list of this node's pods; until then the last published statuses stay
         self.are_pods_known = False
-        self._runtime = runtime
         self._notes = notes
         self._objects: dict[str, NodeDeviceSync] = {}
         # of these, those that are not watched yet: there are no more NodeDevices and watches than a node may have names
@@ -95,17 +71,24 @@ class Publisher:
         self._has_parked = False
         self._stale_watches: frozenset[str] = frozenset()
         self._host: PluginHost
-        self._backend: Backend
+        self._delivery_of: Callable[[str], Delivery]
         self._tasks: asyncio.TaskGroup
         # who else gives out devices here that are published, too; whose name it is, the first one knows that has it
         self._sources: Sequence[Source] = ()
         self.offered_twice: OfferedTwice | None = None
 
     def start(
-        self, tasks: asyncio.TaskGroup, host: PluginHost, backend: Backend, sources: Sequence[Source] = ()
+        self,
+        tasks: asyncio.TaskGroup,
+        host: PluginHost,
+        delivery_of: Callable[[str], Delivery],
+        sources: Sequence[Source] = (),
     ) -> None:
-        """From here on resources can be published; the objects are kept by tasks of that group."""
-        self._tasks, self._host, self._backend, self._sources = tasks, host, backend, sources
+        """From here on resources can be published; the objects are kept by tasks of that group.
+
+        delivery_of: of a resource by its name, as new pods get it.
+        """
+        self._tasks, self._host, self._delivery_of, self._sources = tasks, host, delivery_of, sources
 
     def recovered(self, resource_name: str, status: NodeDeviceStatus) -> None:
         """A NodeDevice that only shows what others give out, of an agent whose state was lost."""
@@ -115,7 +98,7 @@ class Publisher:
     def publish(self, resource_name: str) -> None:
         """The effect Publish: the resource's snapshot may have changed."""
         self.publish_served(resource_name)
-        self._backend.resource_changed(resource_name)
+        self._delivery_of(resource_name).resource_changed(resource_name)
 
     def publish_served(self, resource_name: str) -> None:
         """The same for a resource of another source."""
@@ -149,7 +132,7 @@ class Publisher:
         if not self._host.manager.forget(resource_name):
             return False
         if was_known:
-            self._backend.resource_forgotten(resource_name)
+            self._delivery_of(resource_name).resource_forgotten(resource_name)
         forgotten = [source.forget(resource_name) for source in self._sources]
         if not all(forgotten):
             return False
@@ -268,20 +251,20 @@ class Publisher:
             return source.status_maker(
                 resource_name, observed, wall_time, self._host.now(), is_watch_stale=is_watch_stale
             )
-        manager, backend = self._host.manager, self._backend
-        if resource_name not in manager.resources or is_settling(manager, resource_name) or not backend.is_settled:
+        manager, delivery = self._host.manager, self._delivery_of(resource_name)
+        if resource_name not in manager.resources or is_settling(manager, resource_name) or not delivery.is_settled:
             return None
-        now = snapshot(manager, resource_name, backend.not_injected)
+        now = snapshot(manager, resource_name, delivery.not_injected)
         metrics.observe(now)
         return status_maker(
             now,
             observed,
             wall_time=wall_time,
             version=__version__,
-            runtime=self._runtime,
+            delivery=delivery.name,
             unsaved=self._host.unsaved,
-            notes=self._notes or backend.notes,
-            injectable=backend.injectable(now),
+            notes=self._notes or delivery.notes,
+            injectable=delivery.injectable(now),
             is_watch_stale=is_watch_stale,
         )
 

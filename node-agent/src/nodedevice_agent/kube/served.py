@@ -84,14 +84,14 @@ class Served(Protocol):
 
 
 class ServedStatus:
-    """The statuses. manager: of what is served here. runtime: of this agent."""
+    """The statuses. manager: of what is served here. delivery: of this agent."""
 
     watch = ""
 
-    def __init__(self, served: Served, manager: DeviceManager, runtime: str) -> None:
+    def __init__(self, served: Served, manager: DeviceManager, delivery: str) -> None:
         self._served = served
         self._manager = manager
-        self._runtime = runtime
+        self._delivery = delivery
         # published from here
         self._names: set[str] = set()
         self._cordons: dict[str, Collection[str]] = {}
@@ -116,7 +116,7 @@ class ServedStatus:
         # a kubelet whose plugin this agent is may show devices of a plugin that has just gone here, such as one that nothing
         # configures any more: it has had no grace period
         has_had_time = own.state is EndpointState.GONE and not own.is_not_configured
-        may_be_anothers = has_had_time or self._runtime != names.RUNTIME_KUBELET
+        may_be_anothers = has_had_time or self._delivery != names.DELIVERY_KUBELET
         return may_be_anothers and self._served.has_healthy(own.name)
 
     def remember(self, resource_name: str, status: NodeDeviceStatus) -> None:
@@ -146,7 +146,7 @@ class ServedStatus:
             observed,
             wall_time=wall_time,
             version=__version__,
-            runtime=names.RUNTIME_KUBELET,
+            delivery=names.DELIVERY_KUBELET,
             served_by=names.SERVED_BY_KUBELET,
             registered=_NO_CORDON if self._cordons.get(resource_name) else _SERVED,
             injectable=_INJECTABLE,

@@ -57,7 +57,7 @@ def node_device_status(
     *,
     wall_time: str,
     version: str,
-    runtime: str,
+    delivery: str = "",
     served_by: str = SERVED_BY_NODEDEVICE,
     unsaved: str = "",
     notes: str = "",
@@ -69,6 +69,7 @@ def node_device_status(
 ) -> NodeDeviceStatus:
     """Every field of status that the agent owns.
 
+    delivery: DELIVERY_*; empty where another one than the agent or the kubelet delivers.
     before: the observed status (with any owner's fields; an empty one when there is none). wall_time: RFC 3339, whole seconds.
     unsaved: why the agent's checkpoint cannot be written now; empty while it can.
     notes: a problem that an administrator should know of, such as an unreadable checkpoint.
@@ -106,7 +107,7 @@ def node_device_status(
         reserved=now.reserved,
         available=now.available,
         endpoint=_endpoint(now, before.endpoint or _NO_ENDPOINT, wall_time),
-        agent=AgentStatus(version=version, runtime=runtime, served_by=served_by),
+        agent=AgentStatus(version=version, delivery=delivery, runtime=delivery, served_by=served_by),
         parts=_part_rules(now, now.part_rules) if now.part_rules is not None else None,
         devices=devices,
         devices_omitted=omitted,

@@ -5,7 +5,7 @@ refuse to restart that container. Only a change of a device's own health reaches
 Source: kubelet deviceplugin v1beta1, ListAndWatch and GetPreferredAllocation; devicesToAllocate @ 1.37.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import Enum
 
 from msgspec import Struct
@@ -31,8 +31,8 @@ class Advertised(Struct, frozen=True):
     options: PluginOptions | None
 
 
-def advertised(resource: Resource) -> Advertised | None:
-    """What to advertise now; None for nothing.
+def advertised(resource: Resource, elsewhere: Collection[str] = ()) -> Advertised | None:
+    """What to advertise now; None for nothing. elsewhere: devices that pods hold which the kubelet did not give them.
 
     Nothing is advertised before the administrator's cordons are known, nor before a plugin has listed its devices: the kubelet
     would allocate cordoned devices, or take the empty list as final. The devices of a disconnected plugin are unhealthy until
@@ -47,7 +47,7 @@ def advertised(resource: Resource) -> Advertised | None:
         # of a kubelet that allocates what is not confirmed the pod would fail for good
         is_out = resource.is_cordoned(device_id) or device_id in resource.listed.unconfirmed
         is_offered = device_id in resource.holders or not is_out
-        is_healthy = is_offered and availability.is_healthy(resource, device_id)
+        is_healthy = is_offered and device_id not in elsewhere and availability.is_healthy(resource, device_id)
         devices.append(PluginDevice(original_id(device_id), is_healthy, resource.devices[device_id].numa_nodes))
     return Advertised(tuple(devices), resource.options if resource.is_live else None)
 
@@ -71,7 +71,7 @@ def select_preferred(
 # -- the condition Injectable -------------------------------------------------------------------------------------------
 
 _OWN_ENVIRONMENT = (
-    "a container's own NVIDIA_VISIBLE_DEVICES and limits win over what it was given, which --runtime nri prevents"
+    "a container's own NVIDIA_VISIBLE_DEVICES and limits win over what it was given, which --delivery nri prevents"
 )
 
 
@@ -92,7 +92,7 @@ class KubeletRegistrationState(Enum):
     LIST_TOO_BIG = (
         "False",
         Reason.KUBELET_LIST_TOO_BIG,
-        "{}; the kubelet accepts at most 4 MiB: list fewer devices on this node, or use --runtime nri",
+        "{}; the kubelet accepts at most 4 MiB: list fewer devices on this node, or use --delivery nri",
     )
     CANNOT_SERVE = "False", Reason.KUBELET_CANNOT_SERVE, "cannot serve a socket for the kubelet; retrying: {}"
     NOT_ADVERTISED = (

@@ -1,4 +1,4 @@
-"""`--runtime kubelet`: the kubelet allocates; each resource is registered with it, and allocations are read back from it.
+"""`--delivery kubelet`: the kubelet allocates; each resource is registered with it, and allocations are read back from it.
 
 The device manager attributes them to pods, and the kubelet maintains the Node's capacity. Resources of plugins that register with
 the kubelet directly are not handled here.
@@ -10,11 +10,14 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from nodedevice_api.names import DELIVERY_KUBELET
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.tasks import apart, retried
 from nodedevice_common.threads import in_thread_if
 
+from nodedevice_agent.delivery.contract import Delivery
+from nodedevice_agent.devicemanager.attribution.attribute import is_elsewhere
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
@@ -61,14 +64,14 @@ def endpoint_name(resource_name: str) -> str:
     return f"nodedevice-{socket_name(resource_name)}"
 
 
-class KubeletBackend:
+class KubeletBackend(Delivery):
     """start() before plugins are served, resource_changed() for each resource that may have changed.
 
     on_condition: called with each resource of which the condition Injectable may have changed. grace_seconds: for how long
     a kubelet that restarts is not reported as unreachable.
     """
 
-    is_settled = True
+    name = DELIVERY_KUBELET
 
     def __init__(
         self,
@@ -116,10 +119,6 @@ class KubeletBackend:
         """Its device plugin is gone, so it is not advertised to the kubelet either."""
         if self._endpoints.pop(resource_name, None) is not None:
             self._serving.pop(resource_name).cancel()
-
-    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
-        """The kubelet reports no containers."""
-        return False
 
     def injectable(self, now: Snapshot) -> tuple[str, str, str]:
         """Status, reason and message of the condition Injectable."""
@@ -181,7 +180,9 @@ class KubeletEndpoint:
             resource = self._backend.manager.resources.get(self._resource_name)
             if resource is not None:
                 is_long = len(resource.devices) > _MOST_IN_LOOP
-                found = await in_thread_if(is_long, partial(_offer, resource, self._advertised))
+                held = (a for a in self._backend.manager.book if a.resource_name == resource.name and is_elsewhere(a))
+                elsewhere = frozenset(i for a in held for i in a.device_ids)
+                found = await in_thread_if(is_long, partial(_offer, resource, self._advertised, elsewhere))
                 if found is not None:
                     self._advertise(*found)
 
@@ -289,9 +290,11 @@ class KubeletEndpoint:
             self._backend.on_condition(self._resource_name)
 
 
-def _offer(resource: Resource, before: Advertised | None) -> tuple[Advertised | None, int] | None:
+def _offer(
+    resource: Resource, before: Advertised | None, elsewhere: frozenset[str]
+) -> tuple[Advertised | None, int] | None:
     """What to advertise, and how many bytes that takes; None where it is the same as before."""
-    found = advertised(resource)
+    found = advertised(resource, elsewhere)
     if found == before:
         return None
     return found, list_to_wire(found.devices if found is not None else ()).ByteSize()

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from nodedevice_api.names import DELIVERY_KUBELET
+
 from nodedevice_agent.checkpoint.files import open_regular
 from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.long_files import KubeletFile, decode_long
@@ -35,7 +37,7 @@ class KubeletDirectory:
         """Raises AgentSettingsError where our own plugin directory is the kubelet's: each would remove the other's sockets."""
         if os.path.realpath(plugin_dir) == os.path.realpath(self.device_plugins):
             raise AgentSettingsError(
-                f"--plugin-dir {plugin_dir} is the kubelet's plugin directory, and --runtime kubelet needs another one: "
+                f"--plugin-dir {plugin_dir} is the kubelet's plugin directory, and --delivery kubelet needs another one: "
                 "set --plugin-dir to a directory of this agent and register the device plugins there"
             )
 
@@ -48,7 +50,7 @@ def read_file(file: Path, before: Checkpoint | None = None) -> KubeletFile:
         with open_regular(file, MAX_BYTES) as opened:
             content = opened.read(MAX_BYTES_AT_ONCE + 1)
             if len(content) <= MAX_BYTES_AT_ONCE:
-                return KubeletFile(decode(content))
+                return KubeletFile(decode(content, DELIVERY_KUBELET))
             return decode_long(_Joined(content, opened).read, before)
     except (FileNotFoundError, NotADirectoryError):
         return KubeletFile(Checkpoint())

@@ -1,4 +1,4 @@
-"""The DevicePlugin service of one resource for the kubelet, with `--runtime kubelet`: its calls are proxied to the device plugin.
+"""The DevicePlugin service of one resource for the kubelet, with `--delivery kubelet`: its calls are proxied to the device plugin.
 
 Source: kubelet deviceplugin v1beta1.
 """

@@ -1,4 +1,4 @@
-"""The backend of --runtime nri: this agent is the allocator, and an NRI plugin of the container runtime.
+"""The delivery `nri`: this agent is the allocator, and an NRI plugin of the container runtime.
 
 Passes the runtime's events to the device manager, and reports for publishing what they mean. A container whose devices are ready is
 answered from memory. One whose allocation is in progress waits for that, by event and for a moment only: the runtime creates no
@@ -14,10 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from nodedevice_api.names import Reason
+from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI, Reason
 from nodedevice_common.tasks import retried
 
 from nodedevice_agent import metrics
+from nodedevice_agent.delivery.contract import Delivery
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
 from nodedevice_agent.devicemanager.runtime import (
@@ -32,7 +34,7 @@ from nodedevice_agent.devicemanager.runtime import (
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.lib.deviceplugin_server.values import Delivery
+from nodedevice_agent.lib.deviceplugin_server import values
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.nri.releases import takes_cdi
@@ -59,10 +61,10 @@ _MAX_LOGGED = 256
 K = TypeVar("K", str, tuple[str, str])
 
 
-class NriBackend:
-    """A RuntimeHandler. run() until cancelled. on_change: called when each resource's condition Injectable may have changed."""
+class NriBackend(Delivery):
+    """A RuntimeHandler, too. on_change: called when each resource's condition Injectable may have changed."""
 
-    notes = ""
+    name = DELIVERY_NRI
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class NriBackend:
         host: PluginHost,
         reader: KubeletReader,
         on_change: Callable[[], None],
-        delivery: Delivery | None = None,
+        delivery: values.Delivery | None = None,
     ) -> None:
         self.events = ContainerEvents(host.manager)
         self._manager = host.manager
@@ -79,9 +81,9 @@ class NriBackend:
         self._kubelet = KubeletCheckpoint(reader)
         reader.subscribe(self._kubelet)
         reader.subscribe(KubeletTakeover(host.manager, reader.directory.pod_resources))
-        self._injection = Injection(host.manager, self._kubelet, lambda: self._kubelet.problem)
+        self._injection = Injection(host.manager, self._kubelet, lambda: self._kubelet.problem, self._is_kubelets)
         self._gpus = WithheldGpus(self._injection.gpus, self._kubelet, on_change)
-        self._delivery = delivery or Delivery()
+        self._delivery = delivery or values.Delivery()
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
         self._plugin = NriPlugin(self, Path(settings.nri_socket), settings.nri_index)
         self._numbers = DeviceNumbers(host.manager, on_change)
@@ -101,7 +103,12 @@ class NriBackend:
         """exempt: see GpuEnvironment.configured()."""
         self._gpus.configured(exempt)
 
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """The runtime may ask from here on: allocations of the checkpoint can be injected before plugins reconnect."""
+        tasks.create_task(vital("nri", self.run))
+
     async def run(self) -> None:
+        """Until cancelled."""
         self._changed(False)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -330,8 +337,10 @@ class NriBackend:
 
     def _asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
         """Whether the answer depends on what the kubelet has. Of few containers: its file may change with each pod of the node."""
+        held = self._manager.book.of_container(sandbox.uid, container.name)
         return (
             self._waits(sandbox.uid)
+            or any(a.delivery == DELIVERY_KUBELET for a in held)
             or self._injection.asks_kubelet(sandbox, container.name)
             or self._gpus.asks_kubelet(sandbox, container)
         )
@@ -357,12 +366,20 @@ class NriBackend:
         pending = self._manager.allocator.pending.get(pod_uid)
         if pending is None or pending.reason not in _NOT_SERVED:
             return
-        pod = self._manager.pod(pod_uid)
-        met = self._kubelet.requests_met(pod_uid, None if pod is None else (pod.namespace, pod.name))
-        if self._manager.kubelet_allocated(pod_uid, met, self._host.now()):
+        if self._manager.kubelet_allocated(pod_uid, self._met_by_kubelet(pod_uid), self._host.now()):
             extra = {"pod_uid": pod_uid, "resource_name": pending.resource_name}
             log.info("the kubelet has allocated what a pod waits for; leaving it to the kubelet", extra=extra)
             self._host.settle()
+
+    def _met_by_kubelet(self, pod_uid: str) -> frozenset[tuple[str, str]]:
+        pod = self._manager.pod(pod_uid)
+        return self._kubelet.requests_met(pod_uid, None if pod is None else (pod.namespace, pod.name))
+
+    def _is_kubelets(self, allocation: Allocation) -> bool:
+        """Whether the kubelet has made it, and still has it: then it passes the response on to the container."""
+        if allocation.delivery != DELIVERY_KUBELET:
+            return False
+        return (allocation.container, allocation.resource_name) in self._met_by_kubelet(allocation.pod_uid)
 
     def _changed(self, is_changed: bool) -> None:
         """The connection or its grace period has begun or ended, and with it, perhaps, the condition has changed."""

@@ -7,6 +7,7 @@ PreStartContainer is called before every start.
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
+from nodedevice_api.names import DELIVERY_KUBELET
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import without
@@ -204,6 +205,9 @@ class ContainerEvents:
 
     def _lacks(self, instance: ContainerInstance, resource_name: str, allocation: Allocation | None) -> bool:
         mark = instance.fingerprints.get(resource_name)
+        if mark is None and instance.reported is None and allocation and allocation.delivery == DELIVERY_KUBELET:
+            # the others of its devices were injected here
+            return False
         if mark is not None or allocation is None or instance.reported is None:
             return allocation is None or mark != fingerprints([allocation])[resource_name]
         if allocation.response is None:

@@ -94,12 +94,17 @@ Decision = Grant | Refusal | None
 
 class Injection:
     """of_kubelet: resources of the kubelet's own device manager on this node, which injects them itself; kubelet_problem: why they
-    are not known, empty while they are.
+    are not known, empty while they are. is_kubelets: whether the kubelet delivers an allocation, as it has done so far.
     """
 
     def __init__(
-        self, manager: DeviceManager, of_kubelet: Container[str], kubelet_problem: Callable[[], str] = str
+        self,
+        manager: DeviceManager,
+        of_kubelet: Container[str],
+        kubelet_problem: Callable[[], str] = str,
+        is_kubelets: Callable[[Allocation], bool] = lambda allocation: False,
     ) -> None:
+        self._is_kubelets = is_kubelets
         self._kubelet_problem = kubelet_problem
         self._manager = manager
         self._of_kubelet = of_kubelet
@@ -112,16 +117,20 @@ class Injection:
         known = (name for name in _requested(pod, container) if name in manager.resources)
         return InjectionVersion(
             pod,
-            tuple(manager.book.of_container(pod_uid, container)),
+            tuple(self._delivered(pod_uid, container)),
             tuple(name for name in known if manager.book.of(pod_uid, container, name) is None),
             pod_uid in manager.book.releasing,
             self._pre_start(pod_uid, container),
             self._problem(pod_uid, container),
         )
 
+    def _delivered(self, pod_uid: str, container: str) -> list[Allocation]:
+        """From here: not those that the kubelet delivers."""
+        return [a for a in self._manager.book.of_container(pod_uid, container) if not self._is_kubelets(a)]
+
     def _problem(self, pod_uid: str, container: str) -> str:
-        book = self._manager.book
-        problems = (problem(a, book.resources[a.resource_name]) for a in book.of_container(pod_uid, container))
+        resources = self._manager.book.resources
+        problems = (problem(a, resources[a.resource_name]) for a in self._delivered(pod_uid, container))
         return next((found for found in problems if found), "")
 
     def decide(self, sandbox: Sandbox, container: str, env: Sequence[str] = ()) -> Decision:
@@ -136,6 +145,8 @@ class Injection:
             return _refusal(container, version, self._manager.allocate_once) or self._grant(
                 sandbox, container, version, env
             )
+        if self._manager.book.of_container(sandbox.uid, container):
+            return None
         if pod is not None and pod.unread:
             return Refusal(
                 f"the requests of pod {pod.namespace}/{pod.name} for devices are not known: {pod.unread}; {_REMEDY}"
@@ -352,7 +363,7 @@ def marks_of(container: RunningContainer) -> dict[str, str]:
 def shows_edits(shown: ShownSettings, edits: ContainerEdits) -> bool:
     """Whether a container without a mark has these edits, as far as the runtime shows its settings.
 
-    For containers that another allocator gave their devices, as the kubelet did before --runtime nri. Edits that the runtime does
+    For containers that another allocator gave their devices, as the kubelet did before --delivery nri. Edits that the runtime does
     not show (mounts, CDI devices) prove nothing.
     """
     paths = {device.container_path for device in edits.devices}

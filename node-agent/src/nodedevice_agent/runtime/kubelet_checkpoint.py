@@ -1,6 +1,6 @@
 """What the kubelet's own device manager has on this node, beside ours, by its checkpoint.
 
-With --runtime nri each resource is served by one of the two. While the checkpoint cannot be used, the kubelet's pod resources show
+With --delivery nri each resource is served by one of the two. While the checkpoint cannot be used, the kubelet's pod resources show
 what it has allocated. Where these cannot be read either, nothing is known, and a container waits: starting it without its device is
 worse.
 Source: kubelet pkg/kubelet/cm/devicemanager @ 1.37, which writes an allocation before the container of it is created.

@@ -6,7 +6,7 @@ from nodedevice_agent.devicemanager.runtime import CreationSettings, RunningCont
 
 
 class NoopHandler:
-    """A RuntimeHandler that injects nothing: for --runtime kubelet or none.
+    """A RuntimeHandler that injects nothing: for --delivery kubelet or none.
 
     The annotation that makes a pod require this plugin does not depend on its node, so the plugin has to be there on each.
     """

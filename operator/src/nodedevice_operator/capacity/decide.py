@@ -72,7 +72,7 @@ def _why_left_out(record: NodeDeviceRecord) -> str | None:
     """Why its name is not ours to show: others count it or give its devices out, or no device can be had and none is in use."""
     if record.is_only_shown:
         return _GIVEN_OUT_BY.get(record.served_by, names.Reason.NAME_RESERVED)
-    if record.runtime == names.RUNTIME_KUBELET:
+    if record.delivery == names.DELIVERY_KUBELET:
         return names.Reason.BY_KUBELET
     if record.allocated + record.reserved > 0:
         return None

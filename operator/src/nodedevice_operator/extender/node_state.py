@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from nodedevice_api.names import DELIVERY_KUBELET
 from nodedevice_api.parts import Choice, PartRules, Placement
 from nodedevice_kube import planner
 from nodedevice_kube.planner import Misfit, Need, Parts, Planner, at_once, obeys
@@ -17,7 +18,6 @@ from nodedevice_kube.planner import Misfit, Need, Parts, Planner, at_once, obeys
 from nodedevice_operator.extender.needs import ALL_PERCENT, container_percent, planned, taken
 from nodedevice_operator.objects.node_parts import NodeParts
 
-_KUBELET: Final = "kubelet"
 _NO_RULES: Final = PartRules()
 _PLENTY: Final = 1 << 62
 # Of one resource, by container and parent: how many parts.
@@ -25,7 +25,7 @@ Assigned = Mapping[str, Mapping[str, int]]
 # verdicts of one state of a node
 _MOST_VERDICTS: Final = 64
 _CHOSEN_THERE: Final = (
-    "the kubelet of the node allocates devices itself (runtime kubelet): parts cannot be assigned there"
+    "the kubelet of the node allocates devices itself (delivery kubelet): parts cannot be assigned there"
 )
 
 
@@ -111,7 +111,7 @@ def view_of(record: NodeParts, claims: Iterable[Claim], annotated: Mapping[str, 
         return View(record, problem=f"the node's agent has not reported {record.resource} yet")
     if record.rules is None:
         return View(record, plain=_PLENTY)
-    if record.runtime == _KUBELET:
+    if record.delivery == DELIVERY_KUBELET:
         return View(record, problem=_CHOSEN_THERE)
     free = {each.parent: each.available for each in record.parents}
     if record.rules.placement is Placement.ANY:

@@ -56,7 +56,7 @@ class NodeParts:
     resource_version: int = field(compare=False)
     node: str
     resource: str
-    runtime: str = ""
+    delivery: str = ""
     rules: PartRules | None = None
     sm_percent: int | None = None
     parents: tuple[ParentParts, ...] = ()
@@ -113,7 +113,7 @@ def node_parts(obj: NodeDeviceSchema) -> NodeParts:
         resource_version=int(meta.resource_version),
         node=intern(obj.spec.node_name),
         resource=intern(obj.spec.resource_name),
-        runtime=intern(status.agent.runtime) if status.agent else "",
+        delivery=intern(status.agent.known_delivery) if status.agent else "",
         rules=_rules(parts) if parts is not None else None,
         sm_percent=parts.sm_percent if parts is not None else None,
         parents=parents if parts is not None else (),

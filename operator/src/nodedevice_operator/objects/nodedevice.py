@@ -123,7 +123,7 @@ class NodeDeviceRecord:
 
     created, endpoint_since: when, in the API's own form. cordons: how many there are; cordoned_ids: of which devices, unless there
     are too many; cordoned_by: and by whom, where that is noted.
-    runtime: how devices reach containers there. served_by: who gives the devices out, as its agent says; driver, pool: of DRA.
+    delivery: how devices reach containers there. served_by: who gives the devices out, as its agent says; driver, pool: of DRA.
     lost_cordons: device IDs of cordons of an object before it that it does not have; where there are many, the first.
     edited_by: other field managers that have written status fields of the agent or the operator.
     parts: by ID of the physical device; empty where the devices have no parts. largest_available: the most that are available on
@@ -150,7 +150,7 @@ class NodeDeviceRecord:
     available: int = 0
     endpoint: str | None = None
     endpoint_since: str = ""
-    runtime: str = ""
+    delivery: str = ""
     devices: Mapping[str, DeviceRecord] = field(default_factory=dict)
     listed: tuple[str, ...] = ()
     devices_omitted: int = 0
@@ -287,7 +287,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         available=status.available,
         endpoint=intern(status.endpoint.state) if status.endpoint and status.endpoint.state else None,
         endpoint_since=intern(status.endpoint.since) if status.endpoint else "",
-        runtime=intern(status.agent.runtime) if status.agent else "",
+        delivery=intern(status.agent.known_delivery) if status.agent else "",
         devices={ids[d.id]: _device(d) for d in status.devices if d.id in held or d.health != "Healthy"},
         listed=_same_ids(*ids.values()) if is_dra else tuple(ids),
         devices_omitted=status.devices_omitted,

@@ -209,7 +209,7 @@ def _without_numbers(message: str) -> list[str]:
 
 
 def _is_unguarded(record: NodeDeviceRecord, lacks_policies: bool | None) -> bool:
-    if record.runtime != names.RUNTIME_NRI:
+    if record.delivery != names.DELIVERY_NRI:
         return False
     if lacks_policies is None:
         # as it is stored: it is found out soon, and until then the condition is not written back and forth

@@ -113,7 +113,7 @@ class GoneNodeDevices:
         now = self.clock()
         hour, by_kubelet = _text(now - GONE_SECONDS), _text(now - BY_KUBELET_SECONDS)
         for record in records:
-            is_of_kubelet = record.ended and record.runtime == names.RUNTIME_KUBELET
+            is_of_kubelet = record.ended and record.delivery == names.DELIVERY_KUBELET
             latest = by_kubelet if is_of_kubelet else hour
             if record.is_over or (record.is_unused and record.endpoint_since <= latest):
                 try:

@@ -84,7 +84,7 @@ class RequiredPluginsController:
             return {}
         return {
             name: self._selection.left_out.get(name, names.Reason.POLICY_PENDING)
-            for name in {record.resource for record in records if record.runtime == names.RUNTIME_NRI}
+            for name in {record.resource for record in records if record.delivery == names.DELIVERY_NRI}
             if not self._is_in_force(name) or self.annotator.lacks(name)
         }
 
@@ -264,7 +264,7 @@ class RequiredPluginsController:
 
 def _is_pending(record: NodeDeviceRecord) -> bool:
     stored = record.conditions.get(names.Condition.ADVERTISED)
-    return record.runtime == names.RUNTIME_NRI and (stored is None or stored.reason in _NOT_GUARDED)
+    return record.delivery == names.DELIVERY_NRI and (stored is None or stored.reason in _NOT_GUARDED)
 
 
 def _contended(kind: str, seconds: int) -> Event:

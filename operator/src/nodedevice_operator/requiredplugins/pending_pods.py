@@ -83,7 +83,7 @@ def advertised(records: Iterable[NodeDeviceRecord]) -> frozenset[str]:
     return frozenset(
         record.resource
         for record in records
-        if record.runtime == names.RUNTIME_NRI
+        if record.delivery == names.DELIVERY_NRI
         and record.is_condition(names.Condition.ADVERTISED, "True")
         and record.conditions[names.Condition.ADVERTISED].reason not in names.NEVER_WRITTEN
     )

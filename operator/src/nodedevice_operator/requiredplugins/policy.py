@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nodedevice_api.extended_resources import domain_of
+from nodedevice_api.names import DELIVERY_NRI, Reason
 from nodedevice_api.names import NRI_PLUGIN as PLUGIN
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION as ANNOTATION
-from nodedevice_api.names import RUNTIME_NRI, Reason
 from nodedevice_common.fair_places import EXCHANGE_SECONDS, spare
 
 from nodedevice_operator.objects.instance import labelled
@@ -79,7 +79,7 @@ class PolicyNames:
 
 def is_candidate(record: NodeDeviceRecord, node: NodeRecord | None) -> bool:
     """Whether its name may be in the policy: its agent works by NRI, this Node exists and owns it, and its plugin is not gone."""
-    is_used = record.runtime == RUNTIME_NRI and not record.is_only_shown and not record.is_gone
+    is_used = record.delivery == DELIVERY_NRI and not record.is_only_shown and not record.is_gone
     return is_used and node is not None and node.uid == record.owner_uid and is_real(record)
 
 

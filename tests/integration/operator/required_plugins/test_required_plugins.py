@@ -186,7 +186,7 @@ def test_it_is_stored_as_it_was_sent(control_plane: ControlPlane, client: Client
 def test_as_many_names_as_it_may_hold(control_plane: ControlPlane, client: Client) -> None:
     """The API server refuses more than 100,000 characters, so the operator stops before that."""
     records = [
-        node_device(f"vendor-{number}.example.com/{'n' * 60}", node=f"node-{number % 20}", runtime="nri")
+        node_device(f"vendor-{number}.example.com/{'n' * 60}", node=f"node-{number % 20}", delivery="nri")
         for number in range(1200)
     ]
     kept = required_plugins.select(records, {each.node: NodeStatusModel().record() for each in records})

@@ -43,13 +43,13 @@ def test_one_token_stops_no_name_of_another_node(
     installed: ControlPlane, operator: OperatorProcess, nodes: tuple[PlayedNode, PlayedNode], thief: Client
 ) -> None:
     evil, good = nodes
-    good.settle(runtime="nri")
+    good.settle(delivery="nri")
     for resource in LONG:
         body = agent_objects.node_device(evil.name, resource, evil.uid)
         thief.apply(NodeDevice.from_dict(body), field_manager=names.AGENT_FIELD_MANAGER, force=True)
-        apply_status(thief, evil.nd_name(resource), full(healthy=1, runtime="nri"))
+        apply_status(thief, evil.nd_name(resource), full(healthy=1, delivery="nri"))
     good.make(NIC)
-    good.advertise(2, NIC, runtime="nri")
+    good.advertise(2, NIC, delivery="nri")
     evil.wait_condition("Advertised", "False", "TooManyNames", LONG[-1])
     assert operator.metric("nodedevice_operator_required_plugins_names") == 2 + 64
     assert "policy cannot be written" not in str(operator.logged("error"))
@@ -59,9 +59,9 @@ def test_a_name_that_is_gone_or_without_its_node_is_not_in_the_policy(
     installed: ControlPlane, operator: OperatorProcess, nodes: tuple[PlayedNode, PlayedNode]
 ) -> None:
     gone, orphan = nodes
-    gone.settle(runtime="nri")
-    gone.publish(state="Gone", runtime="nri")
+    gone.settle(delivery="nri")
+    gone.publish(state="Gone", delivery="nri")
     orphan.make(NIC, is_owned=False)
-    orphan.publish(NIC, healthy=1, runtime="nri")
+    orphan.publish(NIC, healthy=1, delivery="nri")
     wait_until(lambda: stored(installed, "mutatingadmissionpolicies") is None, "no name is in the policy")
-    gone.advertise(2, GPU, runtime="nri")
+    gone.advertise(2, GPU, delivery="nri")

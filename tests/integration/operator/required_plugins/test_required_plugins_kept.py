@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from nodedevice_api import names
+from nodedevice_api.nodedevice import AgentStatus
 from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
     NAME,
@@ -17,6 +18,7 @@ from nodedevice_operator.requiredplugins.policy import (
 )
 
 from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.observe import Observer
 from hack.cluster.waiting import wait_until
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode
 
@@ -46,7 +48,7 @@ def wait_names(control_plane: ControlPlane, *resource_names: str) -> None:
 
 def test_the_policy_comes_before_capacity(installed: ControlPlane, operator: OperatorProcess, node: PlayedNode) -> None:
     node.make()
-    node.advertise(2, runtime="nri")
+    node.advertise(2, delivery="nri")
 
     def moments(path: str) -> list[datetime]:
         return [datetime.fromisoformat(each["requestReceivedTimestamp"]) for each in writes(installed, path)]
@@ -60,11 +62,37 @@ def test_the_policy_comes_before_capacity(installed: ControlPlane, operator: Ope
 
 def test_a_later_name_is_added_in_time(installed: ControlPlane, operator: OperatorProcess, node: PlayedNode) -> None:
     node.make()
-    node.advertise(2, runtime="nri")
+    node.advertise(2, delivery="nri")
     node.make(NIC)
-    node.advertise(1, NIC, runtime="nri")
+    node.advertise(1, NIC, delivery="nri")
     assert stored(installed, POLICIES) == policy_spec(tuple(sorted((GPU, NIC))))
     assert operator.metric("nodedevice_operator_required_plugins_names") == 2
+
+
+def test_agents_are_upgraded_while_all_of_them_report(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
+) -> None:
+    """One after the other; those of the release before say `runtime` alone. The policy stays, and no Node loses a device."""
+    resources = [f"example.com/gpu-{number}" for number in range(8)]
+    before = AgentStatus(version="0.0.9", runtime=names.DELIVERY_NRI, served_by=names.SERVED_BY_NODEDEVICE)
+    for resource in resources:
+        node.make(resource)
+        node.publish(resource, healthy=2, delivery=names.DELIVERY_NRI, agent=before)
+    wait_names(installed, *resources)
+    for resource in resources:
+        node.wait_shown(2, resource)
+    kept = len(writes(installed, f"{POLICIES}/{NAME}"))
+    with Observer.nodes(installed.admin_kubeconfig) as nodes:
+        nodes.wait(lambda seen: bool(seen.object.metadata.name == node.name), since=0)
+        for upgraded in range(len(resources) + 1):
+            for number, resource in enumerate(resources):
+                older = {} if number < upgraded else {"agent": before}
+                node.publish(resource, healthy=2 + upgraded % 2, delivery=names.DELIVERY_NRI, **older)
+        for resource in resources:
+            node.wait_shown(2, resource)
+        shown = [seen.object.status.capacity for seen in nodes.seen() if seen.object.metadata.name == node.name]
+    assert min(int(capacity.get(resource, 0)) for capacity in shown for resource in resources) == 2
+    assert len(writes(installed, f"{POLICIES}/{NAME}")) == kept
 
 
 def writes(control_plane: ControlPlane, path: str) -> list[dict[str, Any]]:
@@ -81,7 +109,7 @@ def test_whatever_others_do_to_it_is_undone(
 ) -> None:
     """Twice within a minute; the third time is reported, and waits. A process that has just started has seen none."""
     node.make()
-    node.publish(healthy=2, runtime="nri")
+    node.publish(healthy=2, delivery="nri")
     wait_names(installed, GPU)
     never = {"name": "never", "expression": "false"}
 
@@ -106,22 +134,22 @@ def test_whatever_others_do_to_it_is_undone(
 
 
 def test_it_holds_names_of_this_runtime_only_and_goes_with_the_last(installed: ControlPlane, node: PlayedNode) -> None:
-    for resource, runtime in ((GPU, "none"), (NIC, "nri")):
+    for resource, delivery in ((GPU, "none"), (NIC, "nri")):
         node.make(resource)
-        node.advertise(1, resource, runtime=runtime)
+        node.advertise(1, resource, delivery=delivery)
     wait_names(installed, NIC)
-    node.publish(NIC, healthy=1, runtime="none")
+    node.publish(NIC, healthy=1, delivery="none")
     wait_names(installed)
     node.wait_shown(1, NIC)
 
 
 def test_a_restart_writes_nothing(installed: ControlPlane, operator: OperatorProcess, node: PlayedNode) -> None:
     node.make()
-    node.publish(healthy=1, runtime="nri")
+    node.publish(healthy=1, delivery="nri")
     node.wait_condition(names.Condition.READY, "True")
     wait_names(installed, GPU)
     operator.stop()
     before = len(writes(installed, NAME))
     operator.start()
-    node.advertise(2, runtime="nri")
+    node.advertise(2, delivery="nri")
     assert len(writes(installed, NAME)) == before

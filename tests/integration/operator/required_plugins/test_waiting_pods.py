@@ -68,7 +68,7 @@ def test_who_waited_before_is_marked_before_the_capacity_is_there(
     make_pod(installed, namespace, "gated", GPU, schedulingGates=[Object(name="example.com/later")])
     make_pod(installed, namespace, "bound", GPU, nodeName=node.name)
     make_pod(installed, namespace, "other", NIC)
-    node.publish(healthy=2, runtime="nri")
+    node.publish(healthy=2, delivery="nri")
     process.start()
     node.wait_shown(2)
     # asked once, at once: by now nothing is left to wait for
@@ -81,7 +81,7 @@ def test_who_waited_before_is_marked_before_the_capacity_is_there(
     process.stop()
     make_pod(installed, namespace, "late", GPU)
     process.start()
-    node.advertise(3, runtime="nri")
+    node.advertise(3, delivery="nri")
     assert len(operator_writes(installed, f"/namespaces/{namespace}/pods/")) == 2
     assert marks(installed, namespace)["late"] == mark
 
@@ -94,7 +94,7 @@ def test_without_the_right_it_is_reported_and_the_capacity_is_there_all_the_same
     installed: ControlPlane, process: OperatorProcess, node: PlayedNode, namespace: str
 ) -> None:
     make_pod(installed, namespace, "early", GPU)
-    node.publish(healthy=2, runtime="nri")
+    node.publish(healthy=2, delivery="nri")
     try:
         install_chart(installed, {"markWaitingPods": False})
         # once it is refused it does not call itself ready for a while
@@ -157,7 +157,7 @@ def test_a_pod_under_another_policy_is_reported_and_the_others_are_marked(
         installed.apply(json.dumps({**api, "kind": kind, "spec": {"matchConstraints": constraints, **what}}))
         installed.apply(json.dumps({**api, "kind": f"{kind}Binding", "spec": binding}))
         wait_until(lambda: is_others(installed, namespace, "other"), "the other's policy is in force", 60)
-        node.publish(healthy=2, runtime="nri")
+        node.publish(healthy=2, delivery="nri")
         process.start()
         node.wait_shown(2)
     finally:

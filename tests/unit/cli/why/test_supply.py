@@ -156,7 +156,7 @@ def test_what_the_scheduler_gives_out_yet(changes: Mapping[str, Any], is_behind:
     facts = of_node_a(base(), lambda found: replace(found, **changes))
     expected = [ours("CapacityBehind", "it shows 4, 2 are available", node_device=_NAME)]
     assert of(facts) == (expected if is_behind else [])
-    by_kubelet = of_node_a(facts, lambda found: replace(found, agent=replace(found.agent, runtime="kubelet")))
+    by_kubelet = of_node_a(facts, lambda found: replace(found, agent=replace(found.agent, delivery="kubelet")))
     assert of(by_kubelet) == []
 
 

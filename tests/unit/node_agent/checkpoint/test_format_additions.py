@@ -52,18 +52,27 @@ def test_invalid_sockets_are_ignored(written: Any, read: int) -> None:
 NOON = 1_767_614_400
 
 
-def held_since(*since: int) -> Checkpoint:
+def held(field: str, *values: Any) -> Checkpoint:
+    """An allocation with each of these values of the field."""
     return Checkpoint(
-        tuple(Allocation(f"uid-{n}", "main", GPU, {0: (f"d{n}",)}, b"", since=at) for n, at in enumerate(since))
+        tuple(Allocation(f"uid-{n}", "main", GPU, {0: (f"d{n}",)}, b"", **{field: v}) for n, v in enumerate(values))
     )
 
 
-@pytest.mark.parametrize("since", [(NOON,), (NOON, NOON + 7), (0, NOON), (NOON, 0), (1, MAX_SINCE)])
-def test_since_survives_and_is_outside_the_checksum(since: tuple[int, ...]) -> None:
-    whole = json.loads(encode(held_since(*since)))
-    assert [a.since for a in decode(json.dumps(whole)).allocations] == [*since]
-    assert whole.pop("Since") == [*since]
-    assert json.dumps(whole) == json.dumps(json.loads(encode(held_since(*[0] * len(since)))))
+@pytest.mark.parametrize(
+    ("name", "field", "values", "none"),
+    [
+        *(("Since", "since", v, 0) for v in ((NOON,), (NOON, NOON + 7), (0, NOON), (NOON, 0), (1, MAX_SINCE))),
+        *(("Deliveries", "delivery", v, "") for v in (("nri", "nri"), ("kubelet", "nri"), ("", "none"))),
+    ],
+)
+def test_what_is_known_of_entries_survives_and_is_outside_the_checksum(
+    name: str, field: str, values: tuple[Any, ...], none: Any
+) -> None:
+    whole = json.loads(encode(held(field, *values)))
+    assert [getattr(a, field) for a in decode(json.dumps(whole)).allocations] == [*values]
+    assert whole.pop(name) == [*values]
+    assert json.dumps(whole) == json.dumps(json.loads(encode(held(field, *[none] * len(values)))))
 
 
 @pytest.mark.parametrize(
@@ -83,18 +92,35 @@ def test_since_survives_and_is_outside_the_checksum(since: tuple[int, ...]) -> N
         pytest.param([-1, NOON], [0, NOON], id="before 1970"),
         pytest.param([MAX_SINCE + 1, MAX_SINCE], [0, MAX_SINCE], id="after the year 9999"),
         pytest.param([2**80, NOON], [0, NOON], id="a number without end"),
+        pytest.param(["nri"], ["", ""], id="too few deliveries"),
+        pytest.param(["nri", 7], ["nri", ""], id="a number for a delivery"),
+        pytest.param(["docker", "kubelet"], ["", "kubelet"], id="a word that is none"),
+        pytest.param([["nri"], {}], ["", ""], id="a list and an object for a delivery"),
     ],
 )
-def test_an_invalid_since_costs_no_allocation(written: Any, read: list[int]) -> None:
-    document = {**json.loads(encode(held_since(NOON, NOON))), "Since": written}
+def test_what_is_invalid_of_an_entry_costs_no_allocation(written: Any, read: list[Any]) -> None:
+    name, field = ("Since", "since") if isinstance(read[0], int) else ("Deliveries", "delivery")
+    document = {**json.loads(encode(held("since", NOON, NOON))), name: written}
     found = decode(json.dumps(document)).allocations
-    assert [a.since for a in found] == read
+    assert [getattr(a, field) for a in found] == read
     assert [a.device_ids for a in found] == [("d0",), ("d1",)]
 
 
+def test_a_file_with_deliveries_is_one_without_them_for_the_release_before() -> None:
+    text = sample("agent-with-deliveries")
+    found = decode(text)
+    assert [(a.pod_uid, a.delivery) for a in found.allocations] == [("uid-a", "kubelet"), ("uid-b", "nri")]
+    assert encode(found) == text
+    assert text.replace(',"Deliveries":["kubelet","nri"]', "") == sample("agent-without-since")
+
+
+def test_entries_of_a_kubelets_checkpoint_are_delivered_by_the_kubelet() -> None:
+    assert {a.delivery for a in decode(sample("v2-two-gpus-numa1"), "kubelet").allocations} == {"kubelet"}
+
+
 def test_a_field_of_a_later_agent_is_ignored() -> None:
-    text = encode(held_since(NOON))
-    assert decode(f'{text[:-1]},"Later":[{{"a":1}}]}}') == decode(text) == held_since(NOON)
+    text = encode(held("since", NOON))
+    assert decode(f'{text[:-1]},"Later":[{{"a":1}}]}}') == decode(text) == held("since", NOON)
 
 
 def test_a_file_of_an_agent_that_did_not_keep_it() -> None:

@@ -16,6 +16,7 @@ from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES, MAX_RESPONSES_BYTES, decode_long
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
 from nodedevice_api.device_ids import has_original, shown_id
+from nodedevice_api.names import DELIVERY_KUBELET
 
 from tests.unit.node_agent.checkpoint.samples import WHOLE, sample
 from tests.unit.node_agent.checkpoint.test_format_properties import ALLOCATIONS, TEXT
@@ -41,7 +42,7 @@ def reads(text: str, size: int) -> Callable[[int], bytes]:
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_kubelets_file(name: str, size: int) -> None:
     found = decode_long(reads(sample(name), size))
-    assert (found.checkpoint, found.unread) == (decode(sample(name)), {})
+    assert (found.checkpoint, found.unread) == (decode(sample(name), DELIVERY_KUBELET), {})
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -69,7 +70,7 @@ def test_any_checkpoint_at_any_size_of_the_pieces(written: Checkpoint, size: int
     assume(all(map(has_original, [*ids, *chain.from_iterable(written.registered.values())])))
     text = encode(written)
     found = decode_long(reads(text, size))
-    assert (found.checkpoint, found.unread) == (decode(text), {})
+    assert (found.checkpoint, found.unread) == (decode(text, DELIVERY_KUBELET), {})
 
 
 @given(st.text())
@@ -133,11 +134,12 @@ def test_of_a_list_that_is_too_long_the_devices_of_pods_are_known(monkeypatch: p
 
 def test_what_is_as_before_is_the_same_object() -> None:
     """A hundred thousand IDs would be in memory twice."""
-    before = Checkpoint((Allocation("uid", "c", "r/a", {-1: ("1", "2")}, b""),), registered={"r/a": ("1", "2", "3")})
-    found = decode_long(reads(encode(before), 16), before).checkpoint
+    written = Checkpoint((Allocation("uid", "c", "r/a", {-1: ("1", "2")}, b""),), registered={"r/a": ("1", "2", "3")})
+    before = decode(encode(written), DELIVERY_KUBELET)
+    found = decode_long(reads(encode(written), 16), before).checkpoint
     assert found.allocations[0] is before.allocations[0]
     assert found.registered["r/a"] is before.registered["r/a"]
-    assert decode_long(reads(encode(before), 16)).checkpoint.registered["r/a"][0] is not before.registered["r/a"][0]
+    assert decode_long(reads(encode(written), 16)).checkpoint.registered["r/a"][0] is not before.registered["r/a"][0]
 
 
 def test_an_id_that_is_longer_than_a_piece() -> None:

@@ -40,17 +40,17 @@ def in_the_agents_pod(node: Path, *args: str, **environment: str) -> Result:
 def test_show_uses_the_sockets_and_names_of_the_configuration(node: Path) -> None:
     with closing(socket.socket(socket.AF_UNIX)) as bound:
         bound.bind(str(node / "nri.sock"))
-        assert in_the_agents_pod(node, "runtime", "show").output.startswith("nri: not stored yet")
+        assert in_the_agents_pod(node, "delivery", "show").output.startswith("nri: not stored yet")
         known = encode(Checkpoint(registered={GPU: ()}))
         (node / "k/device-plugins/kubelet_internal_checkpoint").write_text(known)
-        shown = in_the_agents_pod(node, "runtime", "show").output
+        shown = in_the_agents_pod(node, "delivery", "show").output
     assert shown.startswith(f"kubelet: not stored yet; would be selected because the kubelet's checkpoint has {GPU}")
 
 
 def test_move_writes_where_the_agent_reads(node: Path) -> None:
-    assert in_the_agents_pod(node, "runtime", "move", "--to", "nri").exit_code == 0
-    assert (node / "s/runtime").read_text() == "nri\n"
-    assert in_the_agents_pod(node, "runtime", "show").output == f"nri: stored in {node / 's/runtime'}\n"
+    assert in_the_agents_pod(node, "delivery", "move", "--to", "nri").exit_code == 0
+    assert (node / "s/delivery").read_text() == "nri\n"
+    assert in_the_agents_pod(node, "delivery", "show").output == f"nri: stored in {node / 's/delivery'}\n"
 
 
 def test_simulate_breaks_the_agents_own_device(node: Path) -> None:
@@ -63,15 +63,15 @@ def test_simulate_breaks_the_agents_own_device(node: Path) -> None:
 def test_flag_over_environment_over_configuration(node: Path) -> None:
     for name in ("flag", "env"):
         (node / name).mkdir()
-        (node / name / "runtime").write_text("nri\n")
+        (node / name / "delivery").write_text("nri\n")
     variables = {"NODEDEVICE_STATE_DIR": f"{node}/env"}
-    assert in_the_agents_pod(node, "runtime", "show", **variables).output == f"nri: stored in {node}/env/runtime\n"
-    by_flag = in_the_agents_pod(node, "runtime", "show", "--state-dir", f"{node}/flag", **variables)
-    assert by_flag.output == f"nri: stored in {node}/flag/runtime\n"
+    assert in_the_agents_pod(node, "delivery", "show", **variables).output == f"nri: stored in {node}/env/delivery\n"
+    by_flag = in_the_agents_pod(node, "delivery", "show", "--state-dir", f"{node}/flag", **variables)
+    assert by_flag.output == f"nri: stored in {node}/flag/delivery\n"
 
 
 @pytest.mark.parametrize(
-    "args", [("runtime", "show"), ("runtime", "move", "--to", "nri"), ("simulate", "show", GPU)], ids=" ".join
+    "args", [("delivery", "show"), ("delivery", "move", "--to", "nri"), ("simulate", "show", GPU)], ids=" ".join
 )
 def test_a_configuration_that_cannot_be_read_is_one_line(tmp_path: Path, args: tuple[str, ...]) -> None:
     refused = CliRunner().invoke(main, [*args, "--config", str(tmp_path / "none.yaml")])
@@ -142,7 +142,7 @@ def test_what_no_setting_can_be_is_refused(args: list[str], problem: str) -> Non
 
 def test_the_help_has_each_setting_with_its_variable_and_its_default() -> None:
     text = " ".join(flags("--help")["output"].split())
-    for field in ("node_name", "state_dir", "flapping_quiet_seconds", "log_level", "runtime"):
+    for field in ("node_name", "state_dir", "flapping_quiet_seconds", "log_level", "delivery"):
         assert f"--{field.replace('_', '-')} " in text
         assert f"NODEDEVICE_{field.upper()}" in text
     assert "YAML file of settings" in text

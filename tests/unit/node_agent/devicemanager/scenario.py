@@ -249,7 +249,7 @@ def status(
 
 def status_of(now: Snapshot, before: dict[str, Any], wall_time: str, **more: Any) -> dict[str, Any]:
     """The same of any snapshot."""
-    options = {"version": "1.2.3", "runtime": "none", **more}
+    options = {"version": "1.2.3", "delivery": "none", **more}
     shown: dict[str, Any] = to_builtins(
         node_device_status(now, observed_status(before), wall_time=wall_time, **options)
     )

@@ -217,7 +217,7 @@ def _answers_are_due_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def registered(manager: HostedManager) -> tuple[str, str]:
     """Reason and message of Registered as it would be published."""
     now = snapshot(manager.manager, GOOD)
-    status = node_device_status(now, NodeDeviceStatus(), wall_time="2026-01-01T00:00:00Z", version="1", runtime="none")
+    status = node_device_status(now, NodeDeviceStatus(), wall_time="2026-01-01T00:00:00Z", version="1", delivery="none")
     [found] = [each for each in status.conditions if each.type == "Registered"]
     return found.reason, found.message
 

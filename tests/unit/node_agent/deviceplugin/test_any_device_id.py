@@ -60,7 +60,7 @@ async def plugin() -> AsyncIterator[FakePlugin]:
 def status(manager: HostedManager) -> dict[str, Any]:
     """As it is sent to the API server."""
     now, before = snapshot(manager.manager, NAME), NodeDeviceStatus()
-    made = node_device_status(now, before, wall_time="2026-01-01T00:00:00Z", version="1", runtime="none")
+    made = node_device_status(now, before, wall_time="2026-01-01T00:00:00Z", version="1", delivery="none")
     found: dict[str, Any] = json.loads(json.dumps(to_builtins(made)))
     return found
 

@@ -43,7 +43,7 @@ def shown(found: Offered) -> Json:
         NodeDeviceStatus(),
         wall_time=MONDAY,
         version="0",
-        runtime="kubelet",
+        delivery="kubelet",
         served_by="dra",
         rows=with_times(found.rows, (), MONDAY),
         conditions=conditions(found, now),

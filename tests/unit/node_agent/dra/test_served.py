@@ -31,7 +31,7 @@ def test_a_pool_has_a_nodedevice_once_all_slices_and_holders_are_known() -> None
     assert found is not None
     assert (found.total, found.allocated, found.available, found.driver, found.pool) == (2, 1, 1, DRIVER, NODE)
     assert found.agent is not None
-    assert (found.agent.served_by, found.agent.runtime) == (names.SERVED_BY_DRA, names.RUNTIME_KUBELET)
+    assert (found.agent.served_by, found.agent.delivery) == (names.SERVED_BY_DRA, "")
     assert found.agent.version == __version__
     assert found.allocations[0].since == MONDAY
     assert {*node.served.resources} == {NAME}

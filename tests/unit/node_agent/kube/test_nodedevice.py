@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.kept_status import KeptStatus
@@ -17,7 +18,6 @@ from nodedevice_agent.kube.write_budget import (
     OBJECT_WRITES_AT_ONCE,
     OBJECT_WRITES_PER_SECOND,
 )
-from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_api.nodedevice import NodeDeviceStatus
 from nodedevice_kube.api_errors import Invalid, Unavailable
 
@@ -90,9 +90,11 @@ class Unsettled(RecordOnly):
 async def test_after_a_start_the_last_status_stays_until_all_is_known(
     scenario: Scenario, are_pods_known: bool, backend: RecordOnly, is_written: bool
 ) -> None:
-    publisher = Publisher(cast(KubeClient, None), "n1", "none")
+    publisher = Publisher(cast(KubeClient, None), "n1")
     async with asyncio.TaskGroup() as tasks:
-        publisher.start(tasks, cast(PluginHost, SimpleNamespace(manager=scenario.manager, unsaved="")), backend)
+        publisher.start(
+            tasks, cast(PluginHost, SimpleNamespace(manager=scenario.manager, unsaved="")), lambda _: backend
+        )
     publisher.are_pods_known = are_pods_known
     status = publisher.status_maker(GPU, NodeDeviceStatus(), "2026-01-01T00:00:00Z")
     assert (status is not None) is is_written

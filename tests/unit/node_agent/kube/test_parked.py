@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
@@ -18,7 +19,6 @@ from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.parked import VISIT_SECONDS, Parked
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.write_queue import WriteQueue
-from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_api.names import node_device_name
 from nodedevice_kube.api_errors import Unavailable
 from prometheus_client import generate_latest
@@ -126,14 +126,14 @@ class Node:
 
     def __init__(self, scenario: Scenario, objects: Objects, tasks: asyncio.TaskGroup) -> None:
         self.scenario, self.objects, self.group = scenario, objects, tasks
-        self.publisher = Publisher(cast(KubeClient, objects), "n1", "none")
+        self.publisher = Publisher(cast(KubeClient, objects), "n1")
         clock = asyncio.get_running_loop().time
         self.publisher.watches, self.publisher.writes = Watches(self.publisher.cluster, clock), WriteQueue(clock)
         self.publisher._parked = Parked(self.publisher._visit, clock)
         self.publisher.are_pods_known = True
         self.host = Host(scenario, self.publisher)
         self.tasks: list[asyncio.Task[Any]] = []
-        self.publisher.start(cast(asyncio.TaskGroup, self), self.host, RecordOnly())
+        self.publisher.start(cast(asyncio.TaskGroup, self), self.host, lambda _: RecordOnly())
         for name in scenario.manager.resources:
             self.publisher.publish(name)
 

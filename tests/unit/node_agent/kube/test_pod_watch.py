@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
@@ -15,7 +16,6 @@ from nodedevice_agent.kube.pod_objects import PodObject, SeenPod, seen
 from nodedevice_agent.kube.pods import PodWatch, recover_checkpoint
 from nodedevice_agent.kube.publisher import PODS, Publisher
 from nodedevice_agent.metrics import AgentHealth
-from nodedevice_agent.runtime.record_only import RecordOnly
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
 from tests.unit.node_agent.kube.status_source import ManagerOnly
@@ -73,8 +73,8 @@ class Node:
     def __init__(self, scenario: Scenario, cluster: Known | None = None) -> None:
         self.host, self.health, self.observers = Host(scenario), AgentHealth(PODS), (Observer(), Observer())
         self.source = FakeSource()
-        self.publisher = Publisher(cast(KubeClient, cluster), "n1", "none")
-        self.publisher.start(cast(asyncio.TaskGroup, None), self.host, RecordOnly(), [self.source])
+        self.publisher = Publisher(cast(KubeClient, cluster), "n1")
+        self.publisher.start(cast(asyncio.TaskGroup, None), self.host, lambda _: RecordOnly(), [self.source])
         self.watch = PodWatch(self.host, self.publisher, self.health, self.observers)
         self.followed: list[tuple[Any, ...]] = []
 

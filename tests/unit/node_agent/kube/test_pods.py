@@ -267,6 +267,21 @@ async def test_cordons_are_recovered_with_the_allocations() -> None:
     assert found.cordons == {GPU: Cordons("u1", {"d0": Cordon("fan", "alice")}, {"d1": Cordon()})}
 
 
+@pytest.mark.parametrize(
+    ("agent", "delivery"),
+    [
+        pytest.param({"delivery": "nri", "runtime": "nri"}, "nri", id="of this release"),
+        pytest.param({"runtime": "kubelet"}, "kubelet", id="of the release before"),
+        pytest.param({"delivery": "x"}, "", id="not known"),
+        pytest.param(None, "", id="no agent"),
+    ],
+)
+async def test_the_delivery_is_recovered_with_the_allocations(agent: dict[str, str] | None, delivery: str) -> None:
+    status = {"allocations": [{"podUID": "p", "container": "main", "deviceIDs": ["d0"]}], "agent": agent}
+    cluster = LostCheckpoint({"metadata": {"name": "a"}, "spec": {"resourceName": GPU}, "status": status})
+    assert [a.delivery for a in (await recover_checkpoint(cluster, "n")).allocations] == [delivery]
+
+
 async def test_what_others_give_out_is_not_recovered_but_passed_on() -> None:
     entry = {"podUID": "u", "container": "c", "deviceIDs": ["d0"]}
     name, upstream = "gpu.example.com/devices", "dra.kubernetes.io/devices"

@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
+from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
@@ -14,7 +15,6 @@ from nodedevice_agent.kube.conditions import ConditionValue, condition_of
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.publisher import PODS, Publisher
 from nodedevice_agent.kube.served import Source
-from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_api.names import Condition, Reason, node_device_name
 from nodedevice_api.nodedevice import ConditionStatus, NodeDeviceStatus
 from prometheus_client import REGISTRY
@@ -51,13 +51,14 @@ class Host(ManagerOnly):
 
 
 class Heard(RecordOnly):
-    """A backend that notes what it hears."""
+    """It notes what it hears."""
+
+    notes = ""
 
     def __init__(self) -> None:
         super().__init__(advertises=True)
         self.changed: list[str] = []
         self.forgotten: list[str] = []
-        self.notes = ""
         self.without: tuple[str, ...] = ()
 
     def resource_changed(self, resource_name: str) -> None:
@@ -90,8 +91,8 @@ class Node:
 
     def __init__(self, scenario: Scenario, notes: str = "", sources: tuple[Source, ...] = ()) -> None:
         self.host, self.backend, self.begun = Host(scenario), Heard(), Begun()
-        self.publisher = Publisher(cast(KubeClient, None), "n1", "nri", notes)
-        self.publisher.start(cast(asyncio.TaskGroup, self.begun), self.host, self.backend, sources)
+        self.publisher = Publisher(cast(KubeClient, None), "n1", notes)
+        self.publisher.start(cast(asyncio.TaskGroup, self.begun), self.host, lambda _: self.backend, sources)
 
     def status(self, observed: NodeDeviceStatus | None = None, name: str = GPU) -> NodeDeviceStatus:
         self.publisher.are_pods_known = True

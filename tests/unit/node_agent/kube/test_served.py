@@ -39,7 +39,7 @@ class Kubelet:
 
 
 @pytest.mark.parametrize(
-    ("end", "runtime", "is_kubelets"),
+    ("end", "delivery", "is_kubelets"),
     [
         pytest.param("runs", "kubelet", False, id="its plugin runs here"),
         pytest.param("stopped", "kubelet", False, id="stopped a moment ago: the agent's own devices"),
@@ -50,7 +50,7 @@ class Kubelet:
         pytest.param("not configured, held", "nri", False, id="not configured, and pods hold devices"),
     ],
 )
-def test_whose_it_is(end: str, runtime: str, is_kubelets: bool) -> None:
+def test_whose_it_is(end: str, delivery: str, is_kubelets: bool) -> None:
     scenario = Scenario()
     scenario.plugin(["d0"], options=BUILT_IN)
     if end.endswith("held"):
@@ -61,7 +61,7 @@ def test_whose_it_is(end: str, runtime: str, is_kubelets: bool) -> None:
         scenario.disconnect()
     if end == "gone":
         scenario.passes(GRACE_SECONDS)
-    assert ServedStatus(Kubelet(), scenario.manager, runtime).has(GPU) is is_kubelets
+    assert ServedStatus(Kubelet(), scenario.manager, delivery).has(GPU) is is_kubelets
 
 
 class Showing(Kubelet):
@@ -79,12 +79,12 @@ class Showing(Kubelet):
         self.remembered.append((resource_name, [device.id for device in devices], now))
 
 
-def test_what_the_kubelet_serves_is_shown_as_its_own_whatever_the_agents_runtime_is() -> None:
+def test_what_the_kubelet_serves_is_shown_as_its_own_whatever_the_agents_delivery_is() -> None:
     kubelet = Showing(Scenario.with_plugin(3))
     served = ServedStatus(kubelet, Scenario().manager, "nri")
     before = NodeDeviceStatus(devices=[DeviceStatus(id="old")])
     found = served.status_maker(GPU, before, TUESDAY, 5.0, is_watch_stale=False).made()
-    assert found.agent == AgentStatus(version=__version__, runtime="kubelet", served_by="kubelet")
+    assert found.agent == AgentStatus(version=__version__, delivery="kubelet", runtime="kubelet", served_by="kubelet")
     assert (found.total, kubelet.remembered) == (3, [(GPU, ["old"], 5.0)])
     assert served.resources is kubelet.resources
     assert {each.type: (each.status, each.reason) for each in found.conditions} == {

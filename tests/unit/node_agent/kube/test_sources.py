@@ -5,12 +5,12 @@ from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import pytest
+from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.publisher import PODS, Publisher
 from nodedevice_agent.kube.served import Source, StatusMaker, is_taken
-from nodedevice_agent.runtime.record_only import RecordOnly
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
 
@@ -63,8 +63,8 @@ class Host(ManagerOnly):
 
 
 def publisher_of(*sources: Source) -> Publisher:
-    made = Publisher(cast(KubeClient, None), "n1", "nri")
-    made.start(cast(asyncio.TaskGroup, None), Host(), RecordOnly(advertises=True), sources)
+    made = Publisher(cast(KubeClient, None), "n1")
+    made.start(cast(asyncio.TaskGroup, None), Host(), lambda _: RecordOnly(advertises=True), sources)
     made.are_pods_known = True
     return made
 

@@ -40,7 +40,7 @@ def test_static_pods_are_shown_by_the_uid_of_the_api_and_sorted_by_it() -> None:
 def test_not_injected_marks_allocations_and_waiting_containers(uids: list[str]) -> None:
     scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("q", gpu=1))
     now = snapshot(scenario.manager, GPU, lambda uid, container, resource_name: uid in uids)
-    shown = status_of(now, {}, MONDAY, runtime="nri")
+    shown = status_of(now, {}, MONDAY, delivery="nri")
     found = [entry["podUID"] for entry in shown["allocations"] + shown["waiting"] if entry.get("notInjected")]
     assert found == uids
     assert crd_rules.problems(shown) == []

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 from msgspec import to_builtins
+from msgspec.json import decode
 from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
@@ -89,7 +90,7 @@ def all_fields() -> Json:
     scenario.run(pod("uid-p", gpu=1), pod("uid-q", gpu=3, api_uid="uid-of-the-api"))
     cordons = {"d3": Cordon("fan", "alice", NOON), "d4": Cordon(), "unknown": Cordon(by="bob")}
     scenario.happens("cordoned", GPU, "object", cordons)
-    return shown(scenario, runtime="nri", injectable=("True", "Injected", "the container runtime injects them"))
+    return shown(scenario, delivery="nri", injectable=("True", "Injected", "the container runtime injects them"))
 
 
 def plugin_message() -> Json:
@@ -250,7 +251,7 @@ def not_injected() -> Json:
 def served_by_the_kubelet() -> Json:
     return shown(
         with_devices(device_ids(2)).run(pod("p", gpu=1)),
-        runtime=names.RUNTIME_KUBELET,
+        delivery=names.DELIVERY_KUBELET,
         served_by=names.SERVED_BY_KUBELET,
         registered=("True", "CordonNotPossible", "spec.cordonedDevices has no effect"),
         injectable=("True", "ServedByKubelet", "the kubelet gives the devices to containers"),
@@ -282,7 +283,7 @@ def offered_by_a_driver() -> Json:
             healthy=2,
             allocated=1,
             endpoint=EndpointStatus(state="Running", since=MONDAY),
-            agent=AgentStatus(version="0", runtime="nri", served_by=names.SERVED_BY_DRA),
+            agent=AgentStatus(version="0", served_by=names.SERVED_BY_DRA),
             driver="gpu.example.com",
             pool="node-a",
             devices=[gpu, hot],
@@ -379,6 +380,13 @@ def fields(schema: Json, path: str = "") -> Iterator[str]:
     for key, each in schema.get("items", schema).get("properties", {}).items():
         yield f"{path}{key}"
         yield from fields(each, f"{path}{key}.")
+
+
+def test_the_release_before_reads_the_delivery_by_its_former_name() -> None:
+    """For one release: its operator selects by it."""
+    agents = [decode(file.read_bytes()).get("status", {}).get("agent", {}) for file in FOLDER.glob("*.json")]
+    assert {agent["runtime"] for agent in agents if "delivery" in agent} == {"nri", "kubelet", "none"}
+    assert all(agent.get("delivery", "") == agent["runtime"] for agent in agents if agent)
 
 
 def test_each_file_has_its_case() -> None:

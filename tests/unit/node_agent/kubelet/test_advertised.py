@@ -48,6 +48,12 @@ def test_advertised_health(cordons: tuple[str, ...], held: tuple[str, ...], heal
     assert found.options == PluginOptions(pre_start_required=True)
 
 
+def test_a_device_that_is_delivered_in_another_way_is_not_offered() -> None:
+    found = advertised(resource(held=("d0", "d2")), elsewhere={"d0"})
+    assert found is not None
+    assert [device.id for device in found.devices if device.is_healthy] == ["d2", "d3"]
+
+
 def test_devices_of_a_disconnected_plugin_are_unhealthy_until_its_grace_period_ends() -> None:
     found = resource(held=("d0",), is_live=False)
     shown = advertised(found)
@@ -109,9 +115,7 @@ def test_each_registration_state_has_its_own_reason_and_message(stand: KubeletRe
     assert status == ("True" if stand is KubeletRegistrationState.REGISTERED else "False")
     assert message.isprintable()
     assert len(message) < 1024
-    own = (
-        "; a container's own NVIDIA_VISIBLE_DEVICES and limits win over what it was given, which --runtime nri prevents"
-    )
+    own = "; a container's own NVIDIA_VISIBLE_DEVICES and limits win over what it was given, which --delivery nri prevents"
     assert own not in message
     of_gpus = injectable(KubeletRegistration(stand), are_gpus=True)[2]
     plain = injectable(KubeletRegistration(stand))[2]

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
@@ -86,9 +86,9 @@ async def test_a_change_while_a_long_list_is_made_is_advertised_afterwards(monke
 async def test_changes_that_come_at_once_are_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
     node, offers, messages = Node(), list[int](), list[int]()
 
-    def counted(resource: Resource, before: Advertised | None) -> tuple[Advertised | None, int] | None:
+    def counted(resource: Resource, *more: Any) -> tuple[Advertised | None, int] | None:
         offers.append(len(resource.devices))
-        return offer(resource, before)
+        return offer(resource, *more)
 
     def made(devices: Sequence[PluginDevice]) -> api_pb2.ListAndWatchResponse:
         messages.append(len(devices))

@@ -30,7 +30,7 @@ def test_every_subscriber_of_the_agent_is_tried() -> None:
 
 
 def test_nobody_else_reads_the_kubelets_checkpoint_or_dials_its_pod_resources() -> None:
-    """But the choice of a runtime, before there is a loop."""
+    """But the choice of a delivery, before there is a loop."""
     callers = {
         f"{path.relative_to(AGENT)}: {name}"
         for path in AGENT.rglob("*.py")
@@ -42,7 +42,7 @@ def test_nobody_else_reads_the_kubelets_checkpoint_or_dials_its_pod_resources() 
         "kubelet/directory.py: read_file",
         "kubelet/reader.py: read_file",
         "kubelet/reader.py: connected",
-        "runtime/selected_runtime.py: read_checkpoint",
+        "delivery/stored.py: read_checkpoint",
     }
 
 

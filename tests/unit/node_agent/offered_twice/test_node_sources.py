@@ -9,7 +9,7 @@ from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.kube.served import ServedStatus
 from nodedevice_agent.kubelet.served import KubeletDevices
 from nodedevice_agent.offered_twice.node_sources import NodeSources
-from nodedevice_api.names import RUNTIME_KUBELET
+from nodedevice_api.names import DELIVERY_KUBELET
 
 from tests.fakes.settled import observing
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
@@ -44,7 +44,7 @@ class Drivers:
 
 
 def sources(scenario: Scenario, kubelet: Kubelet | None = None, drivers: Drivers | None = None) -> NodeSources:
-    shown = ServedStatus(kubelet.served, scenario.manager, RUNTIME_KUBELET) if kubelet is not None else None
+    shown = ServedStatus(kubelet.served, scenario.manager, DELIVERY_KUBELET) if kubelet is not None else None
     observer: Any = kubelet
     observation: Any = drivers
     return NodeSources(scenario.manager, observer, shown, observation, lambda: 0.0)

@@ -7,12 +7,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
 from nodedevice_agent.devicemanager.runtime import DeviceOwner, InjectionRefused, Validator
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings
+from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI
 from nodedevice_common import tasks
 
 from tests.fakes.background import background
@@ -21,7 +23,7 @@ from tests.fakes.log_lines import log_lines
 from tests.fakes.nri_runtime import FakeRuntime
 from tests.fakes.polling import until
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
-from tests.unit.node_agent.devicemanager.scenario import GPU, pod, published
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod, published
 
 LEFT = "the kubelet has allocated what a pod waits for; leaving it to the kubelet"
 
@@ -118,6 +120,57 @@ async def test_the_kubelets_file_is_not_read_for_a_container_that_has_its_device
     assert (await node.create("p")).envs == {"ANSWER": "ok"}
     assert await node.create("none") is None
     assert node.reads == 0
+
+
+def of_the_kubelet(uid: str) -> Checkpoint:
+    """A pod has a GPU that the kubelet allocated, from before the name moved here."""
+    edits = ContainerEdits(envs={"ANSWER": "the kubelet's"})
+    held = Allocation(uid, "main", GPU, {-1: (f"k-{uid}",)}, b"ok", edits, delivery=DELIVERY_KUBELET)
+    return Checkpoint((held,), {GPU: ()})
+
+
+async def test_what_the_kubelet_has_allocated_it_delivers_while_new_pods_get_theirs_here(
+    kubelet: KubeletAnswers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(kubelet, monkeypatch, RuntimeScenario(of_the_kubelet("old")))
+    node.scenario.manager.book.delivery = DELIVERY_NRI
+    node.scenario.plugin(["k-old", "a"])
+    node.kubelet_has("old")
+    node.scenario.run(pod("old", gpu=1), pod("new", gpu=1))
+    assert await node.create("old") is None
+    node.backend.validate(sandbox("old", held=True), container("old"))
+    assert (await node.create("new")).envs == {"ANSWER": "ok"}
+    assert node.reads == 1
+    deliveries = {a.pod_uid: a.delivery for a in node.scenario.manager.checkpoint().allocations}
+    assert deliveries == {"old": DELIVERY_KUBELET, "new": DELIVERY_NRI}
+
+
+async def test_a_container_may_have_devices_of_the_kubelet_and_of_the_agent(
+    kubelet: KubeletAnswers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(kubelet, monkeypatch, RuntimeScenario(of_the_kubelet("old")))
+    node.scenario.plugin(["k-old"])
+    node.scenario.plugin(["n"], NIC, 2)
+    node.kubelet_has("old")
+    node.scenario.run(pod("old", gpu=1, nic=1))
+    edits = await node.create("old")
+    assert edits.envs == {"ANSWER": "ok"}
+    started = container("old", annotations=dict(edits.annotations))
+    node.backend.container_started(sandbox("old"), started)
+    assert not node.backend.not_injected("old", "main", GPU)
+    assert not node.backend.not_injected("old", "main", NIC)
+
+
+async def test_what_the_kubelet_has_forgotten_is_delivered_here(
+    kubelet: KubeletAnswers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container must not start without its device."""
+    node = Node(kubelet, monkeypatch, RuntimeScenario(of_the_kubelet("old")))
+    node.scenario.manager.book.delivery = DELIVERY_NRI
+    node.scenario.plugin(["k-old", "a"])
+    node.kubelet_has()
+    node.scenario.run(pod("old", gpu=1))
+    assert (await node.create("old")).envs == {"ANSWER": "the kubelet's"}
 
 
 async def test_a_resource_that_changes_may_be_the_kubelets_by_now(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

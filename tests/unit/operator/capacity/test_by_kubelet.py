@@ -6,7 +6,7 @@ Either the agent is its device plugin, or the plugin registered with the kubelet
 from typing import Any
 
 import pytest
-from nodedevice_api.names import RUNTIME_KUBELET, SERVED_BY_KUBELET, SERVED_BY_NODEDEVICE, Condition, Reason
+from nodedevice_api.names import DELIVERY_KUBELET, SERVED_BY_KUBELET, SERVED_BY_NODEDEVICE, Condition, Reason
 
 from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_device, settle
@@ -14,9 +14,9 @@ from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_de
 BOTH = (CAPACITY, ALLOCATABLE)
 
 
-@pytest.fixture(params=[SERVED_BY_NODEDEVICE, SERVED_BY_KUBELET], ids=["runtime kubelet", "observed"])
+@pytest.fixture(params=[SERVED_BY_NODEDEVICE, SERVED_BY_KUBELET], ids=["delivery kubelet", "observed"])
 def kubelets(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {"runtime": RUNTIME_KUBELET, "served_by": request.param}
+    return {"delivery": DELIVERY_KUBELET, "served_by": request.param}
 
 
 def reason_of(kubelets: dict[str, Any]) -> str:
@@ -49,7 +49,7 @@ def test_the_kubelets_number_is_never_changed(kubelets: dict[str, Any], fields: 
 
 def test_what_was_advertised_is_left_to_the_kubelet_when_its_runtime_changes(kubelets: dict[str, Any]) -> None:
     model = OperatorModel()
-    settle(model, [node_device(runtime="nri", available=2)])
+    settle(model, [node_device(delivery="nri", available=2)])
     settle(model, [node_device(**kubelets, available=2)])
     assert not model.node.seen(GPU).is_present
     model.node.update("kubelet", GPU, 2, BOTH)
@@ -63,13 +63,13 @@ def test_what_the_kubelet_counted_does_not_become_ours_by_a_change_of_runtime(
     kubelets: dict[str, Any], is_restarted: bool
 ) -> None:
     model = OperatorModel()
-    settle(model, [node_device(runtime="nri", available=2)])
+    settle(model, [node_device(delivery="nri", available=2)])
     # the kubelet is quicker than the operator: the value it overwrites is not given back by us
     model.node.update("kubelet", GPU, 3, BOTH)
     settle(model, [node_device(**kubelets, available=2)])
     if is_restarted:
         model.restart()
-    settle(model, [node_device(runtime="nri", available=2)])
+    settle(model, [node_device(delivery="nri", available=2)])
     assert model.node.seen(GPU).capacity == 3
     assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
     # the admin takes it off the Node, and it is ours
@@ -81,7 +81,7 @@ def test_what_the_kubelet_counted_does_not_become_ours_by_a_change_of_runtime(
 def test_a_conflict_ends_where_the_kubelet_takes_over(kubelets: dict[str, Any]) -> None:
     model = OperatorModel()
     model.node.update("kubelet", GPU, 4, BOTH)
-    settle(model, [node_device(runtime="nri", available=2)])
+    settle(model, [node_device(delivery="nri", available=2)])
     assert model.condition(Condition.CONFLICT).status == "True"
     settle(model, [node_device(**kubelets, available=4)])
     assert model.condition(Condition.CONFLICT).status == "False"

@@ -280,7 +280,7 @@ def test_what_is_on_the_node_stays_and_follows_its_devices() -> None:
     [
         pytest.param("", {}, Reason.ADVERTISED, id="ours"),
         pytest.param("kubelet", {}, Reason.FOREIGN_OWNER, id="another's"),
-        pytest.param("kubelet", {"runtime": "kubelet"}, Reason.BY_KUBELET, id="the kubelet's"),
+        pytest.param("kubelet", {"delivery": "kubelet"}, Reason.BY_KUBELET, id="the kubelet's"),
         pytest.param("", {"served_by": SERVED_BY_DRA}, Reason.SERVED_BY_DRA, id="a DRA driver's"),
     ],
 )

@@ -74,7 +74,7 @@ def test_a_conflict_is_reported_all_the_same(model: OperatorModel) -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"runtime": names.RUNTIME_KUBELET}, Reason.BY_KUBELET),
+        ({"delivery": names.DELIVERY_KUBELET}, Reason.BY_KUBELET),
         ({"served_by": names.SERVED_BY_KUBELET}, Reason.SERVED_BY_KUBELET),
         ({"served_by": names.SERVED_BY_DRA}, Reason.SERVED_BY_DRA),
     ],

@@ -30,7 +30,7 @@ def node(
     *available: int,
     holders: Mapping[str, tuple[PodHolding, ...]] | None = None,
     rules: PartRules | None = SAME,
-    runtime: str = "nri",
+    delivery: str = "nri",
     sm_percent: int | None = None,
     refused: tuple[str, ...] = (),
 ) -> NodeParts:
@@ -38,7 +38,7 @@ def node(
     parents = tuple(ParentParts(f"g{i}", 80, count) for i, count in enumerate(available))
     key = names.node_device_name(name, MEM)
     held = dict(holders or {})
-    return NodeParts(key, "u", 1, name, MEM, runtime, rules, sm_percent, parents, held, frozenset(refused))
+    return NodeParts(key, "u", 1, name, MEM, delivery, rules, sm_percent, parents, held, frozenset(refused))
 
 
 def fleet(*nodes: NodeParts) -> Fleet:

@@ -77,7 +77,7 @@ def test_fits(record: NodeParts, wanted: PodNeeds, expected: str) -> None:
     ("record", "wanted", "expected"),
     [
         pytest.param(node("b", 80), needs(1), f"the node has no NodeDevice of {MEM}", id="no NodeDevice"),
-        pytest.param(node("a", 80, runtime="kubelet"), needs(1), "runtime kubelet", id="the kubelet allocates"),
+        pytest.param(node("a", 80, delivery="kubelet"), needs(1), "delivery kubelet", id="the kubelet allocates"),
         pytest.param(
             node("a", 80, sm_percent=1), needs(1, problem="bad annotation"), "bad annotation", id="annotation"
         ),

@@ -73,7 +73,7 @@ def test_pods_of_one_template_share_their_needs() -> None:
 
 def test_the_record_of_a_nodedevice() -> None:
     status = {
-        "agent": {"runtime": "nri"},
+        "agent": {"delivery": "nri"},
         "parts": {"placement": "SameParent", "choice": "Spread", "containers": "Later", "smPercent": 2},
         "devices": [
             {"id": f"g{i}", "parts": {"total": 80, "healthy": 80, "allocated": 80 - free, "available": free}}
@@ -95,12 +95,12 @@ def test_the_record_of_a_nodedevice() -> None:
 
     known = {"name": "n", "uid": "u", "resource_version": 3, "node": "a", "resource": MEM, "created": created}
     nothing: dict[str, Any] = {
-        **{"runtime": "", "rules": None, "sm_percent": None, "parents": (), "holders": {}, "refused": frozenset()},
+        **{"delivery": "", "rules": None, "sm_percent": None, "parents": (), "holders": {}, "refused": frozenset()},
         **{"has_status": False, "weight": 0},
     }
     # the parts of one pod and its two containers, two GPUs, two pods and one that waits; and the letters of their names
     whole = {
-        "runtime": "nri",
+        "delivery": "nri",
         "rules": PartRules(Placement.SAME_PARENT, Choice.SPREAD, PodPlacement.ANY),
         "sm_percent": 2,
         "parents": (ParentParts("g0", 80, 60), ParentParts("g1", 80, 80)),
@@ -111,7 +111,7 @@ def test_the_record_of_a_nodedevice() -> None:
     }
     found = record({"total": 2, **status})
     assert everything(found) == {**known, **whole}
-    assert everything(found.without_lists()) == {**known, **nothing, "runtime": "nri"}
+    assert everything(found.without_lists()) == {**known, **nothing, "delivery": "nri"}
     assert everything(record({})) == {**known, **nothing}
     without_parts = {"endpoint": {"state": "Running"}, "devices": status["devices"]}
     assert everything(record(without_parts)) == {**known, **nothing, "has_status": True}

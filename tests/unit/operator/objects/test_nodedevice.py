@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_api import names
 from nodedevice_api.nodedevice import DeviceTaint, HeldParts, PartCounts
+from nodedevice_operator.objects.node_parts import node_parts
 from nodedevice_operator.objects.nodedevice import (
     AllocationRecord,
     ClaimedShare,
@@ -25,6 +26,22 @@ from tests.unit.operator.objects.bodies import node_device_body, of_json, wrote
 
 # the second is nobody's whom the operator knows
 KINDS = ("Ready", "Mine")
+
+
+@pytest.mark.parametrize(
+    ("agent", "delivery"),
+    [
+        pytest.param({"delivery": "nri", "runtime": "nri"}, "nri", id="of this release"),
+        pytest.param({"runtime": "nri"}, "nri", id="of the release before"),
+        pytest.param({"delivery": "kubelet"}, "kubelet", id="of the release after"),
+        pytest.param({"runtime": ""}, "", id="not the agent's to say"),
+    ],
+)
+def test_the_delivery_by_both_names(agent: dict[str, str], delivery: str) -> None:
+    """The fail-closed policy selects by it."""
+    body = node_device_body(total=1, endpoint={"state": "Running"}, agent=agent)
+    assert node_device_record(msgspec.convert(body, NodeDeviceSchema)).delivery == delivery
+    assert node_parts(msgspec.convert(body, NodeDeviceSchema)).delivery == delivery
 
 
 def test_node_device() -> None:
@@ -74,7 +91,7 @@ def test_all_that_an_agent_reports_is_kept() -> None:
         reserved=4,
         available=3,
         endpoint={"state": "Stopped", "since": "then"},
-        agent={"runtime": "nri", "servedBy": names.SERVED_BY_KUBELET},
+        agent={"delivery": "nri", "servedBy": names.SERVED_BY_KUBELET},
         parts={"advertise": "Largest", "largestAvailable": 2},
         devices=[
             {"id": "free", "health": "Healthy"},
@@ -121,7 +138,7 @@ def test_all_that_an_agent_reports_is_kept() -> None:
         available=3,
         endpoint="Stopped",
         endpoint_since="then",
-        runtime="nri",
+        delivery="nri",
         devices={"gpu": DeviceRecord("Healthy", "", False, ())},
         listed=("free", "gpu"),
         devices_omitted=2,
@@ -154,7 +171,7 @@ def test_what_a_dra_driver_offers_is_kept_as_far_as_it_is_shown() -> None:
     taint = {"key": "k", "value": "v", "effect": "NoSchedule", "since": "then"}
     body = node_device_body(
         total=1,
-        agent={"runtime": "nri", "servedBy": names.SERVED_BY_DRA},
+        agent={"delivery": "nri", "servedBy": names.SERVED_BY_DRA},
         driver="gpu.example.com",
         pool="p" * 300,
         devices=[{"id": "x", "health": "Healthy", "taints": [taint]}],

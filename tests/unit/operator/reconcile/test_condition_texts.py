@@ -53,7 +53,7 @@ def _cases() -> Iterator[tuple[str, NodeDeviceRecord, ResourceStatus, AgentState
         )
     yield "parts", replace(record, largest_available=3), _GOOD, ALIVE
     yield "parts, not advertised", replace(record, largest_available=3), ResourceStatus(True, Reason.BY_KUBELET), ALIVE
-    yield "nri", replace(record, runtime="nri"), _GOOD, ALIVE
+    yield "nri", replace(record, delivery="nri"), _GOOD, ALIVE
     yield "all cordoned", replace(record, total=2, cordoned=2, cordoned_by={"a": "bob"}), _GOOD, ALIVE
     yield "an agent that is missing", record, _GOOD, MISSING
     yield "an agent that is silent", record, _GOOD, expired(60)

@@ -157,17 +157,17 @@ def _advertised(record: NodeDeviceRecord, lacks_policies: bool | None) -> str:
 
 
 def test_an_api_server_that_cannot_hold_pods_back_is_reported_to_who_has_only_kubectl() -> None:
-    by_nri = replace(node_device(), runtime="nri")
+    by_nri = replace(node_device(), delivery="nri")
     assert "has no MutatingAdmissionPolicy v1" in _advertised(by_nri, True)
     assert "MutatingAdmissionPolicy" not in _advertised(by_nri, False)
-    assert "MutatingAdmissionPolicy" not in _advertised(replace(by_nri, runtime="none"), True)
+    assert "MutatingAdmissionPolicy" not in _advertised(replace(by_nri, delivery="none"), True)
     withdrawn = conditions.desired(by_nri, ResourceStatus(True, Reason.FREE_WITHDRAWN), ALIVE, lacks_policies=True)
     assert "MutatingAdmissionPolicy" not in withdrawn["Advertised"].message
 
 
 @pytest.mark.parametrize("lacked", [True, False])
 def test_while_nobody_knows_it_stays_as_it_was_reported(lacked: bool) -> None:
-    record = replace(node_device(), runtime="nri")
+    record = replace(node_device(), delivery="nri")
     before = conditions.desired(record, GOOD, ALIVE, lacks_policies=lacked)
     record = stored(record, before)
     unknown = conditions.desired(record, GOOD, ALIVE, lacks_policies=None)

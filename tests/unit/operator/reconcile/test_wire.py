@@ -88,7 +88,7 @@ def of_claims() -> DesiredPodDevice:
         return {**named, "deviceIDs": ids, "claim": {"name": claim, "uid": f"uid-{claim}", "devices": devices}}
 
     body = node_device_body(
-        agent={"runtime": "nri", "servedBy": names.SERVED_BY_DRA},
+        agent={"delivery": "nri", "servedBy": names.SERVED_BY_DRA},
         driver="gpu.example.com",
         pool="node-a",
         devices=[

@@ -218,7 +218,7 @@ async def test_what_its_agent_has_ended_is_deleted_without_a_wait(
         pytest.param(BY_KUBELET_SECONDS - 1, {}, False, id="the kubelet may have it still"),
         pytest.param(BY_KUBELET_SECONDS, {}, True, id="it has dropped it"),
         pytest.param(BY_KUBELET_SECONDS, {"waiting": (waits("uid-a", "main", "x"),)}, False, id="a pod waits"),
-        pytest.param(BY_KUBELET_SECONDS, {"runtime": "nri"}, False, id="of another runtime, and not withdrawn"),
+        pytest.param(BY_KUBELET_SECONDS, {"delivery": "nri"}, False, id="of another runtime, and not withdrawn"),
         pytest.param(BY_KUBELET_SECONDS, {"conditions": node_device().conditions}, False, id="gone for another reason"),
     ],
 )
@@ -226,7 +226,7 @@ async def test_where_the_kubelet_counts_it_the_kubelet_drops_it_first(
     seconds: float, fields: dict[str, Any], is_deleted: bool
 ) -> None:
     api, conditions = Api(), advertised("False", Reason.BY_KUBELET)
-    fields = {"runtime": "kubelet", "conditions": conditions, "endpoint_since": SINCE, **fields}
+    fields = {"delivery": "kubelet", "conditions": conditions, "endpoint_since": SINCE, **fields}
     await task(api, not_configured(**fields), seconds=seconds).reconcile()
     assert api.deleted == ([GPU] if is_deleted else [])
 

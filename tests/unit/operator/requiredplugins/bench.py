@@ -22,12 +22,12 @@ from tests.fakes.operator.node_status import NodeStatusModel
 from tests.fakes.operator.operator_model import node_device
 from tests.fakes.polling import until
 
-RECORD = node_device(runtime="nri")
+RECORD = node_device(delivery="nri")
 
 
 def advertised_as(status: str, reason: str, node: str = "node-a") -> NodeDeviceRecord:
     conditions = {names.Condition.ADVERTISED: StoredCondition(status, reason, "", "then", 1)}
-    return node_device(node=node, runtime="nri", conditions=conditions)
+    return node_device(node=node, delivery="nri", conditions=conditions)
 
 
 ADVERTISED = advertised_as("True", names.Reason.ADVERTISED)

@@ -50,8 +50,8 @@ async def test_only_nodes_that_waited_for_the_policy_are_checked_at() -> None:
         "waits": ("False", names.Reason.POLICY_PENDING),
     }
     records = [advertised_as(status, reason, node) for node, (status, reason) in conditions.items()]
-    kubelets = node_device(node="of-the-kubelet", runtime="kubelet")
-    bench = Bench(Objects(), records=(*records, kubelets, node_device(node="new", runtime="nri")))
+    kubelets = node_device(node="of-the-kubelet", delivery="kubelet")
+    bench = Bench(Objects(), records=(*records, kubelets, node_device(node="new", delivery="nri")))
     async with bench:
         await bench.until_written()
         bench.settle()
@@ -131,7 +131,7 @@ async def test_what_others_have_put_into_its_lists_is_removed() -> None:
 @pytest.mark.parametrize("was_restarted", [False, True])
 async def test_while_a_newer_policy_is_refused_what_the_stored_one_guards_stays_guarded(was_restarted: bool) -> None:
     objects = Objects()
-    newer = (ADVERTISED, node_device(NIC, runtime="nri"))
+    newer = (ADVERTISED, node_device(NIC, delivery="nri"))
     bench = Bench(objects, marks=True, records=(ADVERTISED,))
     bench.waiting.may_end.set()
     async with bench:
@@ -175,13 +175,13 @@ async def test_a_default_that_the_api_server_adds_is_not_undone() -> None:
 async def test_a_name_left_out_is_reported_with_the_reason_and_once_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    bench = Bench(Objects(), records=(RECORD, node_device(NIC, runtime="nri")))
+    bench = Bench(Objects(), records=(RECORD, node_device(NIC, delivery="nri")))
     bench.keeper.patterns = (GPU,)
     async with bench:
         await bench.until_written()
         bench.settle()
         await until(lambda: bench.unguarded == frozenset())
-        assert bench.keeper.unguarded([node_device(NIC, runtime="nri")]) == {NIC: names.Reason.NAME_EXCLUDED}
+        assert bench.keeper.unguarded([node_device(NIC, delivery="nri")]) == {NIC: names.Reason.NAME_EXCLUDED}
     [line] = reported(caplog, "resource names are left out")
     assert line.__dict__["resource_names"] == [NIC]
 
@@ -209,7 +209,7 @@ async def test_a_node_that_writes_without_end_costs_few_walks(monkeypatch: pytes
         await until(lambda: bool(walks))
         for number in range(1000):
             created = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
-            new = node_device(f"example.com/r{number}", runtime="nri", uid=f"uid-{number}", created=created)
+            new = node_device(f"example.com/r{number}", delivery="nri", uid=f"uid-{number}", created=created)
             store.put(new)
             bench.keeper.on_update("node-a", None, new)
             await asyncio.sleep(0.001)

@@ -35,7 +35,7 @@ def test_to_annotate(pod: PodRecord, is_due: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("runtime", "status", "reason", "is_so"),
+    ("delivery", "status", "reason", "is_so"),
     [
         ("nri", "True", names.Reason.ADVERTISED, True),
         ("nri", "False", names.Reason.POLICY_PENDING, False),
@@ -43,7 +43,7 @@ def test_to_annotate(pod: PodRecord, is_due: bool) -> None:
         ("kubelet", "True", names.Reason.ADVERTISED, False),
     ],
 )
-def test_advertised(runtime: str, status: str, reason: str, is_so: bool) -> None:
+def test_advertised(delivery: str, status: str, reason: str, is_so: bool) -> None:
     conditions = {names.Condition.ADVERTISED: StoredCondition(status, reason, "", "then", 1)}
-    record = node_device(runtime=runtime, conditions=conditions)
-    assert advertised([record, node_device(NIC, runtime="nri")]) == ({GPU} if is_so else set())
+    record = node_device(delivery=delivery, conditions=conditions)
+    assert advertised([record, node_device(NIC, delivery="nri")]) == ({GPU} if is_so else set())

@@ -70,11 +70,11 @@ def test_plan(names: tuple[str, ...], stored: Stored, kinds: list[str]) -> None:
 
 def test_names_are_those_of_agents_that_work_by_nri() -> None:
     records = [
-        node_device(resource=NIC, runtime="nri"),
-        node_device(resource=GPU, runtime="nri"),
-        node_device(resource=GPU, runtime="nri"),
-        node_device(resource="example.com/a", runtime="kubelet"),
-        node_device(resource="example.com/b", runtime="none"),
+        node_device(resource=NIC, delivery="nri"),
+        node_device(resource=GPU, delivery="nri"),
+        node_device(resource=GPU, delivery="nri"),
+        node_device(resource="example.com/a", delivery="kubelet"),
+        node_device(resource="example.com/b", delivery="none"),
     ]
     assert selected(records, NODES).names == (GPU, NIC)
 
@@ -95,7 +95,7 @@ def test_names_are_those_of_agents_that_work_by_nri() -> None:
     ],
 )
 def test_only_what_a_node_has_is_in_the_policy(fields: dict[str, Any], is_in: bool) -> None:
-    found = selected([node_device(GPU, runtime="nri", **fields)], NODES)
+    found = selected([node_device(GPU, delivery="nri", **fields)], NODES)
     assert found == PolicyNames((GPU,) if is_in else ())
 
 
@@ -106,7 +106,7 @@ def aged(count: int, node: str = "node-a", *, length: int = 0, since: int = 0) -
         node_device(
             f"{fill}{node}.example.com/{number:0>{min(max(length - 19, 4), 63)}}",
             node=node,
-            runtime="nri",
+            delivery="nri",
             created=f"{since + count - number:09}",
         )
         for number in range(count)
@@ -115,7 +115,7 @@ def aged(count: int, node: str = "node-a", *, length: int = 0, since: int = 0) -
 
 def test_a_node_has_64_names_the_oldest_first_and_takes_none_from_another() -> None:
     old = aged(70)
-    also = node_device(old[0].resource, node="node-b", runtime="nri")
+    also = node_device(old[0].resource, node="node-b", delivery="nri")
     assert selected(old, NODES) == PolicyNames(
         tuple(record.resource for record in old[6:]), {record.resource: "TooManyNames" for record in old[:6]}
     )
@@ -126,7 +126,7 @@ def test_a_node_has_64_names_the_oldest_first_and_takes_none_from_another() -> N
 
 def of_domain(domain: str, count: int, since: int, **more: Any) -> list[NodeDeviceRecord]:
     return [
-        node_device(f"{domain}/{number:04}", runtime="nri", created=f"{since + number:09}", **more)
+        node_device(f"{domain}/{number:04}", delivery="nri", created=f"{since + number:09}", **more)
         for number in range(count)
     ]
 
@@ -220,7 +220,7 @@ def age_in(records: list[NodeDeviceRecord]) -> Callable[[str], str]:
     ],
 )
 def test_an_administrator_may_say_which_names(patterns: tuple[str, ...], names: set[str]) -> None:
-    found = selected([node_device(each, runtime="nri") for each in (GPU, NIC)], NODES, patterns)
+    found = selected([node_device(each, delivery="nri") for each in (GPU, NIC)], NODES, patterns)
     assert (set(found.names), found.left_out) == (names, dict.fromkeys({GPU, NIC} - names, "NameExcluded"))
 
 

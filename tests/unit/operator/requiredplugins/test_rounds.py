@@ -50,7 +50,7 @@ async def test_nothing_is_concluded_before_everything_was_read_once() -> None:
 
 
 async def test_a_name_that_no_nodedevice_has_any_more_leaves_with_the_next_poll() -> None:
-    of_others: list[NodeDeviceRecord] = [node_device(name, runtime="nri") for name in (NIC, SPARE)]
+    of_others: list[NodeDeviceRecord] = [node_device(name, delivery="nri") for name in (NIC, SPARE)]
     bench = Bench(Objects(), records=(RECORD, *of_others))
     async with bench:
         await bench.until_written()
@@ -129,7 +129,7 @@ async def test_what_comes_in_steps_is_one_round(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(store_module, "_STEP", 1)
     objects = Objects()
     objects.specs = {POLICIES: policy_spec((GPU, NIC)), BINDINGS: binding_spec()}
-    also = node_device(NIC, runtime="nri", conditions=ADVERTISED.conditions)
+    also = node_device(NIC, delivery="nri", conditions=ADVERTISED.conditions)
     waiting = [advertised_as("False", "PolicyPending", node) for node in ("node-b", "node-c")]
     bench = Bench(objects, marks=True, records=(ADVERTISED, also, *waiting))
     async with bench:

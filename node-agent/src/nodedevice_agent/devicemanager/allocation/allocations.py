@@ -38,6 +38,7 @@ class Allocation:
     again.
     edits: the response, decoded; None where there is none or it cannot be decoded.
     since: when the container got these devices, by the wall clock, Unix seconds; 0 where it is not known.
+    delivery: how its devices reach the container, a DELIVERY_* of nodedevice_api.names; "" in an older checkpoint, for the agent's.
     files: path and number (c188:0) of the response's device files, as they were when it was given; sorted, empty where not known.
     """
 
@@ -49,6 +50,7 @@ class Allocation:
     edits: ContainerEdits | None = field(default=None, repr=False, compare=False)
     since: int = 0
     files: tuple[tuple[str, str], ...] = ()
+    delivery: str = ""
     # sorted, without duplicates; derived once, because they are read often
     device_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
     # of the response and of long device IDs, in memory
@@ -157,6 +159,8 @@ class AllocationBook:
 
     def __init__(self, resources: Mapping[str, Resource]) -> None:
         self.resources = resources
+        # of new allocations
+        self.delivery = ""
         # by pod UID, then by container and resource name
         self.by_pod: dict[str, dict[tuple[str, str], Allocation]] = {}
         # pods that have ended in the API and still hold their devices: by UID, since when (monotonic seconds)

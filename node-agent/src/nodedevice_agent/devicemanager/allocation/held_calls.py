@@ -4,7 +4,7 @@ A plugin that requires PreStartContainer is called once for each container and r
 made when the pod's allocation is committed, one at a time within a pod, in the order in which its containers start. A failed call
 is retried with exponential backoff; the devices stay held. The kubelet calls at every start of a container; here the call is made
 ahead of it, so that no start waits for a plugin: after allocation, and again when the runtime reports that a container has ended
-(without a runtime, --runtime none, there is only the first call).
+(without a runtime, --delivery none, there is only the first call).
 Pending calls are in the checkpoint, so a restart of the agent does not repeat a completed call, which could reset a device
 under a running container. A call in flight when the agent ended is made again. After the checkpoint was lost it is unknown
 which calls were completed; for the same reason none is repeated until the runtime reports which containers do not run.

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from msgspec import Struct, field
+from nodedevice_api.names import DELIVERY_KUBELET
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa, each_device_once
 from nodedevice_agent.devicemanager.pods import Pod
@@ -101,6 +102,8 @@ def attribute(
         entries = _under_uids_of_the_api(state.entries, static_pods)
         claimed = [entry for entry in entries if entry.pod_uid in unfinished]
     known = [allocation for allocation in claimed if allocation.resource_name in resources and allocation.device_ids]
+    claimed_keys = {allocation.key for allocation in known}
+    known += [a for a in before if is_elsewhere(a) and a.key not in claimed_keys and (not pods or a.pod_uid in pods)]
     attributed = {(a.pod_uid, a.container, a.resource_name) for a in before}
     known.sort(key=lambda a: ((a.pod_uid, a.container, a.resource_name) not in attributed, a.pod_uid, a.container))
     # of a resource that has the same allocations as before, or less, no device can have passed to another pod
@@ -110,6 +113,11 @@ def attribute(
     kept += tuple(a for a in known if a.resource_name not in changed)
     unknown = ({a.pod_uid for a in kept} - pods.keys()) & named.keys()
     return Attributed(kept, {uid: Pod(uid, *named[uid], containers=()) for uid in unknown}, conflicts, static_pods)
+
+
+def is_elsewhere(allocation: Allocation) -> bool:
+    """Whether it was made by another than the kubelet. Its pod keeps it, unless the kubelet gives the container others."""
+    return allocation.delivery not in ("", DELIVERY_KUBELET)
 
 
 def _names(entries: Iterable[Allocation], rows: Iterable[PodResourcesRow]) -> dict[str, tuple[str, str]]:
@@ -143,4 +151,5 @@ def _by_name(
         pod, resource = by_name.get((row.namespace, row.name)), resources.get(row.resource_name)
         if pod is not None and resource is not None:
             numa = resource.numa_nodes(row.device_ids)
-            yield Allocation(pod.uid, row.container, row.resource_name, by_numa(row.device_ids, numa), b"")
+            ids = by_numa(row.device_ids, numa)
+            yield Allocation(pod.uid, row.container, row.resource_name, ids, b"", delivery=DELIVERY_KUBELET)

@@ -211,7 +211,7 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     # the part before = in a CDI name
     cdi_kind: str = "nvidia.com/gpu"
     # pods that keep GPUs which their containers name in NVIDIA_VISIBLE_DEVICES and were not given: namespace or namespace/pod, by
-    # pattern. So do those of the agent's own namespace; all others get none, with runtime nri. Monitors name all GPUs on purpose
+    # pattern. So do those of the agent's own namespace; all others get none, with delivery nri. Monitors name all GPUs on purpose
     exempt: Annotated[list[str], Meta(max_length=64)] = field(default_factory=lambda: ["kube-system", "gpu-operator"])
     # Xids that take a GPU out of service until a reset, whatever the driver requests; docs/gpu.md has the default list
     critical_xids: XidNumbers = field(default_factory=list)

@@ -14,6 +14,7 @@ from nodedevice_agent.devicemanager.attribution.attribute import (
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_api.names import DELIVERY_NRI
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, init, pod
 
@@ -140,3 +141,26 @@ def test_pods_that_changed_are_named(before: Entries, entries: Entries, expected
     }
     found = changed_pods(before, entries, pods)
     assert found == (None if expected is None else frozenset(expected))
+
+
+INJECTED = replace(held_by("injected", "d3"), delivery=DELIVERY_NRI)
+
+
+@pytest.mark.parametrize(
+    ("entries", "pods", "expected"),
+    [
+        pytest.param((ONE,), ("one", "injected"), {"one": ("d0",), "injected": ("d3",)}, id="until its pod ends"),
+        pytest.param((ONE,), ("one",), {"one": ("d0",)}, id="its pod has ended"),
+        pytest.param((), (), {"injected": ("d3",)}, id="before the API has shown any pod"),
+        pytest.param(None, ("injected",), {"injected": ("d3",)}, id="the kubelet's checkpoint cannot be used"),
+        pytest.param((held_by("injected", "d1"),), ("injected",), {"injected": ("d1",)}, id="the kubelet gave another"),
+        pytest.param(
+            (held_by("one", "d3"),), ("one", "injected"), {"injected": ("d3",)}, id="the kubelet gave it again"
+        ),
+    ],
+)
+def test_what_was_delivered_in_another_way_stays_its_pods(
+    entries: Entries | None, pods: Names, expected: dict[str, Names]
+) -> None:
+    found = attributed(entries, pods=pods, before=(INJECTED,))
+    assert {a.pod_uid: a.device_ids for a in found.allocations} == expected

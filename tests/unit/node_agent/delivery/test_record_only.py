@@ -1,7 +1,7 @@
 """What is published of a node whose agent injects nothing."""
 
 import pytest
-from nodedevice_agent.runtime.record_only import RecordOnly
+from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_api.names import Reason
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario

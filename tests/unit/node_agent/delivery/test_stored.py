@@ -1,9 +1,10 @@
-"""The stored runtime of a node: selected, written, and read at the next start; and the command that changes it."""
+"""The stored delivery of a node: selected, written, and read at the next start; and the command that changes it."""
 
 import logging
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.cli.run import main
+from nodedevice_agent.delivery.stored import with_selected_delivery
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.settings import PluginSettings
-from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
 from nodedevice_agent.settings import AgentSettings
 
 GPU = "example.com/gpu"
@@ -40,20 +41,20 @@ def nri(node: Path) -> Iterator[Path]:
         yield path
 
 
-def select(node: Path, runtime: Any = "auto", state: str = "s", **plugins: Any) -> str:
+def select(node: Path, delivery: Any = "auto", state: str = "s", **plugins: Any) -> str:
     """plugins: the settings of built-in plugins."""
     settings = AgentSettings(
-        runtime=runtime,
+        delivery=delivery,
         state_dir=str(node / state),
         kubelet_dir=str(node / "k"),
         nri_socket=str(node / "nri.sock"),
         plugins=msgspec.convert(plugins, PluginSettings),
     )
-    return with_selected_runtime(settings).runtime
+    return with_selected_delivery(settings).delivery
 
 
 def stored(node: Path) -> str:
-    path = node / "s/runtime"
+    path = node / "s/delivery"
     return path.read_text() if path.exists() else ""
 
 
@@ -116,13 +117,30 @@ def test_an_unreadable_checkpoint_does_not_count(node: Path, nri: Path, broken: 
     assert select(node, simulated=[{"resourceName": GPU}]) == "nri"
 
 
-def test_a_runtime_by_name_is_used_and_stored(node: Path, nri: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_delivery_by_name_is_used_and_stored(node: Path, nri: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert select(node, "kubelet") == "kubelet"
     assert select(node) == "kubelet"
     with caplog.at_level(logging.WARNING):
         assert select(node, "nri") == "nri"
-    assert [record.message for record in caplog.records] == ["runtime differs from the stored one"]
+    assert [record.message for record in caplog.records] == ["delivery differs from the stored one"]
     assert stored(node) == "nri\n"
+
+
+def test_a_choice_of_the_release_before_is_kept_under_the_new_name(node: Path, nri: Path) -> None:
+    (node / "s/runtime").write_text("kubelet\n")
+    assert "kubelet: stored in" in command(node, "show").output
+    assert (select(node), stored(node)) == ("kubelet", "kubelet\n")
+
+
+def test_an_agent_of_the_release_before_reads_and_replaces_the_choice(node: Path, nri: Path) -> None:
+    """A downgrade, a move there, and an upgrade."""
+    assert command(node, "move", "--to", "kubelet").exit_code == 0
+    assert (node / "s/runtime").read_text() == "kubelet\n"
+    assert command(node, "move", "--to", "nri").exit_code == 0
+    assert (node / "s/runtime").read_text() == "nri\n"
+    # as that release does it
+    filesystem.replace_durably(node / "s/runtime", "kubelet\n")
+    assert (select(node), stored(node)) == ("kubelet", "kubelet\n")
 
 
 def test_none_is_not_stored(node: Path) -> None:
@@ -130,22 +148,22 @@ def test_none_is_not_stored(node: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"docker\n", b"\xff", b"x" * 10_000])
-def test_an_invalid_runtime_is_an_error_with_a_remedy(node: Path, content: bytes) -> None:
-    (node / "s/runtime").write_bytes(content)
-    with pytest.raises(AgentSettingsError, match="nodedevice-agent runtime move") as caught:
+def test_an_invalid_delivery_is_an_error_with_a_remedy(node: Path, content: bytes) -> None:
+    (node / "s/delivery").write_bytes(content)
+    with pytest.raises(AgentSettingsError, match="nodedevice-agent delivery move") as caught:
         select(node)
     assert len(str(caught.value)) < 600
 
 
 def test_a_directory_in_its_place_must_be_removed(node: Path) -> None:
-    (node / "s/runtime").mkdir()
+    (node / "s/delivery").mkdir()
     for result in (command(node, "show"), command(node, "move", "--to", "nri")):
         assert result.exit_code == 1
-        assert f"{node / 's/runtime'} is a directory" in result.output
+        assert f"{node / 's/delivery'} is a directory" in result.output
         assert "remove it" in result.output
     with pytest.raises(AgentSettingsError, match="remove it"):
         select(node)
-    (node / "s/runtime").rmdir()
+    (node / "s/delivery").rmdir()
     assert command(node, "move", "--to", "nri").exit_code == 0
 
 
@@ -156,13 +174,20 @@ def test_a_state_directory_that_cannot_be_written_is_an_error(node: Path) -> Non
 
 def command(node: Path, *args: str) -> Result:
     given = ["--state-dir", str(node / "s"), "--kubelet-dir", str(node / "k"), "--nri-socket", str(node / "nri.sock")]
-    return CliRunner().invoke(main, ["runtime", *args, *given])
+    return CliRunner().invoke(main, ["delivery", *args, *given])
 
 
 def test_show(node: Path) -> None:
     assert "kubelet: not stored yet; would be selected because" in command(node, "show").output
     select(node)
-    assert command(node, "show").output == f"kubelet: stored in {node / 's/runtime'}\n"
+    assert command(node, "show").output == f"kubelet: stored in {node / 's/delivery'}\n"
+
+
+def test_the_command_has_its_former_name_too(node: Path) -> None:
+    given = ["--state-dir", str(node / "s"), "--kubelet-dir", str(node / "k")]
+    assert CliRunner().invoke(main, ["runtime", "move", "--to", "nri", *given]).exit_code == 0
+    assert stored(node) == "nri\n"
+    assert " runtime " not in CliRunner().invoke(main, ["--help"]).output
 
 
 def test_move(node: Path) -> None:
@@ -189,6 +214,14 @@ def test_move_requires_a_drained_node(node: Path) -> None:
     assert stored(node) == "nri\n"
 
 
+def test_move_back_to_where_the_devices_came_from_needs_no_drained_node(node: Path) -> None:
+    select(node)
+    held = replace(HELD, delivery="nri")
+    filesystem.replace_durably(node / "s/checkpoint.json", encode(Checkpoint((held,), {GPU: ()})))
+    assert command(node, "move", "--to", "nri").exit_code == 0
+    assert command(node, "move", "--to", "kubelet").exit_code == 1
+
+
 def test_move_fails_with_an_unreadable_checkpoint(node: Path) -> None:
     (node / "s/checkpoint.json").write_text("{")
     refused = command(node, "move", "--to", "nri")
@@ -196,8 +229,8 @@ def test_move_fails_with_an_unreadable_checkpoint(node: Path) -> None:
     assert "cannot be read" in refused.output
 
 
-def test_move_replaces_an_invalid_runtime(node: Path) -> None:
-    (node / "s/runtime").write_text("docker")
+def test_move_replaces_an_invalid_delivery(node: Path) -> None:
+    (node / "s/delivery").write_text("docker")
     assert command(node, "show").exit_code == 1
     assert command(node, "move", "--to", "kubelet").exit_code == 0
     assert stored(node) == "kubelet\n"

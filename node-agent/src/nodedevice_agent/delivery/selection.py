@@ -1,4 +1,4 @@
-"""`--runtime auto`: the runtime of a node, decided once and stored.
+"""`--delivery auto`: the delivery of a node, decided once and stored.
 
 A name that the kubelet's device manager has managed stays the kubelet's: its capacity on the Node is pinned, and pods that ask
 for it fail at the kubelet. So a later start never changes an earlier choice, whatever it finds.
@@ -7,9 +7,9 @@ for it fail at the kubelet. So a later start never changes an earlier choice, wh
 from collections.abc import Sequence
 
 from msgspec import Struct
-from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
+from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI
 
-CHOICES = (RUNTIME_NRI, RUNTIME_KUBELET)
+CHOICES = (DELIVERY_NRI, DELIVERY_KUBELET)
 _NAMED = 3
 
 
@@ -26,13 +26,13 @@ class Evidence(Struct, frozen=True):
 
 
 def choose(evidence: Evidence) -> tuple[str, str]:
-    """The runtime that `auto` stands for on this node, and the reason."""
+    """The delivery that `auto` stands for on this node, and the reason."""
     if evidence.stored:
         return evidence.stored, "it was selected before"
     shared = evidence.shared_names
     if shared:
         more = ", …" if len(shared) > _NAMED else ""
-        return RUNTIME_KUBELET, f"the kubelet's checkpoint has {', '.join(shared[:_NAMED])}{more}"
+        return DELIVERY_KUBELET, f"the kubelet's checkpoint has {', '.join(shared[:_NAMED])}{more}"
     if evidence.has_nri_socket:
-        return RUNTIME_NRI, "the container runtime has an NRI socket"
-    return RUNTIME_KUBELET, "the container runtime has no NRI socket"
+        return DELIVERY_NRI, "the container runtime has an NRI socket"
+    return DELIVERY_KUBELET, "the container runtime has no NRI socket"

@@ -1,4 +1,4 @@
-"""`nodedevice-agent runtime`: shows and changes the runtime that a node has selected for `--runtime auto`.
+"""`nodedevice-agent delivery`: shows and changes the delivery that a node has selected for `--delivery auto`.
 
 Reads and writes the state directory, and reads the kubelet's; the agent applies the change at its next start.
 """
@@ -6,67 +6,67 @@ Reads and writes the state directory, and reads the kubelet's; the agent applies
 from pathlib import Path
 
 import click
-from nodedevice_api.names import RUNTIME_KUBELET
+from nodedevice_api.names import DELIVERY_KUBELET
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.cli.options import OneLineErrors, takes_settings
+from nodedevice_agent.delivery import stored
+from nodedevice_agent.delivery.selection import CHOICES, choose
 from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
-from nodedevice_agent.runtime import selected_runtime
-from nodedevice_agent.runtime.selection import CHOICES, choose
 from nodedevice_agent.settings import AgentSettings
 
 _node_settings = takes_settings("state_dir", "kubelet_dir", "nri_socket")
 
 
 @click.group(cls=OneLineErrors)
-def runtime() -> None:
-    """Show or change the runtime that this node has selected for --runtime auto."""
+def delivery() -> None:
+    """Show or change the delivery that this node has selected for --delivery auto."""
 
 
-@runtime.command()
+@delivery.command()
 @_node_settings
 def show(settings: AgentSettings) -> None:
-    """Print the selected runtime, or the one that the next start would select, and why."""
-    found = selected_runtime.evidence(settings)
-    runtime, reason = choose(found)
+    """Print the selected delivery, or the one that the next start would select, and why."""
+    found = stored.evidence(settings)
+    choice, reason = choose(found)
     if found.stored:
-        click.echo(f"{found.stored}: stored in {Path(settings.state_dir) / selected_runtime.FILE_NAME}")
+        click.echo(f"{found.stored}: stored in {Path(settings.state_dir) / stored.FILE_NAME}")
     else:
-        click.echo(f"{runtime}: not stored yet; would be selected because {reason}")
+        click.echo(f"{choice}: not stored yet; would be selected because {reason}")
     shared = found.shared_names
     if shared:
         click.echo(f"the kubelet's checkpoint contains: {', '.join(shared)}")
 
 
-@runtime.command()
+@delivery.command()
 @_node_settings
 @click.option(
-    "--to", "to", type=click.Choice(CHOICES), required=True, help="The runtime from the next start of the agent on."
+    "--to", "to", type=click.Choice(CHOICES), required=True, help="The delivery from the next start of the agent on."
 )
 @click.option(
     "--even-if-held", is_flag=True, help="Even if pods hold devices, which may then be allocated a second time."
 )
 def move(settings: AgentSettings, to: str, even_if_held: bool) -> None:
-    """Select another runtime for the agent's next start. Drain the node of pods with devices first."""
+    """Select another delivery for the agent's next start. Drain the node of pods with devices first."""
     state_dir = Path(settings.state_dir)
-    held = 0 if even_if_held else _held(state_dir)
+    held = 0 if even_if_held else _held(state_dir, to)
     if held:
         raise click.ClickException(
-            f"{held} containers of this node hold devices that the other runtime does not know: "
+            f"{held} containers of this node hold devices that the other delivery does not know: "
             "drain the node first, or use --even-if-held"
         )
-    selected_runtime.write(state_dir, to)
-    click.echo(f"{to}: stored in {state_dir / selected_runtime.FILE_NAME}; restart the agent")
-    shared = selected_runtime.evidence(settings).shared_names
-    if to != RUNTIME_KUBELET and shared:
+    stored.write(state_dir, to)
+    click.echo(f"{to}: stored in {state_dir / stored.FILE_NAME}; restart the agent")
+    shared = stored.evidence(settings).shared_names
+    if to != DELIVERY_KUBELET and shared:
         click.echo(
             f"the kubelet still has {', '.join(shared)}: it drops them five minutes after the agent has disconnected from it, "
             "and then they have to be removed from the Node's status (docs/operations.md)"
         )
 
 
-def _held(state_dir: Path) -> int:
-    """Number of containers with devices. Raises ClickException when the checkpoint cannot be read."""
+def _held(state_dir: Path, to: str) -> int:
+    """Number of containers with devices of another delivery. Raises ClickException when the checkpoint cannot be read."""
     try:
         checkpoint = checkpoint_file.read(state_dir)
     except CheckpointCorrupt as exc:
@@ -74,4 +74,4 @@ def _held(state_dir: Path) -> int:
             f"allocations cannot be read from {state_dir / checkpoint_file.FILE_NAME} ({exc}): "
             "drain the node and use --even-if-held"
         ) from exc
-    return len(checkpoint.allocations) if checkpoint is not None else 0
+    return sum(a.delivery != to for a in checkpoint.allocations) if checkpoint is not None else 0

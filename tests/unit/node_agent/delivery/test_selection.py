@@ -1,13 +1,13 @@
-"""The runtime that `--runtime auto` stands for."""
+"""The delivery that `--delivery auto` stands for."""
 
 import pytest
-from nodedevice_agent.runtime.selection import Evidence, choose
+from nodedevice_agent.delivery.selection import Evidence, choose
 
 GPU = "example.com/gpu"
 
 
 @pytest.mark.parametrize(
-    ("evidence", "runtime"),
+    ("evidence", "delivery"),
     [
         pytest.param(Evidence("", True), "nri", id="a socket"),
         pytest.param(Evidence("", False), "kubelet", id="no socket"),
@@ -16,8 +16,8 @@ GPU = "example.com/gpu"
         pytest.param(Evidence("", True, (GPU,)), "kubelet", id="a shared name"),
     ],
 )
-def test_choice(evidence: Evidence, runtime: str) -> None:
-    assert choose(evidence)[0] == runtime
+def test_choice(evidence: Evidence, delivery: str) -> None:
+    assert choose(evidence)[0] == delivery
 
 
 def test_the_reason_names_a_bounded_number_of_resources() -> None:

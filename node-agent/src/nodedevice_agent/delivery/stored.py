@@ -1,32 +1,34 @@
-"""The node's selected runtime: stored in a file of the state directory, and selected where there is none.
+"""The node's delivery: stored in a file of the state directory, and selected where there is none.
 
-The file has one word, which an administrator can read; `nodedevice-agent runtime move` replaces it.
+The file has one word, which an administrator can read; `nodedevice-agent delivery move` replaces it. Agents of the release
+before know it as `runtime`: that is a link to it here. A file of that name was written by such an agent, and is newer.
 """
 
 import logging
+import os
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.delivery.selection import CHOICES, Evidence, choose
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.directory import read_checkpoint
-from nodedevice_agent.lib.filesystem import is_socket, replace_durably
-from nodedevice_agent.runtime.selection import CHOICES, Evidence, choose
+from nodedevice_agent.lib.filesystem import is_socket, replace_durably, sync_directory
 from nodedevice_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
 
-FILE_NAME = "runtime"
+FILE_NAME, _FORMER_NAME = "delivery", "runtime"
 AUTO = "auto"
 _MAX_SHOWN = 80
 
 
 def read(state_dir: Path) -> str:
-    """The stored runtime; "" where there is none. Raises AgentSettingsError for anything but a runtime's name."""
-    path = state_dir / FILE_NAME
+    """The stored delivery; "" where there is none. Raises AgentSettingsError for anything but a delivery's name."""
+    path = _file(state_dir)
     try:
         found = path.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
@@ -35,44 +37,58 @@ def read(state_dir: Path) -> str:
         raise _is_a_directory(path) from exc
     except (OSError, UnicodeDecodeError) as exc:
         raise AgentSettingsError(
-            f"{path} cannot be read: {exc}; replace it with nodedevice-agent runtime move"
+            f"{path} cannot be read: {exc}; replace it with nodedevice-agent delivery move"
         ) from exc
     if found not in CHOICES:
         known = " or ".join(CHOICES)
         raise AgentSettingsError(
             f"{path} contains {found[:_MAX_SHOWN]!a}, which is not {known}; "
-            "replace it with nodedevice-agent runtime move --to …"
+            "replace it with nodedevice-agent delivery move --to …"
         )
     return found
 
 
-def write(state_dir: Path, runtime: str) -> None:
+def _file(state_dir: Path) -> Path:
+    former = state_dir / _FORMER_NAME
+    return former if os.path.lexists(former) and not os.path.islink(former) else state_dir / FILE_NAME
+
+
+def write(state_dir: Path, delivery: str) -> None:
     """Raises AgentSettingsError."""
     path = state_dir / FILE_NAME
     try:
-        replace_durably(path, f"{runtime}\n")
+        replace_durably(path, f"{delivery}\n")
+        path = state_dir / _FORMER_NAME
+        link = state_dir / f".{_FORMER_NAME}.link"
+        link.unlink(missing_ok=True)
+        link.symlink_to(FILE_NAME)
+        os.replace(link, path)
+        sync_directory(state_dir)
     except IsADirectoryError as exc:
         raise _is_a_directory(path) from exc
     except OSError as exc:
         raise AgentSettingsError(f"{path} cannot be written: {exc.strerror}") from exc
 
 
-def with_selected_runtime(settings: AgentSettings) -> AgentSettings:
-    """The settings with a runtime by name, stored for the next start. The state directory must exist. Raises AgentSettingsError."""
-    runtime: str = settings.runtime
+def with_selected_delivery(settings: AgentSettings) -> AgentSettings:
+    """The settings with a delivery by name, stored for the next start. The state directory must exist.
+
+    Raises AgentSettingsError.
+    """
+    delivery: str = settings.delivery
     state_dir = Path(settings.state_dir)
-    if runtime not in (AUTO, *CHOICES):
+    if delivery not in (AUTO, *CHOICES):
         return settings
     stored = read(state_dir)
-    if runtime == AUTO:
-        runtime, reason = choose(evidence(settings))
-        log.info("runtime selected", extra={"runtime": runtime, "reason": reason})
-    elif stored and stored != runtime:
+    if delivery == AUTO:
+        delivery, reason = choose(evidence(settings))
+        log.info("delivery selected", extra={"delivery": delivery, "reason": reason})
+    elif stored and stored != delivery:
         # the administrator decides; docs/operations.md has the other steps of a move
-        log.warning("runtime differs from the stored one", extra={"stored": stored, "runtime": runtime})
-    if stored != runtime:
-        write(state_dir, runtime)
-    return msgspec.structs.replace(settings, runtime=runtime)
+        log.warning("delivery differs from the stored one", extra={"stored": stored, "delivery": delivery})
+    if stored != delivery or _file(state_dir).name == _FORMER_NAME:
+        write(state_dir, delivery)
+    return msgspec.structs.replace(settings, delivery=delivery)
 
 
 def evidence(settings: AgentSettings) -> Evidence:

@@ -1,0 +1,46 @@
+"""Delivery: how the devices of a resource reach containers. One contract, which each of the three ways fulfils.
+
+- `nri` (runtime/backend.py): the agent allocates, and injects through the container runtime.
+- `kubelet` (kubelet/backend.py): the kubelet allocates and injects; the agent is its device plugin.
+- `none` (delivery/record_only.py): devices are counted and recorded, and containers get nothing.
+
+A resource has one delivery, which new pods get. An allocation records the one that it was made by, and keeps that until
+its pod ends.
+"""
+
+import asyncio
+
+from nodedevice_agent.devicemanager.snapshot import Snapshot
+
+
+class Delivery:
+    """name: one of DELIVERIES. What a way does not override is as for one that knows everything and injects nothing."""
+
+    name = ""
+
+    @property
+    def is_settled(self) -> bool:
+        """False while it does not know its own state yet: the last published status stays."""
+        return True
+
+    @property
+    def notes(self) -> str:
+        """A problem that an administrator should know of; empty when there is none."""
+        return ""
+
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Before resources are published and plugins are served; what goes on runs in tasks of that group."""
+
+    def resource_changed(self, resource_name: str) -> None:
+        """The resource's devices or allocations may have changed."""
+
+    def resource_forgotten(self, resource_name: str) -> None:
+        """The resource is not known any more."""
+
+    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
+        """Whether a container runs without this resource that it requested."""
+        return False
+
+    def injectable(self, now: Snapshot) -> tuple[str, str, str] | None:
+        """Status, reason and message of the condition Injectable; None where nothing is injected."""
+        return None

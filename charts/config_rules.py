@@ -14,8 +14,14 @@ from re import Pattern
 from typing import Any, Final
 
 import msgspec
-from nodedevice_agent.configs.effective import ConfiguredPlugins
-from nodedevice_agent.plugins.generic.select_settings import SelectSettings, UsbSettings
+from nodedevice_agent.plugins.generic.settings import (
+    GenericSettings,
+    GroupSettings,
+    MountSettings,
+    PathSettings,
+    SelectSettings,
+    UsbSettings,
+)
 from nodedevice_agent.plugins.nvml.settings import (
     LimitSettings,
     MemorySettings,
@@ -25,14 +31,8 @@ from nodedevice_agent.plugins.nvml.settings import (
     SharingRule,
     WholeSettings,
 )
-from nodedevice_agent.plugins.settings import (
-    GenericSettings,
-    GroupSettings,
-    MountSettings,
-    PathSettings,
-    PluginSettings,
-    SimulatedSettings,
-)
+from nodedevice_agent.plugins.settings import ConfiguredPlugins, PluginSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api import extended_resources
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 from msgspec import inspect as shapes
-from nodedevice_agent.configs.effective import ConfiguredPlugins
+from nodedevice_agent.plugins.settings import ConfiguredPlugins
 
 from charts.config_rules import CONFIG_RULES, MAX_PATH, RULES, Rule
 from docs.generate_settings import alternatives, default_of, fields, meanings

@@ -31,7 +31,8 @@ from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.offered_twice.watch import OfferedTwice
 from nodedevice_agent.plugins.run import PluginRunner
-from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
+from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers
 from nodedevice_agent.settings import AgentSettings

@@ -27,7 +27,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import ContainerE
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.plugins.nvml.environment import unset_value
-from nodedevice_agent.plugins.settings import GPU_SCOPE
+from nodedevice_agent.plugins.nvml.settings import GPU_SCOPE
 
 _file = click.argument("file", type=click.Path(path_type=Path))
 

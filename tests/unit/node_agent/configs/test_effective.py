@@ -13,7 +13,8 @@ from nodedevice_agent.configs.effective import MAX_REPORT, Config, Effective, Ou
 from nodedevice_agent.configs.kept import config_of
 from nodedevice_agent.kube.objects import GenerationMetadata, NodeDeviceConfigObject
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
+from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 
 SERIAL, GPU = "example.com/serial", "nvidia.com/gpu"
 DEV = ("/dev",)

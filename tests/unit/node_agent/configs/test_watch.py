@@ -22,7 +22,9 @@ from nodedevice_agent.kube.objects import (
     NodeDeviceConfigObject,
     NodeMetadataObject,
 )
-from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL, PluginSettings, SimulatedSettings
+from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
+from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import later, virtual_time

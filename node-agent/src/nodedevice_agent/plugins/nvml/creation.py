@@ -1,0 +1,161 @@
+"""The nvml plugin's part in the creation of containers: each has the GPUs that it was given, whatever its environment says. Pure.
+
+A container with GPUs has the variables of the table as the plugin answered them. One without a GPU gets none of NVIDIA's container
+runtime either, whose word for that is void: images of CUDA ask for all GPUs. The runtime shows a container's whole environment, its
+image's included, so nothing rests on what the API shows of the pod; init, ephemeral and privileged containers, and those of static
+pods, are containers like others.
+"""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+from nodedevice_agent.plugins.contract import EXEMPT, Container, Creation, CreationRefused, Edits, Pod, Response
+from nodedevice_agent.plugins.nvml.environment import (
+    VISIBLE_DEVICES,
+    VOID,
+    Answer,
+    CannotJoin,
+    Overruling,
+    for_foreign_holder,
+    for_holder,
+    for_other,
+    is_read,
+    joined,
+    named_by_annotations,
+    names_by_mount,
+    names_gpus,
+    unset_value,
+    variables,
+)
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+
+# An environment with more of them than NVIDIA's runtime could be asked for by any image or pod is refused: each one that is
+# overruled is a part of the response.
+MOST_VARIABLES: Final = 1024
+_BUS_ID: Final = "pciBusID"
+_SHOWN: Final = 128
+
+
+def hook(configured: Sequence[NvmlSettings], namespace: str) -> "GpuCreation":
+    """namespace: the agent's own, whose pods are exempt."""
+    return GpuCreation((*configured[0].exempt, namespace) if configured else None)
+
+
+class GpuCreation:
+    """A CreationHook.
+
+    exempt: namespaces, and namespace/pod, by shell pattern, whose containers keep their own variables. None while no nvml plugin is
+    configured: then containers without a GPU keep theirs, too.
+    """
+
+    def __init__(self, exempt: Sequence[str] | None) -> None:
+        self._exempt = exempt
+
+    def reads(self, entry: str) -> bool:
+        return is_read(entry)
+
+    def decides(self, name: str) -> bool:
+        return unset_value(name) is not None
+
+    def overrules(self, pod: Pod, edits: Edits) -> bool:
+        return self._exempt is not None and not self._is_exempt(pod) and names_gpus(edits.envs, edits.cdi_devices)
+
+    def check(self, pod: Pod, container: Container, *, holds: bool) -> None:
+        counts = holds or (self._exempt is not None and not self._is_exempt(pod))
+        if counts and len(found := variables(container.env)) > MOST_VARIABLES:
+            raise CreationRefused(
+                f"container {container.name} sets {len(found)} environment variables of NVIDIA's container runtime, "
+                f"HAMi or MPS; the limit is {MOST_VARIABLES}: take them out of the pod's spec, its ConfigMaps or its image"
+            )
+
+    def joined(self, container: str, responses: Sequence[Response]) -> dict[str, str]:
+        order = sorted({gpu for response in responses for gpu in _gpus(response)}) if len(responses) > 1 else []
+        answers = [
+            Answer(r.resource_name, r.envs, tuple(order.index(gpu) for gpu in sorted(_gpus(r))) if order else ())
+            for r in sorted(responses, key=lambda response: response.resource_name)
+        ]
+        try:
+            return joined(answers)
+        except CannotJoin as error:
+            raise CreationRefused(f"container {container} cannot start: {error}") from error
+
+    def for_holder(self, container: str, env: Sequence[str], edits: Edits) -> Creation:
+        found = for_holder(variables(env), edits.envs)
+        # The specification of its GPUs sets this variable, as the plugin answers then; a runtime applies that last.
+        by_cdi = edits.cdi_devices and found.stays == VISIBLE_DEVICES and edits.envs.get(VISIBLE_DEVICES) == VOID
+        if found.stays and not by_cdi:
+            # containerd sets a variable that it has twice to the first value, and then to the second one of its own
+            raise CreationRefused(
+                f"container {container} has {found.stays} twice, of its image and of its pod, and a runtime keeps the pod's value "
+                f"whatever it is answered: take {found.stays} out of the pod's spec"
+            )
+        event = "the GPUs of a container replace variables of its own"
+        return Creation(found.envs, found.names, outcome="overruled", event=event)
+
+    def for_any(
+        self, pod: Pod, container: Container, given: Edits, of_kubelet: Edits, *, holds: bool
+    ) -> Creation | None:
+        if self._exempt is None:
+            return None
+        found = None if holds else _withheld(container, given, of_kubelet)
+        asked = _unallocated(pod, container, given, of_kubelet)
+        if found is None and not asked:
+            return None
+        if self._is_exempt(pod):
+            event = "container keeps the GPUs that it asks NVIDIA's runtime for: its pod is exempt"
+            return Creation(outcome=EXEMPT, event=event)
+        if asked or found is None:
+            return Creation(
+                refusal=f"container {container.name} has the {asked}: NVIDIA's runtime would add it, and it was not allocated; "
+                "remove it from the pod's spec, or exempt the pod (nvml.exempt)"
+            )
+        if found.stays:
+            return Creation(
+                refusal=f"container {container.name} has {found.stays} twice, of its image and of its pod, and would get GPUs that "
+                f"it did not ask for: take {found.stays} out of the pod's spec or set it to void, or exempt the pod (nvml.exempt)"
+            )
+        event = "container gets none of the devices that its environment names"
+        return Creation(found.envs, found.names, outcome="withheld", event=event)
+
+    def unknown(self, container: str, why: str) -> str:
+        return f"container {container} names GPUs and may have them of the kubelet: {why}"
+
+    def note(self, exempt_pods: Sequence[str]) -> str:
+        if self._exempt is None:
+            return ""
+        exempt = f"; exempt by nvml.exempt: {', '.join(exempt_pods)}" if exempt_pods else ""
+        return f"containers without a GPU get none by NVIDIA_VISIBLE_DEVICES, unless they start while this agent is away{exempt}"
+
+    def _is_exempt(self, pod: Pod) -> bool:
+        name = f"{pod.namespace}/{pod.name}"
+        return any(fnmatchcase(name if "/" in pattern else pod.namespace, pattern) for pattern in self._exempt or ())
+
+
+def _withheld(container: Container, given: Edits, of_kubelet: Edits) -> Overruling | None:
+    """What a container without a GPU of ours gets in place of its own variables; None where they ask for nothing."""
+    own = variables(container.env)
+    if names_gpus({**of_kubelet.envs, **given.envs}, _cdi_devices(container, given, of_kubelet)):
+        return for_foreign_holder(own, given.envs, of_kubelet.envs)
+    return for_other(own)
+
+
+def _unallocated(pod: Pod, container: Container, given: Edits, of_kubelet: Edits) -> str:
+    """The annotation or mount, in words, by which NVIDIA's runtime would add a device that the container was not allocated."""
+    allocated = _cdi_devices(container, given, of_kubelet)
+    for key, device in named_by_annotations(container.name, pod.annotations, container.annotations):
+        if device not in allocated:
+            return f"annotation {key}, which names {device[:_SHOWN]!a}"
+    mounted = {mount.container_path for mount in (*given.mounts, *of_kubelet.mounts)}
+    paths = (path for path in container.null_mounts if path not in mounted and names_by_mount(path))
+    return next((f"mount {path[:_SHOWN]!a}, which names a device" for path in paths), "")
+
+
+def _cdi_devices(container: Container, *edits: Edits) -> set[str]:
+    """Those that a container has or gets, of plugins and of claims."""
+    return {*container.cdi_devices, *(device for each in edits for device in each.cdi_devices)}
+
+
+def _gpus(response: Response) -> set[tuple[str, str]]:
+    """PCI bus ID, empty where the driver does not report it, and UUID of each."""
+    return {(attributes.get(_BUS_ID, ""), uuid) for uuid, attributes in response.devices}

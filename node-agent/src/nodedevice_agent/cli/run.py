@@ -28,6 +28,7 @@ from nodedevice_agent.kube.retries import until_done
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.metrics import AgentHealth, serve
 from nodedevice_agent.plugins.run import PluginRunner
+from nodedevice_agent.plugins.settings import KINDS
 from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
 from nodedevice_agent.settings import AgentSettings, load
 
@@ -52,20 +53,26 @@ _NODE_RETRY_SECONDS = 5.0
 _COMMANDS = {
     "checkpoint": "nodedevice_agent.cli.checkpoint",
     "discover": "nodedevice_agent.cli.discover",
-    "gpu": "nodedevice_agent.cli.plugins",
     "runtime": "nodedevice_agent.cli.runtime",
-    "simulate": "nodedevice_agent.cli.plugins",
     "systemd": "nodedevice_agent.cli.systemd",
 }
+
+
+# those of built-in plugins
+_PLUGINS = {settings.command: kind for kind, settings in KINDS.items() if settings.command}
 
 
 class _Commands(click.Group):
     """Imports a command when it is called or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_COMMANDS])
+        return sorted([*super().list_commands(ctx), *_COMMANDS, *_PLUGINS])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _PLUGINS:
+            from nodedevice_agent.cli.plugins import commands_of
+
+            return commands_of(_PLUGINS[cmd_name])
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
         found: click.Command = getattr(import_module(_COMMANDS[cmd_name]), cmd_name)

@@ -269,6 +269,13 @@ class CreationHook(Protocol):
         """A sentence for the condition Injectable of its resources; empty for none."""
 
 
+# -- commands -------------------------------------------------------------------------------------------------------------
+
+
+class CommandFailed(Exception):
+    """A command of a plugin cannot do what it is asked for; the text is one line for the administrator."""
+
+
 # -- discovery ------------------------------------------------------------------------------------------------------------
 
 

@@ -120,7 +120,8 @@ def effective(
         outcomes[config.name] = Outcome(config.generation, lost=taken.add(config.name, plugins, -config.priority))
     # no loss of the file: configurations are there to replace its resources
     for name, owner in taken.add("", base, _LAST):
-        outcomes[owner] = msgspec.structs.replace(outcomes[owner], replaces=(*outcomes[owner].replaces, name))
+        if owner:
+            outcomes[owner] = msgspec.structs.replace(outcomes[owner], replaces=(*outcomes[owner].replaces, name))
     found = PluginSettings(**taken.plugins, host_root=base.host_root)
     return Effective(found, outcomes, taken.ranks, frozenset(refused), taken.places, is_cut=bool(beyond))
 

@@ -62,6 +62,13 @@ def test_the_rest_of_a_configuration_that_lost_a_name_is_taken() -> None:
     assert found.outcomes["b"].lost == ((SERIAL, "a"),)
 
 
+def test_a_name_of_the_files_instances_is_theirs_in_the_file_too() -> None:
+    instance = serial(name="nvidia.com/mig-1g.10gb")["generic"]
+    found = decided(base=msgspec.convert({"nvml": {"mig": "mixed"}, "generic": instance}, PluginSettings))
+    assert (found.plugins.generic, found.outcomes) == ([], {})
+    assert found.plugins.nvml is not None
+
+
 BUILT_IN = f"built-in {SERIAL}"
 BAD_PATH = serial("/etc/shadow")
 

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from nodedevice_agent.plugins.contract import EXEMPT, Container, Creation, CreationRefused, Edits, Pod, Response
+from nodedevice_agent.plugins.contract import (
+    EXEMPT,
+    Container,
+    Creation,
+    CreationHook,
+    CreationRefused,
+    Edits,
+    Pod,
+    Response,
+)
 from nodedevice_agent.plugins.nvml.environment import (
     VISIBLE_DEVICES,
     VOID,
@@ -37,7 +46,7 @@ _BUS_ID: Final = "pciBusID"
 _SHOWN: Final = 128
 
 
-def hook(configured: Sequence[NvmlSettings], namespace: str) -> "GpuCreation":
+def hook(configured: Sequence[NvmlSettings], namespace: str) -> CreationHook:
     """namespace: the agent's own, whose pods are exempt."""
     return GpuCreation((*configured[0].exempt, namespace) if configured else None)
 

@@ -10,13 +10,16 @@ discover  `async discover(configured, host_root, reads)` returns what `nodedevic
 commands  a click group with the name Plugin.command, for a running plugin. Its commands get the state directory first. Optional.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct, field
 from nodedevice_api.parts import PartRules
+
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,82 +151,38 @@ class Node(Protocol):
 # -- CreateContainer ------------------------------------------------------------------------------------------------------
 
 
-class Pod(Protocol):
-    """A pod as the container runtime shows it."""
-
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def annotations(self) -> Mapping[str, str]: ...
-
-
-class Container(Protocol):
-    """A container that is to be created, as the container runtime shows it.
-
-    env: NAME=value, of variables that some hook reads(), the image's first. null_mounts: paths at which /dev/null is mounted.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def env(self) -> Sequence[str]: ...
-    @property
-    def annotations(self) -> Mapping[str, str]: ...
-    @property
-    def cdi_devices(self) -> Collection[str]: ...
-    @property
-    def null_mounts(self) -> Sequence[str]: ...
-
-
-class Mount(Protocol):
-    @property
-    def container_path(self) -> str: ...
-
-
-class Edits(Protocol):
-    """What a container gets of device plugins. Paths are in normal form."""
-
-    @property
-    def envs(self) -> Mapping[str, str]: ...
-    @property
-    def cdi_devices(self) -> Collection[str]: ...
-    @property
-    def mounts(self) -> Sequence[Mount]: ...
-
-
-class Response(Struct, frozen=True):
-    """The hook's plugin's response for one resource of a container.
-
-    devices: ID and attributes of each physical device, as listed now.
-    """
+class Response(NamedTuple):
+    """The response of a hook's plugin for one resource of a container. devices: ID and attributes of each physical one."""
 
     resource_name: str
     envs: Mapping[str, str]
     devices: Sequence[tuple[str, Mapping[str, str]]]
 
 
-class Creation(Struct, frozen=True):
-    """What becomes of a container. envs: what it gets in place of variables of its own.
+class Given(NamedTuple):
+    """What a container gets of this agent's plugins, and of the kubelet's.
 
-    names: its own variables that lose a value by that. refusal: why it must not be created. exempt: whether it keeps what it asks
-    for. outcome: for the metric. event: for the log.
+    holds: whether it has a device of the hook's plugin. unknown: why it is not, or not all, known what it has of the kubelet's.
     """
 
-    envs: Mapping[str, str] = field(default_factory=dict)
+    holds: bool
+    edits: ContainerEdits
+    of_kubelet: ContainerEdits = ContainerEdits()
+    unknown: str = ""
+
+
+class Creation(Struct, frozen=True):
+    """What becomes of a container.
+
+    envs: what it gets in place of variables of its own; None where it is exempt, and keeps all that it asks for. names: its own
+    variables that lose a value. refusal: why it must not be created. outcome, event: for the metric and the log.
+    """
+
+    envs: Mapping[str, str] | None = None
     names: tuple[str, ...] = ()
     refusal: str = ""
-    outcome: str = ""
+    outcome: str = "refused"
     event: str = ""
-
-    @property
-    def is_exempt(self) -> bool:
-        return self.outcome == EXEMPT
-
-
-# The container keeps what it asks for.
-EXEMPT: Final = "exempt"
 
 
 class CreationRefused(Exception):
@@ -242,28 +201,17 @@ class CreationHook(Protocol):
     def decides(self, name: str) -> bool:
         """Whether the plugin's response wins over the pod's own value of this variable."""
 
-    def overrules(self, pod: Pod, edits: Edits) -> bool:
+    def overrules(self, pod: Sandbox, edits: ContainerEdits) -> bool:
         """Whether another plugin's response to a pod wins in these variables, too."""
-
-    def check(self, pod: Pod, container: Container, *, holds: bool) -> None:
-        """Raises CreationRefused for a container that asks for too much to be compared. holds: whether it has a device."""
 
     def joined(self, container: str, responses: Sequence[Response]) -> Mapping[str, str]:
         """The variables that it decides, for a container with these responses. Raises CreationRefused."""
 
-    def for_holder(self, container: str, env: Sequence[str], edits: Edits) -> Creation:
-        """For a container with a device. env: its own. edits: all that it gets. Raises CreationRefused."""
+    def for_holder(self, container: str, env: Sequence[str], edits: ContainerEdits) -> Creation:
+        """For a container with a device, and variables that it reads(). edits: all that it gets. Raises CreationRefused."""
 
-    def for_any(
-        self, pod: Pod, container: Container, given: Edits, of_kubelet: Edits, *, holds: bool
-    ) -> Creation | None:
-        """For any container; None where it asks for nothing that it was not allocated.
-
-        given: what it gets of this agent's plugins. of_kubelet: what it has of the kubelet's.
-        """
-
-    def unknown(self, container: str, why: str) -> str:
-        """Why a container is refused that asks for devices while it is not known what it has of the kubelet."""
+    def for_any(self, pod: Sandbox, container: RunningContainer, gets: Given) -> Creation | None:
+        """For any container; None where it asks for nothing that it was not allocated."""
 
     def note(self, exempt_pods: Sequence[str]) -> str:
         """A sentence for the condition Injectable of its resources; empty for none."""

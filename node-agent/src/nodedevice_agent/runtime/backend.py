@@ -206,7 +206,6 @@ class NriBackend:
         if self._asks_kubelet(sandbox, container):
             await self._kubelet.refresh()
             self._leave_to_kubelet(sandbox.uid)
-        self._hooked.check(sandbox, container)
         decision = self._injection.decide(sandbox, container.name, container.env)
         if decision is None:
             return self._hooked.edits(sandbox, container, None)

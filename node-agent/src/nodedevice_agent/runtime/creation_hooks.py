@@ -6,12 +6,11 @@ from msgspec import Struct
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.plugins.contract import CreationHook, Response
 
 
 class Hooked(Struct, frozen=True):
-    """A hook, and whether resources of a scope are its plugin's."""
+    """A hook of a kind of plugin, and whether resources of a scope are the plugin's."""
 
     kind: str
     hook: CreationHook
@@ -30,29 +29,22 @@ class CreationHooks:
         resource = self._manager.resources.get(resource_name)
         return resource is not None and hooked.is_scope(resource.scope)
 
-    def own(self, hooked: Hooked, allocations: Iterable[Allocation]) -> list[Allocation]:
-        """Those of the hook's plugin."""
-        return [a for a in allocations if self.serves(hooked, a.resource_name)]
-
-    def concerned(self, allocations: Collection[Allocation]) -> Iterator[tuple[CreationHook, list[Allocation]]]:
-        """Each hook whose plugin has some of these."""
-        pairs = ((hooked.hook, self.own(hooked, allocations)) for hooked in self.all)
-        return ((hook, own) for hook, own in pairs if own)
-
     def holds(self, hooked: Hooked, pod_uid: str, container: str) -> bool:
         """Whether a container has a device of the hook's plugin."""
-        return bool(self.own(hooked, self._manager.book.of_container(pod_uid, container)))
+        return any(self.serves(hooked, a.resource_name) for a in self._manager.book.of_container(pod_uid, container))
+
+    def concerned(self, allocations: Collection[Allocation]) -> Iterator[tuple[CreationHook, list[Allocation]]]:
+        """Each hook whose plugin has some of these, and which."""
+        for hooked in self.all:
+            if own := [a for a in allocations if self.serves(hooked, a.resource_name)]:
+                yield hooked.hook, own
 
     def response(self, allocation: Allocation) -> Response:
         """Of a plugin that has listed."""
         resource = self._manager.resources[allocation.resource_name]
-        devices = {resource.parent_of(device_id): device_id for device_id in allocation.device_ids}
-        attributes = [(parent, dict(_attributes(resource, device_id))) for parent, device_id in devices.items()]
-        envs = allocation.edits.envs if allocation.edits is not None else {}
-        return Response(allocation.resource_name, envs, attributes)
-
-
-def _attributes(resource: Resource, device_id: str) -> Iterable[tuple[str, str]]:
-    """Of a physical device, as listed now."""
-    details = resource.listed.parents.get(resource.parent_of(device_id)) or resource.reported(device_id)
-    return details.attributes if details is not None else ()
+        parents = {resource.parent_of(device_id): device_id for device_id in allocation.device_ids}
+        devices = []
+        for parent, device_id in parents.items():
+            details = resource.listed.parents.get(parent) or resource.reported(device_id)
+            devices.append((parent, dict(details.attributes) if details is not None else {}))
+        return Response(allocation.resource_name, allocation.edits.envs if allocation.edits else {}, devices)

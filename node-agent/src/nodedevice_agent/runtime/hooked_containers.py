@@ -12,7 +12,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
-from nodedevice_agent.plugins.contract import Creation, CreationRefused, part
+from nodedevice_agent.plugins.contract import Creation, Given, part
 from nodedevice_agent.plugins.settings import KINDS, ConfiguredPlugins
 from nodedevice_agent.runtime.creation_hooks import CreationHooks, Hooked
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
@@ -57,17 +57,7 @@ class HookedContainers:
 
     def asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
         """Whether edits() may depend on what the kubelet has given, which is to be read before."""
-        return any(self._outcome(hooked, sandbox, container, _NO_EDITS) is not None for hooked in self.hooks.all)
-
-    def check(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        """Raises InjectionRefused for a container that asks for too much to be compared."""
-        try:
-            for hooked in self.hooks.all:
-                holds = self.hooks.holds(hooked, sandbox.uid, container.name)
-                hooked.hook.check(sandbox, container, holds=holds)
-        except CreationRefused as exc:
-            metrics.CONTAINERS_REFUSED.inc()
-            raise InjectionRefused(str(exc)) from exc
+        return any(self._first(hooked, sandbox, container, _NO_EDITS) is not None for hooked in self.hooks.all)
 
     def edits(
         self, sandbox: Sandbox, container: RunningContainer, given: ContainerEdits | None
@@ -81,57 +71,46 @@ class HookedContainers:
         self, hooked: Hooked, sandbox: Sandbox, container: RunningContainer, given: ContainerEdits | None
     ) -> ContainerEdits | None:
         plugins = given or _NO_EDITS
-        if self._outcome(hooked, sandbox, container, plugins) is None:
+        if self._first(hooked, sandbox, container, plugins) is None:
             return given
-        of_kubelet = self._kubelet.given(sandbox.uid, container.name)
-        found = self._outcome(hooked, sandbox, container, plugins, of_kubelet)
+        uid, name, pod_name = sandbox.uid, container.name, (sandbox.namespace, sandbox.name)
+        of_kubelet, unknown = self._kubelet.given(uid, name), self._kubelet.unknown_response(uid, pod_name, name)
+        gets = Given(self.hooks.holds(hooked, uid, name), plugins, of_kubelet, unknown)
+        found = hooked.hook.for_any(sandbox, container, gets)
         if found is None:
             return given
-        pod = f"{sandbox.namespace}/{sandbox.name}"
-        refusal = found.refusal
-        if not found.is_exempt:
-            pod_name = sandbox.namespace, sandbox.name
-            if unknown := self._kubelet.unknown_response(sandbox.uid, pod_name, container.name):
-                refusal = hooked.hook.unknown(container.name, unknown)
-        if refusal:
-            metrics.CREATION_HOOKS.labels("refused").inc()
+        metrics.CREATION_HOOKS.labels(found.outcome).inc()
+        if found.refusal:
             if given is None:
                 # no device is refused with it, which the caller would count
                 metrics.CONTAINERS_REFUSED.inc()
-            raise InjectionRefused(refusal)
-        metrics.CREATION_HOOKS.labels(found.outcome).inc()
-        log.info(found.event, extra={"pod": pod, "container": container.name})
-        if found.is_exempt:
-            self._note((hooked.kind, sandbox.uid), pod)
+            raise InjectionRefused(found.refusal)
+        pod = "/".join(pod_name)
+        log.info(found.event, extra={"pod": pod, "container": name})
+        if found.envs is None:
+            self._note((hooked.kind, uid), pod)
             return given
         return replace(plugins, envs={**plugins.envs, **found.envs})
 
-    def _outcome(
-        self,
-        hooked: Hooked,
-        sandbox: Sandbox,
-        container: RunningContainer,
-        given: ContainerEdits,
-        of_kubelet: ContainerEdits = _NO_EDITS,
+    def _first(
+        self, hooked: Hooked, sandbox: Sandbox, container: RunningContainer, plugins: ContainerEdits
     ) -> Creation | None:
+        """Without what the kubelet has given: None is final, as that can only explain what a container asks for."""
         holds = self.hooks.holds(hooked, sandbox.uid, container.name)
-        return hooked.hook.for_any(sandbox, container, given, of_kubelet, holds=holds)
+        return hooked.hook.for_any(sandbox, container, Given(holds, plugins))
 
     def sandbox_removed(self, pod_uid: str) -> None:
-        gone = [key for key in self._exempt if key[1] == pod_uid]
-        for key in gone:
-            del self._exempt[key]
-        if gone:
+        before = len(self._exempt)
+        self._exempt = {key: pod for key, pod in self._exempt.items() if key[1] != pod_uid}
+        if len(self._exempt) != before:
             self._on_change()
 
     def note(self, resource_name: str) -> str:
         """What the hook of its plugin says of a resource; empty for nothing."""
-        notes = (
-            hooked.hook.note(sorted(pod for (kind, _), pod in self._exempt.items() if kind == hooked.kind))
-            for hooked in self.hooks.all
-            if self.hooks.serves(hooked, resource_name)
-        )
-        return next(notes, "")
+        for hooked in self.hooks.all:
+            if self.hooks.serves(hooked, resource_name):
+                return hooked.hook.note(sorted(pod for (kind, _), pod in self._exempt.items() if kind == hooked.kind))
+        return ""
 
     def _note(self, key: tuple[str, str], pod: str) -> None:
         is_new = key not in self._exempt

@@ -125,7 +125,7 @@ def test_its_hook_decides_on_containers(tmp_path: Path) -> None:
     assert cast(ContainerEdits, hooked.edits(sandbox("q"), other, None)).envs == {"NUMBERS": "none"}
     assert hooked.edits(sandbox("p"), container("p", env=("NUMBERS=all",)), grant.edits) == grant.edits
     with pytest.raises(InjectionRefused, match="NUMBERS twice"):
-        hooked.check(sandbox("q"), container("q", env=("NUMBERS=1", "NUMBERS=2")))
+        hooked.edits(sandbox("q"), container("q", env=("NUMBERS=1", "NUMBERS=2")), None)
     assert (hooked.note(GPU), hooked.note("example.com/other")) == ("numbers are counted", "")
 
 

@@ -15,6 +15,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
 from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.plugins.contract import Given
 from nodedevice_agent.plugins.nvml.creation import MOST_VARIABLES, GpuCreation
 from nodedevice_agent.plugins.nvml.environment import TABLE, unset_value
 from nodedevice_agent.plugins.nvml.settings import GPU_SCOPE, NvmlSettings
@@ -234,7 +235,7 @@ class TestAContainerWithoutAGpu:
     def test_to_which_another_plugin_gives_one_by_cdi(self) -> None:
         for device, is_withheld in (("nvidia.com/gpu=0", False), ("example.com/nic=0", True)):
             given = ContainerEdits(cdi_devices=(device,))
-            found = GpuCreation(()).for_any(sandbox("p"), NAMING, given, NO_EDITS, holds=False)
+            found = GpuCreation(()).for_any(sandbox("p"), NAMING, Given(False, given))
             assert (found is not None) is is_withheld
 
     async def test_of_a_claim_or_the_kubelets_plugin(self, tmp_path: Path) -> None:

@@ -10,16 +10,9 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from nodedevice_agent.plugins.contract import (
-    EXEMPT,
-    Container,
-    Creation,
-    CreationHook,
-    CreationRefused,
-    Edits,
-    Pod,
-    Response,
-)
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
+from nodedevice_agent.plugins.contract import Creation, CreationHook, CreationRefused, Given, Response
 from nodedevice_agent.plugins.nvml.environment import (
     VISIBLE_DEVICES,
     VOID,
@@ -67,16 +60,8 @@ class GpuCreation:
     def decides(self, name: str) -> bool:
         return unset_value(name) is not None
 
-    def overrules(self, pod: Pod, edits: Edits) -> bool:
+    def overrules(self, pod: Sandbox, edits: ContainerEdits) -> bool:
         return self._exempt is not None and not self._is_exempt(pod) and names_gpus(edits.envs, edits.cdi_devices)
-
-    def check(self, pod: Pod, container: Container, *, holds: bool) -> None:
-        counts = holds or (self._exempt is not None and not self._is_exempt(pod))
-        if counts and len(found := variables(container.env)) > MOST_VARIABLES:
-            raise CreationRefused(
-                f"container {container.name} sets {len(found)} environment variables of NVIDIA's container runtime, "
-                f"HAMi or MPS; the limit is {MOST_VARIABLES}: take them out of the pod's spec, its ConfigMaps or its image"
-            )
 
     def joined(self, container: str, responses: Sequence[Response]) -> dict[str, str]:
         order = sorted({gpu for response in responses for gpu in _gpus(response)}) if len(responses) > 1 else []
@@ -89,7 +74,9 @@ class GpuCreation:
         except CannotJoin as error:
             raise CreationRefused(f"container {container} cannot start: {error}") from error
 
-    def for_holder(self, container: str, env: Sequence[str], edits: Edits) -> Creation:
+    def for_holder(self, container: str, env: Sequence[str], edits: ContainerEdits) -> Creation:
+        if problem := _too_many(container, env):
+            raise CreationRefused(problem)
         found = for_holder(variables(env), edits.envs)
         # The specification of its GPUs sets this variable, as the plugin answers then; a runtime applies that last.
         by_cdi = edits.cdi_devices and found.stays == VISIBLE_DEVICES and edits.envs.get(VISIBLE_DEVICES) == VOID
@@ -102,33 +89,34 @@ class GpuCreation:
         event = "the GPUs of a container replace variables of its own"
         return Creation(found.envs, found.names, outcome="overruled", event=event)
 
-    def for_any(
-        self, pod: Pod, container: Container, given: Edits, of_kubelet: Edits, *, holds: bool
-    ) -> Creation | None:
+    def for_any(self, pod: Sandbox, container: RunningContainer, gets: Given) -> Creation | None:
         if self._exempt is None:
             return None
-        found = None if holds else _withheld(container, given, of_kubelet)
-        asked = _unallocated(pod, container, given, of_kubelet)
+        is_exempt = self._is_exempt(pod)
+        if not gets.holds and not is_exempt and (problem := _too_many(container.name, container.env)):
+            return Creation(refusal=problem)
+        found = None if gets.holds else _withheld(container, gets)
+        asked = _unallocated(pod, container, gets)
         if found is None and not asked:
             return None
-        if self._is_exempt(pod):
+        if is_exempt:
             event = "container keeps the GPUs that it asks NVIDIA's runtime for: its pod is exempt"
-            return Creation(outcome=EXEMPT, event=event)
+            return Creation(outcome="exempt", event=event)
+        named = f"container {container.name}"
+        if gets.unknown:
+            return Creation(refusal=f"{named} names GPUs and may have them of the kubelet: {gets.unknown}")
         if asked or found is None:
             return Creation(
-                refusal=f"container {container.name} has the {asked}: NVIDIA's runtime would add it, and it was not allocated; "
-                "remove it from the pod's spec, or exempt the pod (nvml.exempt)"
+                refusal=f"{named} has the {asked}: NVIDIA's runtime would add it, and it was not allocated; remove it from the "
+                "pod's spec, or exempt the pod (nvml.exempt)"
             )
         if found.stays:
             return Creation(
-                refusal=f"container {container.name} has {found.stays} twice, of its image and of its pod, and would get GPUs that "
-                f"it did not ask for: take {found.stays} out of the pod's spec or set it to void, or exempt the pod (nvml.exempt)"
+                refusal=f"{named} has {found.stays} twice, of its image and of its pod, and would get GPUs that it did not ask "
+                f"for: take {found.stays} out of the pod's spec or set it to void, or exempt the pod (nvml.exempt)"
             )
         event = "container gets none of the devices that its environment names"
         return Creation(found.envs, found.names, outcome="withheld", event=event)
-
-    def unknown(self, container: str, why: str) -> str:
-        return f"container {container} names GPUs and may have them of the kubelet: {why}"
 
     def note(self, exempt_pods: Sequence[str]) -> str:
         if self._exempt is None:
@@ -136,33 +124,42 @@ class GpuCreation:
         exempt = f"; exempt by nvml.exempt: {', '.join(exempt_pods)}" if exempt_pods else ""
         return f"containers without a GPU get none by NVIDIA_VISIBLE_DEVICES, unless they start while this agent is away{exempt}"
 
-    def _is_exempt(self, pod: Pod) -> bool:
+    def _is_exempt(self, pod: Sandbox) -> bool:
         name = f"{pod.namespace}/{pod.name}"
         return any(fnmatchcase(name if "/" in pattern else pod.namespace, pattern) for pattern in self._exempt or ())
 
 
-def _withheld(container: Container, given: Edits, of_kubelet: Edits) -> Overruling | None:
+def _too_many(container: str, env: Sequence[str]) -> str:
+    if len(found := variables(env)) <= MOST_VARIABLES:
+        return ""
+    return (
+        f"container {container} sets {len(found)} environment variables of NVIDIA's container runtime, HAMi or MPS; the limit is "
+        f"{MOST_VARIABLES}: take them out of the pod's spec, its ConfigMaps or its image"
+    )
+
+
+def _withheld(container: RunningContainer, gets: Given) -> Overruling | None:
     """What a container without a GPU of ours gets in place of its own variables; None where they ask for nothing."""
-    own = variables(container.env)
-    if names_gpus({**of_kubelet.envs, **given.envs}, _cdi_devices(container, given, of_kubelet)):
-        return for_foreign_holder(own, given.envs, of_kubelet.envs)
+    own, given, kept = variables(container.env), gets.edits.envs, gets.of_kubelet.envs
+    if names_gpus({**kept, **given}, _cdi_devices(container, gets)):
+        return for_foreign_holder(own, given, kept)
     return for_other(own)
 
 
-def _unallocated(pod: Pod, container: Container, given: Edits, of_kubelet: Edits) -> str:
+def _unallocated(pod: Sandbox, container: RunningContainer, gets: Given) -> str:
     """The annotation or mount, in words, by which NVIDIA's runtime would add a device that the container was not allocated."""
-    allocated = _cdi_devices(container, given, of_kubelet)
+    allocated = _cdi_devices(container, gets)
     for key, device in named_by_annotations(container.name, pod.annotations, container.annotations):
         if device not in allocated:
             return f"annotation {key}, which names {device[:_SHOWN]!a}"
-    mounted = {mount.container_path for mount in (*given.mounts, *of_kubelet.mounts)}
+    mounted = {mount.container_path for mount in (*gets.edits.mounts, *gets.of_kubelet.mounts)}
     paths = (path for path in container.null_mounts if path not in mounted and names_by_mount(path))
     return next((f"mount {path[:_SHOWN]!a}, which names a device" for path in paths), "")
 
 
-def _cdi_devices(container: Container, *edits: Edits) -> set[str]:
+def _cdi_devices(container: RunningContainer, gets: Given) -> set[str]:
     """Those that a container has or gets, of plugins and of claims."""
-    return {*container.cdi_devices, *(device for each in edits for device in each.cdi_devices)}
+    return {*container.cdi_devices, *gets.edits.cdi_devices, *gets.of_kubelet.cdi_devices}
 
 
 def _gpus(response: Response) -> set[tuple[str, str]]:

@@ -2,16 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from nodedevice_agent.plugins.contract import (
-    Container,
-    Creation,
-    CreationHook,
-    CreationRefused,
-    Edits,
-    Plugin,
-    Pod,
-    Response,
-)
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
+from nodedevice_agent.plugins.contract import Creation, CreationHook, Given, Plugin, Response
 
 
 class NumbersCreation:
@@ -21,28 +14,21 @@ class NumbersCreation:
     def decides(self, name: str) -> bool:
         return name == "NUMBERS"
 
-    def overrules(self, pod: Pod, edits: Edits) -> bool:
+    def overrules(self, pod: Sandbox, edits: ContainerEdits) -> bool:
         return False
-
-    def check(self, pod: Pod, container: Container, *, holds: bool) -> None:
-        if len(container.env) > 1:
-            raise CreationRefused(f"container {container.name} has NUMBERS twice")
 
     def joined(self, container: str, responses: Sequence[Response]) -> Mapping[str, str]:
         return {"NUMBERS": "+".join(sorted(response.envs["NUMBERS"] for response in responses))}
 
-    def for_holder(self, container: str, env: Sequence[str], edits: Edits) -> Creation:
+    def for_holder(self, container: str, env: Sequence[str], edits: ContainerEdits) -> Creation:
         return Creation(edits.envs, tuple(entry.partition("=")[0] for entry in env), outcome="overruled", event="kept")
 
-    def for_any(
-        self, pod: Pod, container: Container, given: Edits, of_kubelet: Edits, *, holds: bool
-    ) -> Creation | None:
-        if holds or not container.env:
+    def for_any(self, pod: Sandbox, container: RunningContainer, gets: Given) -> Creation | None:
+        if gets.holds or not container.env:
             return None
+        if len(container.env) > 1:
+            return Creation(refusal=f"container {container.name} has NUMBERS twice")
         return Creation({"NUMBERS": "none"}, outcome="withheld", event="container gets no number")
-
-    def unknown(self, container: str, why: str) -> str:
-        return why
 
     def note(self, exempt_pods: Sequence[str]) -> str:
         return "numbers are counted"

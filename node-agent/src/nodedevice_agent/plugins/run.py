@@ -161,13 +161,6 @@ def _takes(running: _Running, wanted: _Plugin) -> bool:
     return False
 
 
-async def run_plugins(settings: PluginSettings, plugin_dir: Path, state_dir: Path) -> None:
-    """Serve these until cancelled; directories as in PluginRunner."""
-    runner = PluginRunner(plugin_dir, state_dir)
-    runner.apply(settings)
-    await runner.run()
-
-
 async def until_ended(name: str, run: Callable[[], Awaitable[None]]) -> None:
     """Run a plugin, or a part of one, for ever; its failure is its own."""
     await retried("plugin", run, CannotServe, resource_name=name)

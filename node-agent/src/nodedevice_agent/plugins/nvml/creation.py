@@ -64,10 +64,10 @@ class GpuCreation:
         return self._exempt is not None and not self._is_exempt(pod) and names_gpus(edits.envs, edits.cdi_devices)
 
     def joined(self, container: str, responses: Sequence[Response]) -> dict[str, str]:
-        order = sorted({gpu for response in responses for gpu in _gpus(response)}) if len(responses) > 1 else []
+        order = sorted({gpu for response in responses for gpu in _gpus(response)})
         answers = [
-            Answer(r.resource_name, r.envs, tuple(order.index(gpu) for gpu in sorted(_gpus(r))) if order else ())
-            for r in sorted(responses, key=lambda response: response.resource_name)
+            Answer(response.resource_name, response.envs, tuple(sorted(map(order.index, _gpus(response)))))
+            for response in sorted(responses)
         ]
         try:
             return joined(answers)

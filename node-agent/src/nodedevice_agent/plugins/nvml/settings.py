@@ -270,7 +270,7 @@ class NvmlSettings(Plugin, frozen=True):
 
     def resource_names(self) -> tuple[str, ...]:
         """The resource names of what GPUs are used as, each once; those of GPUs without a rule first."""
-        return tuple(dict.fromkeys(name for name, _, _ in self._uses()))
+        return tuple(dict.fromkeys(name for name, _ in self._uses()))
 
     def is_instance_name(self, resource_name: str) -> bool:
         """Whether MIG instances may have this name, by their profile; besides resource_names()."""
@@ -278,7 +278,7 @@ class NvmlSettings(Plugin, frozen=True):
 
     def parts_of(self, resource_name: str) -> PartsOf | None:
         """What this resource's devices are parts of; None for whole GPUs. All rules of one resource are alike."""
-        return next((parts for name, parts, _ in self._uses() if name == resource_name), None)
+        return next((parts for name, parts in self._uses() if name == resource_name), None)
 
     def resource_of(self, model: str) -> str:
         """The resource name for GPUs of this model."""
@@ -295,11 +295,10 @@ class NvmlSettings(Plugin, frozen=True):
             effects=structs.asdict(self.health),
         )
 
-    def _uses(self) -> Iterator[tuple[str, PartsOf | None, str]]:
-        """Each resource name, what its devices are parts of, and who names it so."""
-        if not any(rule.is_for_others for rule in self.sharing):
-            yield from ((name, None, "GPUs that no rule matches") for name in self.whole_names())
-        if self.mig == "single":
-            yield from ((name, None, "mig: single") for name in self.whole_names())
-        for place, rule in enumerate(self.sharing):
-            yield from ((name, rule.parts, f"sharing[{place}]") for name in rule.names(self.whole_names()))
+    def _uses(self) -> Iterator[tuple[str, PartsOf | None]]:
+        """Each resource name, and what its devices are parts of."""
+        whole = self.whole_names()
+        if self.mig == "single" or not any(rule.is_for_others for rule in self.sharing):
+            yield from ((name, None) for name in whole)
+        for rule in self.sharing:
+            yield from ((name, rule.parts) for name in rule.names(whole))

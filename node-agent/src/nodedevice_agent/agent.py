@@ -185,7 +185,7 @@ class Agent:
             await self._host.drain()
 
     def _configured(self, apply_plugins: Callable[[PluginSettings], None], found: Effective) -> None:
-        now, plugins = self._host.now(), [plugin for _, plugin in found.plugins.each()]
+        now, plugins = self._host.now(), [plugin for _, _, plugin in found.plugins.each()]
         awaited = [name for plugin in plugins if plugin.finds_files for name in plugin.names()]
         returning = [name for plugin in plugins for name in plugin.listed_at_once()]
         effects = self._manager.ranked(found.ranks, awaited, now)

@@ -73,9 +73,10 @@ class Effective(Struct, frozen=True):
     """The plugins of a node, and the outcomes by name of the configurations that select it.
 
     ranks: by resource name, that of its layer; the lower one is preferred where two resources have the same device.
-    refused: resource names in configurations that are refused, and the kinds of plugins with one entry. places: by name of a plugin
-    in a list, its configuration, empty for the agent's file, and its place there. is_known: False for a node that does not know
-    its configurations yet. is_cut: True where one is refused for its length, so that its names are not known.
+    refused: resource names in configurations that are refused, and the kinds of plugins with one entry.
+    places: by name of a plugin, its configuration, empty for the agent's file, and its place there.
+    is_known: False for a node that does not know its configurations yet. is_cut: True where one is refused for its length, so that
+    its names are not known.
     """
 
     plugins: PluginSettings
@@ -146,36 +147,23 @@ class _Taken:
 
     def add(self, owner: str, plugins: ConfiguredPlugins, rank: int) -> tuple[tuple[str, str], ...]:
         """Add what is free. Returns what is not, with its owners."""
-        before = self._owner.keys() | set()
-        lost = [*self._add_alone(owner, plugins), *self._add_listed(owner, plugins)]
-        self.ranks |= dict.fromkeys(self._owner.keys() - before, rank)
-        return tuple(lost)
-
-    def _add_alone(self, owner: str, plugins: ConfiguredPlugins) -> Iterator[tuple[str, str]]:
-        """Before those in lists: a name that only may_serve() knows is theirs within a layer."""
-        for kind, plugin in plugins.each():
-            if kind in LISTED:
+        lost = []
+        # those in lists come last: within a layer, a name that only may_serve() knows is the other plugin's
+        for kind, place, plugin in sorted(plugins.each(), key=lambda each: each[0] in LISTED):
+            is_listed = kind in LISTED
+            names = plugin.names() if is_listed else (kind, *plugin.names())
+            if others := [owner for name in names for owner in self._owners(name)]:
+                lost.append((plugin.name if is_listed else kind, others[0]))
                 continue
-            if others := self._others(kind, *plugin.names()):
-                yield kind, others[0]
+            self._owner |= dict.fromkeys(names, owner)
+            self.ranks |= dict.fromkeys(names, rank)
+            self.places[plugin.name] = owner, place
+            if is_listed:
+                self.plugins.setdefault(kind, []).append(plugin)
             else:
                 self.plugins[kind] = plugin
                 self._alone.append((plugin, owner))
-                self._owner |= dict.fromkeys((kind, *plugin.names()), owner)
-
-    def _add_listed(self, owner: str, plugins: ConfiguredPlugins) -> Iterator[tuple[str, str]]:
-        for kind in LISTED:
-            for at, plugin in enumerate(plugins.of(kind)):
-                if others := self._others(*plugin.names()):
-                    yield plugin.name, others[0]
-                else:
-                    self.plugins.setdefault(kind, []).append(plugin)
-                    self.places[plugin.name] = owner, f"{kind}[{at}]"
-                    self._owner |= dict.fromkeys(plugin.names(), owner)
-
-    def _others(self, *names: str) -> list[str]:
-        """The owners of these names."""
-        return [owner for name in names for owner in self._owners(name)]
+        return tuple(lost)
 
     def _owners(self, name: str) -> Iterable[str]:
         if name in self._owner:
@@ -217,7 +205,7 @@ def unmatched(found: Effective, groups: Mapping[str, Sequence[int]]) -> Mapping[
     groups: by name of a plugin, the indexes of those without one.
     """
     known: dict[str, tuple[str, ...] | None] = {}
-    for _, plugin in found.plugins.each():
+    for _, _, plugin in found.plugins.each():
         if not plugin.finds_files:
             continue
         owner, place = found.places[plugin.name]

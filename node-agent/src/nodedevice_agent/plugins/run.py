@@ -72,7 +72,7 @@ class PluginRunner:
 
     def apply(self, settings: PluginSettings) -> None:
         """From now on exactly these. One whose settings are as before runs on."""
-        self._wanted = {plugin.name: _Plugin(kind, plugin, settings.host_root) for kind, plugin in settings.each()}
+        self._wanted = {plugin.name: _Plugin(kind, plugin, settings.host_root) for kind, _, plugin in settings.each()}
         self._changed.set()
 
     def common(self, make: Callable[..., T], *given: str) -> T:

@@ -29,16 +29,14 @@ class ConfiguredPlugins(Struct, frozen=True, forbid_unknown_fields=True, rename=
         value: Any = getattr(self, kind)
         return value if isinstance(value, list) else [] if value is None else [value]
 
-    def each(self) -> Iterator[tuple[str, Plugin]]:
-        """All plugins with their kinds, in order."""
-        return ((kind, plugin) for kind in KINDS for plugin in self.of(kind))
+    def each(self) -> Iterator[tuple[str, str, Plugin]]:
+        """All plugins, each with its kind and its place in these settings, in order."""
+        for kind in KINDS:
+            for at, plugin in enumerate(self.of(kind)):
+                yield kind, f"{kind}[{at}]" if kind in LISTED else kind, plugin
 
     def may_serve(self, resource_name: str) -> bool:
-        return any(plugin.may_serve(resource_name) for _, plugin in self.each())
-
-    def resource_names(self) -> tuple[str, ...]:
-        """All resources that these plugins may serve, in order of the plugins, but MIG instances named by profile."""
-        return tuple(name for _, plugin in self.each() for name in plugin.names())
+        return any(plugin.may_serve(resource_name) for _, _, plugin in self.each())
 
 
 class PluginSettings(ConfiguredPlugins, frozen=True):

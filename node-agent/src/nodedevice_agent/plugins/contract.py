@@ -64,7 +64,7 @@ class Plugin(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
         return f"{SCOPE} {self.name}"
 
     @classmethod
-    def is_scope(cls, scope: str) -> bool:
+    def is_scope(cls, scope: str | None) -> bool:
         """Whether resources of this scope are this kind's, whatever its settings are."""
         return False
 
@@ -118,8 +118,9 @@ class OneResource(Plugin, frozen=True):
         return self.names()
 
     def continues(self, before: Plugin) -> bool:
-        is_same = isinstance(before, type(self))
-        return is_same and (self.part_rules, self.prefers) == (before.part_rules, before.prefers)
+        if not isinstance(before, OneResource) or type(before) is not type(self):
+            return False
+        return (self.part_rules, self.prefers) == (before.part_rules, before.prefers)
 
 
 # -- serving --------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ class Hooked(Struct, frozen=True):
 
     kind: str
     hook: CreationHook
-    is_scope: Callable[[str], bool]
+    is_scope: Callable[[str | None], bool]
 
 
 class CreationHooks:

@@ -172,7 +172,7 @@ class Injection:
         mark = ",".join(f"{name}={fingerprint}" for name, fingerprint in marks)
         envs = dict(edits.envs)
         for creation in overruled:
-            envs |= creation.envs
+            envs |= creation.envs or {}
         edits = replace(edits, envs=envs, annotations={**edits.annotations, CONTAINER_DEVICES_ANNOTATION: mark})
         replaced = tuple(creation for creation in overruled if creation.names)
         return Grant(edits, version, tuple(dict.fromkeys(omitted)), replaced)

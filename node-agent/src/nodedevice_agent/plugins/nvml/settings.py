@@ -246,7 +246,7 @@ class NvmlSettings(Plugin, frozen=True):
         return GPUS
 
     @classmethod
-    def is_scope(cls, scope: str) -> bool:
+    def is_scope(cls, scope: str | None) -> bool:
         return scope == GPU_SCOPE
 
     def names(self) -> tuple[str, ...]:

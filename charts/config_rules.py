@@ -14,8 +14,15 @@ from re import Pattern
 from typing import Any, Final
 
 import msgspec
-from nodedevice_agent.configs.effective import ConfiguredPlugins
-from nodedevice_agent.plugins.generic.select_settings import SelectSettings, UsbSettings
+from nodedevice_agent.plugins.contract import OneResource
+from nodedevice_agent.plugins.generic.settings import (
+    GenericSettings,
+    GroupSettings,
+    MountSettings,
+    PathSettings,
+    SelectSettings,
+    UsbSettings,
+)
 from nodedevice_agent.plugins.nvml.settings import (
     LimitSettings,
     MemorySettings,
@@ -25,14 +32,8 @@ from nodedevice_agent.plugins.nvml.settings import (
     SharingRule,
     WholeSettings,
 )
-from nodedevice_agent.plugins.settings import (
-    GenericSettings,
-    GroupSettings,
-    MountSettings,
-    PathSettings,
-    PluginSettings,
-    SimulatedSettings,
-)
+from nodedevice_agent.plugins.settings import ConfiguredPlugins, PluginSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api import extended_resources
 
@@ -119,7 +120,7 @@ _PATH: Final = text(*_PLAIN, most=MAX_PATH, pattern=f"^/({_PART}(/{_PART})*/?)?$
 _PATH_OR_EMPTY: Final = _PATH | _OR_EMPTY
 _MATCHED: Final = text(_WILDCARDS, most=MAX_PATH)
 
-# by the settings and a key of them; "" for the object itself
+# by the settings, or what they inherit from, and a key of them; "" for the object itself
 RULES: Final[dict[type[msgspec.Struct], dict[str, Rule]]] = {
     PathSettings: {
         "path": text(
@@ -200,10 +201,10 @@ RULES: Final[dict[type[msgspec.Struct], dict[str, Rule]]] = {
             ]
         },
     },
-    GenericSettings: {"": {"x-rules": [{"check": "groups", "always": True}]}, "resourceName": _NAMED},
+    OneResource: {"resourceName": _NAMED},
+    GenericSettings: {"": {"x-rules": [{"check": "groups", "always": True}]}},
     SimulatedSettings: {
         "": {"x-rules": [{"check": "simulated"}]},
-        "resourceName": _NAMED,
         "idPrefix": text(
             _is(
                 "^[A-Za-z0-9]([A-Za-z0-9._-]{0,52}[A-Za-z0-9])?$",
@@ -212,7 +213,8 @@ RULES: Final[dict[type[msgspec.Struct], dict[str, Rule]]] = {
             **_OR_EMPTY,
         ),
     },
-    PluginSettings: {"": {"x-rules": [{"check": "names", "always": True}]}, "hostRoot": _PATH},
+    ConfiguredPlugins: {"": {"x-rules": [{"check": "names", "always": True}]}},
+    PluginSettings: {"hostRoot": _PATH},
     WholeSettings: {"resourceName": _NAMED_OR_EMPTY},
     LimitSettings: {
         **dict.fromkeys(("library", "preload", "directory", "lock"), _PATH_OR_EMPTY),
@@ -295,7 +297,6 @@ RULES: Final[dict[type[msgspec.Struct], dict[str, Rule]]] = {
 }
 # What an object of the API does not take, and a file does.
 CONFIG_RULES: Final[dict[type[msgspec.Struct], dict[str, Rule]]] = {
-    ConfiguredPlugins: {"": RULES[PluginSettings][""]},
     NvmlSettings: {
         **RULES[NvmlSettings],
         "libraryDir": text(

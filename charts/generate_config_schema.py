@@ -9,13 +9,14 @@ a client does not validate, and below an object that keeps such keys in a server
 import json
 import textwrap
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import yaml
 from msgspec import inspect as shapes
-from nodedevice_agent.configs.effective import ConfiguredPlugins
+from nodedevice_agent.plugins.settings import LISTED, ConfiguredPlugins
 
 from charts.config_rules import CONFIG_RULES, MAX_PATH, RULES, Rule
 from docs.generate_settings import alternatives, default_of, fields, meanings
@@ -48,7 +49,8 @@ def object_of(
     Raises ValueError for a type without schema, or a field without comment.
     """
     rules = {**RULES, **(others or {})}
-    own, explained = rules.get(kind, {}), meanings(kind)
+    own = {key: rule for base in reversed(kind.__mro__) for key, rule in rules.get(base, {}).items()}
+    explained = meanings(kind)
     properties = {key: _property(field, explained[key], own.get(key, {}), rules) for key, field in fields(kind)}
     required = [key for key, field in fields(kind) if field.required]
     return {
@@ -142,11 +144,12 @@ _IN_CEL: Final[dict[str, list[Schema]]] = {
     ],
     "names": [
         {
-            "rule": "!has(self.generic) || !has(self.simulated) || "
-            "!self.simulated.exists(s, self.generic.exists(g, g.resourceName == s.resourceName))",
-            "message": "a resource is named in generic too; give each resource one entry, with all its groups",
-            "fieldPath": ".simulated",
+            "rule": f"!has(self.{one}) || !has(self.{other}) || "
+            f"!self.{other}.exists(s, self.{one}.exists(g, g.resourceName == s.resourceName))",
+            "message": f"a resource is named in {one} too; give each resource one entry, with all its groups",
+            "fieldPath": f".{other}",
         }
+        for one, other in combinations(LISTED, 2)
     ],
 }
 

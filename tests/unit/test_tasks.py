@@ -53,7 +53,7 @@ VITAL: Final = {
 # What is run again: it is for showing, or for one plugin, object or feature.
 RETRIED: Final = {
     "agent": {
-        *("configs", "device numbers", "dra claims", "dra holders", "dra slices", "gpus", "holdings"),
+        *("configs", "device numbers", "dra claims", "dra holders", "dra slices", "holdings"),
         *("kubelet endpoint", "kubelet observer", "kubelet state"),
         *("node", "nodedevice", "plugin", "plugin connection", "plugin registry", "plugins"),
         *("memory", "offered twice", "parked nodedevices", "pods", "pods of the kubelet"),

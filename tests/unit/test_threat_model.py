@@ -22,7 +22,7 @@ from nodedevice_agent.nri import synchronization
 from nodedevice_agent.offered_twice import compare
 from nodedevice_agent.plugins import room
 from nodedevice_agent.plugins.generic import source
-from nodedevice_agent.runtime import withheld_gpus
+from nodedevice_agent.plugins.nvml import creation
 from nodedevice_common import fair_places, http_server, paced_log
 from nodedevice_kube import planner
 from nodedevice_operator import workqueue
@@ -89,7 +89,7 @@ BOUNDS = {
     f"{registration.MAX_CONNECTIONS_OF_A_NAME} of a name",
     f"{4 * runtime.MOST_SHOWN // _KIB} KiB of digests of a container",
     f"{synchronization.MOST_OBJECTS:,} pods and containers of a node",
-    f"{withheld_gpus.MOST_VARIABLES:,} such variables of a container",
+    f"{creation.MOST_VARIABLES:,} such variables of a container",
     f"{registration.MAX_FURTHER_CONNECTIONS} more than there are names",
     f"{grpc_server.IDLE_MILLISECONDS // 1000} s without a call",
     f"{registration_server._MAX_REJECTIONS} rejections of {registration_server._MAX_CHARACTERS} characters on the Lease",

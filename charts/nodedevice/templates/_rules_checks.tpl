@@ -67,7 +67,7 @@ The checks of nodedevice_kube.config_checks, under their names. Each is called w
 
 {{- define "nodedevice.rules.names" -}}
 {{- $named := list -}}
-{{- range $kind := list "generic" "simulated" -}}
+{{- range $kind := keys .value | sortAlpha -}}
 {{- range $at, $each := kindIs "slice" (get $.value $kind) | ternary (get $.value $kind) list -}}
 {{- if kindIs "map" $each -}}
 {{- if kindIs "string" $each.resourceName }}{{ $named = append $named (dict "path" (printf "%s%s[%d]" $.prefix $kind $at) "name" $each.resourceName) }}{{ end -}}

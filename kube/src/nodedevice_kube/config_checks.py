@@ -86,7 +86,7 @@ def names(value: Object, path: str) -> Iterator[Problem]:
     """Of all plugins: a resource has one entry."""
     found = [
         (f"{path}{'.' if path else ''}{kind}[{at}]", each.get("resourceName"))
-        for kind in ("generic", "simulated")
+        for kind in sorted(key for key in value if isinstance(key, str) and isinstance(value[key], list))
         for at, each in _objects(value.get(kind))
     ]
     nvml = value.get("nvml")

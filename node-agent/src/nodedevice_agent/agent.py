@@ -185,14 +185,14 @@ class Agent:
             await self._host.drain()
 
     def _configured(self, apply_plugins: Callable[[PluginSettings], None], found: Effective) -> None:
-        now, awaited = self._host.now(), [generic.resource_name for generic in found.plugins.generic]
-        returning = [*awaited, *(simulated.resource_name for simulated in found.plugins.simulated)]
+        now, plugins = self._host.now(), [plugin for _, _, plugin in found.plugins.each()]
+        awaited = [name for plugin in plugins if plugin.finds_files for name in plugin.names()]
+        returning = [name for plugin in plugins for name in plugin.listed_at_once()]
         self._manager.ranked(found.ranks, awaited, now)
         self._manager.configured(found.names, now, returning)
         self._host.settle()
         if self._nri is not None:
-            nvml = found.plugins.nvml
-            self._nri.gpus_configured(None if nvml is None else (*nvml.exempt, self._settings.namespace))
+            self._nri.configured(found.plugins)
         apply_plugins(found.plugins)
 
     async def _beat(self) -> None:

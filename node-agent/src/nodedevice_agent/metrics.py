@@ -125,7 +125,7 @@ ASSIGNED_PARTS = Counter(
     "Pods with parts that a scheduler had assigned, by what became of the assignment: used, not_fitting or invalid.",
     ["outcome"],
 )
-GPU_ENVIRONMENTS = Counter(
+CREATION_HOOKS = Counter(
     "nodedevice_agent_gpu_environments_total",
     "Containers whose own environment names GPUs, by what became of it: overruled (they have others), withheld (they have none), "
     "exempt or refused.",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL
+from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
 
 from hack.cluster.api import Node
 from hack.fake_nvml.library import FakeNvml

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from nodedevice_agent.plugins.run import run_plugins
+from nodedevice_agent.plugins.run import PluginRunner
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
@@ -18,7 +18,9 @@ SERIAL = "example.com/serial"
 @contextlib.asynccontextmanager
 async def running(raw: dict[str, Any], plugin_dir: Path, state_dir: Path) -> AsyncIterator[None]:
     """Run all plugins of these settings until the block ends."""
-    task = asyncio.create_task(run_plugins(msgspec.convert(raw, PluginSettings), plugin_dir, state_dir))
+    runner = PluginRunner(plugin_dir, state_dir)
+    runner.apply(msgspec.convert(raw, PluginSettings))
+    task = asyncio.create_task(runner.run())
     try:
         yield
     finally:

@@ -17,9 +17,9 @@ from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 from nodedevice_agent.plugins.run import serve
-from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated import source as simulated
 from nodedevice_agent.plugins.simulated.control import set_health
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 from nodedevice_common import tasks
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.devicemanager.snapshot import DeviceView, Snapshot, snapshot
-from nodedevice_agent.plugins.run import run_plugins
+from nodedevice_agent.plugins.run import PluginRunner
 from nodedevice_agent.plugins.settings import PluginSettings
 
 from hack.fake_nvml.library import FakeNvml
@@ -90,5 +90,7 @@ async def plugins(folder: Path, **settings: Any) -> AsyncIterator[None]:
     """The built-in plugins of a host without device files, unless they were made before."""
     (folder / "host/dev").mkdir(parents=True, exist_ok=True)
     raw = {"hostRoot": str(folder / "host"), "nvml": {**QUICK, **settings}}
-    async with background(run_plugins(msgspec.convert(raw, PluginSettings), folder / "plugins", folder / "state")):
+    runner = PluginRunner(folder / "plugins", folder / "state")
+    runner.apply(msgspec.convert(raw, PluginSettings))
+    async with background(runner.run()):
         yield

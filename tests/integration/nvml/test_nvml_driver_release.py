@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL, PluginSettings
+from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
+from nodedevice_agent.plugins.settings import PluginSettings
 
 from hack.fake_nvml.library import FakeNvml
 from tests.fakes.hosted_manager import hosted, pod

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import msgspec
 import yaml
-from nodedevice_agent.plugins.run import run_plugins
+from nodedevice_agent.plugins.run import PluginRunner
 from nodedevice_agent.plugins.settings import PluginSettings
 
 if __name__ == "__main__":
     file, plugin_dir, state_dir = map(Path, sys.argv[1:])
-    asyncio.run(run_plugins(msgspec.convert(yaml.safe_load(file.read_text()), PluginSettings), plugin_dir, state_dir))
+    runner = PluginRunner(plugin_dir, state_dir)
+    runner.apply(msgspec.convert(yaml.safe_load(file.read_text()), PluginSettings))
+    asyncio.run(runner.run())

@@ -16,7 +16,6 @@ from nodedevice_agent.plugins.nvml.devices import device_of
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import HealthRules, Reading
-from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.control import (
     Listing,
     StateFileError,
@@ -26,6 +25,7 @@ from nodedevice_agent.plugins.simulated.control import (
     write_listing,
 )
 from nodedevice_agent.plugins.simulated.devices import simulated_devices, simulated_ids
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.settings import AgentSettings, load
 
 from tests.robustness.fuzz.budget import Fuzzer

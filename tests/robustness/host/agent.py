@@ -25,8 +25,10 @@ from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService, list_to_wire
 from nodedevice_agent.lib.filesystem import boot_id
+from nodedevice_agent.plugins.contract import SCOPE
+from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import SCOPE, GenericSettings, PluginSettings
+from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.runtime.container_events import ContainerEvents
 from nodedevice_agent.runtime.injection import Grant, Injection, Refusal
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2

@@ -7,7 +7,8 @@ import random
 from typing import Any
 
 import msgspec
-from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PluginSettings
+from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings
+from nodedevice_agent.plugins.settings import PluginSettings
 
 from tests.robustness.host.hardware import FUSE
 

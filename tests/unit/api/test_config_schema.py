@@ -6,7 +6,7 @@ The walk here is another one than the generator's: it goes along the settings, a
 import msgspec
 import pytest
 from msgspec import inspect as shapes
-from nodedevice_agent.configs.effective import ConfiguredPlugins
+from nodedevice_agent.plugins.settings import ConfiguredPlugins
 
 from charts import generate_config_schema
 from docs.generate_settings import explanations

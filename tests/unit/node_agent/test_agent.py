@@ -29,16 +29,12 @@ from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.metrics import AgentHealth
+from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.settings import (
-    GenericSettings,
-    GroupSettings,
-    PathSettings,
-    PluginSettings,
-    SimulatedSettings,
-)
+from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.runtime.backend import NriBackend
-from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
+from nodedevice_agent.runtime.hooked_containers import HookedContainers
 from nodedevice_agent.runtime.noop_handler import NoopHandler
 
 from tests.fakes.failing_task import Failing
@@ -222,8 +218,8 @@ async def test_what_is_configured_reaches_all(
         ]
         assert node.applied == [plugins]
         if delivery == "nri":
-            exempt = one_of(agent, GpuEnvironment)._exempt
-            assert exempt == (None if nvml is None else ("monitoring", "a/b", "ours"))
+            hooks: list[Any] = [hooked.hook for hooked in one_of(agent, HookedContainers).hooks.all]
+            assert [hook._exempt for hook in hooks] == ([] if nvml is None else [("monitoring", "a/b", "ours")])
 
 
 async def test_a_registry_that_contains_the_plugin_directory_is_refused(node: Node) -> None:

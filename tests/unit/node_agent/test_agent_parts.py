@@ -20,7 +20,8 @@ from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.lib.filesystem import boot_id
 from nodedevice_agent.offered_twice.host import HostReader
 from nodedevice_agent.offered_twice.node_sources import NodeSources
-from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
+from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 

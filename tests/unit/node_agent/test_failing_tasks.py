@@ -31,7 +31,8 @@ from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.offered_twice.watch import OfferedTwice
 from nodedevice_agent.plugins.run import PluginRunner
-from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
+from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers
 from nodedevice_agent.settings import AgentSettings
@@ -72,7 +73,7 @@ KUBELET: Final[dict[str, tuple[Any, str]]] = {
 }
 # a part of the one before, or tried below
 ELSEWHERE: Final = {
-    *("agent", "gpus", "holdings", "plugin", "plugin connection", "registry socket"),
+    *("agent", "holdings", "plugin", "plugin connection", "registry socket"),
     # where there are nine names: its visits are apart, see kube/test_parked.py
     "parked nodedevices",
 }
@@ -208,12 +209,9 @@ async def test_a_plugin_that_fails_or_takes_no_settings_is_started_again_alone(
     bad, good = Failing(*FAILURES), Failing()
 
     async def serve(source: Any, *_: object, **__: object) -> None:
-        await (bad if source == "example.com/bad" else good).work()
+        await (bad if source.resource_name == "example.com/bad" else good).work()
 
     monkeypatch.setattr("nodedevice_agent.plugins.run.serve", serve)
-    monkeypatch.setattr(
-        "nodedevice_agent.plugins.run._Running.make", lambda running, *_: running.plugin.settings.resource_name
-    )
     names = ("example.com/bad", "example.com/good")
     runner = PluginRunner(tmp_path, tmp_path)
     runner.apply(PluginSettings(simulated=[SimulatedSettings(resource_name=name, count=1) for name in names]))

@@ -26,8 +26,8 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, EditConflict, merged
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.deviceplugin.codec import with_edits
-from nodedevice_agent.plugins.nvml.environment import unset_value
-from nodedevice_agent.plugins.settings import GPU_SCOPE
+from nodedevice_agent.plugins.contract import part
+from nodedevice_agent.plugins.settings import KINDS
 
 _file = click.argument("file", type=click.Path(path_type=Path))
 
@@ -57,8 +57,10 @@ class _CheckpointFile(Struct, frozen=True):
 
     def _is_joined(self, conflict: EditConflict) -> bool:
         """Whether the two values become one when the container is created; in what order, only the driver knows."""
-        both = {self.checkpoint.scopes.get(name) for name in (conflict.used, conflict.passed_over)}
-        return conflict.what == "env" and both == {GPU_SCOPE} and unset_value(conflict.name) is not None
+        scope, other = (self.checkpoint.scopes.get(name, "") for name in (conflict.used, conflict.passed_over))
+        kinds = (kind for kind, settings in KINDS.items() if scope == other and settings.is_scope(scope))
+        hooks = (module.hook((), "") for kind in kinds if (module := part(kind, "creation")) is not None)
+        return conflict.what == "env" and any(hook.decides(conflict.name) for hook in hooks)
 
 
 class _Entry(Struct):

@@ -7,7 +7,6 @@ read-only. Outside of pods it is run on the node.
 import asyncio
 import logging
 import os
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,12 +16,11 @@ import click
 from nodedevice_agent.cli.options import OneLineCommand, takes_settings
 from nodedevice_agent.configs.watch import FILE_NAME, last_known
 from nodedevice_agent.lib.file_reads import FileReads
+from nodedevice_agent.plugins.contract import Discovered, part
 from nodedevice_agent.plugins.discovery import report
-from nodedevice_agent.plugins.discovery.candidates import NVIDIA, Facts, candidates
-from nodedevice_agent.plugins.discovery.survey import Hardware, Offered, hardware, nvidia_gpus, offered
-from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.parts import uses_of
-from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.discovery.candidates import Facts, candidates
+from nodedevice_agent.plugins.discovery.survey import Hardware, hardware
+from nodedevice_agent.plugins.settings import KINDS, PluginSettings
 from nodedevice_agent.settings import AgentSettings
 
 _node_settings = takes_settings("state_dir")
@@ -39,49 +37,47 @@ def discover(settings: AgentSettings, output: str) -> None:
     logging.getLogger("nodedevice_agent").addHandler(logging.NullHandler())
     state_dir = Path(settings.state_dir)
     plugins = last_known(settings.plugins, settings.allowed_host_paths, state_dir)
-    found, already, (gpus, why_no_gpus) = asyncio.run(_read(plugins))
+    found, discovered = asyncio.run(_read(plugins))
+    offered: dict[str, tuple[str, ...]] = {}
+    missing: dict[str, str] = {}
+    notes = [*found.notes, *_not_readable(state_dir)]
+    vendors = {pci.vendor for pci in found.pci_devices}
+    for kind, each in discovered.items():
+        offered |= {path: (*offered.get(path, ()), *names) for path, names in each.offered_as.items()}
+        missing |= each.missing
+        notes += [each.problem] if each.problem and (plugins.of(kind) or each.pci_vendor in vendors) else []
     facts = Facts(
         found.functions,
         found.files,
         found.labels,
         found.pci_devices,
-        gpus,
+        tuple(discovered.values()),
         found.serials.is_own,
         found.usb_drivers,
         found.consoles,
-        already.by_file | _offered_gpus(plugins, gpus),
+        offered,
     )
-    notes = [*found.notes, *_not_readable(state_dir)]
-    if why_no_gpus and (plugins.nvml is not None or any(pci.vendor == NVIDIA for pci in found.pci_devices)):
-        notes.append(why_no_gpus)
     every = candidates(facts)
     if output == "json":
-        click.echo(report.as_json(every, already.missing, notes))
+        click.echo(report.as_json(every, missing, notes))
     else:
-        click.echo("\n".join(report.as_text(every, already.missing, notes)))
+        click.echo("\n".join(report.as_text(every, missing, notes)))
 
 
-async def _read(plugins: PluginSettings) -> tuple[Hardware, Offered, tuple[tuple[Gpu, ...], str]]:
-    """Raises click.ClickException."""
-    root, reads = plugins.host_root.rstrip("/"), FileReads()
+async def _read(plugins: PluginSettings) -> tuple[Hardware, dict[str, Discovered]]:
+    """What the kernel has, and what each kind of plugin knows. Raises click.ClickException."""
+    reads = FileReads()
     try:
         async with asyncio.timeout(_MOST_SECONDS):
-            found = await reads.run(partial(hardware, root))
-            already = await reads.run(partial(offered, plugins, root))
-            return found, already, await nvidia_gpus(plugins)
+            found = await reads.run(partial(hardware, plugins.host_root.rstrip("/")))
+            parts = {kind: module for kind in KINDS if (module := part(kind, "discover")) is not None}
+            root = plugins.host_root
+            return found, {kind: await each.discover(plugins.of(kind), root, reads) for kind, each in parts.items()}
     except TimeoutError:
         problem = f"no answer within {_MOST_SECONDS:g} s: a device hangs; the kernel log (dmesg) names it"
         raise click.ClickException(problem) from None
     except OSError as exc:
         raise click.ClickException(f"cannot read this node's devices: {exc}") from exc
-
-
-def _offered_gpus(plugins: PluginSettings, gpus: Iterable[Gpu]) -> dict[str, tuple[str, ...]]:
-    """By UUID, what the settings make of each that the driver reports, where the plugin is on."""
-    nvml = plugins.nvml
-    if nvml is None:
-        return {}
-    return {gpu.uuid: tuple(use.resource_name for use in uses_of(gpu, nvml)) for gpu in gpus}
 
 
 def _not_readable(state_dir: Path) -> list[str]:

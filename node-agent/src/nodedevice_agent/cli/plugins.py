@@ -1,144 +1,36 @@
-"""`nodedevice-agent gpu` and `simulate`: what an administrator changes in the built-in plugins of a running agent."""
+"""The commands of built-in plugins: what an administrator changes in the plugins of a running agent."""
 
-import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from nodedevice_agent.cli.options import OneLineErrors, takes_settings
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.plugins.nvml import boot_memory as memory
-from nodedevice_agent.plugins.nvml import driver_release
-from nodedevice_agent.plugins.nvml.fleet import Remembered
-from nodedevice_agent.plugins.simulated import control
+from nodedevice_agent.plugins.contract import CommandFailed, part
 from nodedevice_agent.settings import AgentSettings
-
-_node_settings = takes_settings("state_dir")
-_resource = click.argument("resource")
-_POLL_SECONDS = 0.1
 
 
 class _PluginErrors(OneLineErrors):
-    mistakes = (AgentSettingsError, memory.MemoryUnreadable, control.SimulateError)
+    mistakes = (AgentSettingsError, CommandFailed)
 
 
-@click.group(cls=_PluginErrors)
-def gpu() -> None:
-    """Show and clear GPUs of the nvml plugin on this node, and release their driver."""
+def commands_of(kind: str) -> click.Group:
+    """The commands of a kind of plugin, with the agent's settings as flags."""
+    group: click.Group = part(kind, "commands").group
+    made = {name: _on_node(each) for name, each in group.commands.items()}
+    return _PluginErrors(group.name, made, help=group.help)
 
 
-@gpu.command("show")
-@_node_settings
-def show_gpus(settings: AgentSettings) -> None:
-    """List the GPUs seen since the node booted, and what each one needs."""
-    for known in _known(Path(settings.state_dir)).values():
-        state = known.mark.message if known.mark else "gone" if known.is_away else "no mark"
-        click.echo(f"{known.gpu.uuid}\t{known.gpu.pci_bus_id}\t{known.gpu.model}\t{state}")
+def _on_node(command: click.Command) -> click.Command:
+    """The same command, which gets the agent's state directory from the agent's settings."""
+    run: Callable[..., None] | None = command.callback
+    assert run is not None
 
+    def on_node(settings: AgentSettings, **given: Any) -> None:
+        run(Path(settings.state_dir), **given)
 
-@gpu.command()
-@_node_settings
-@click.argument("uuid")
-def clear(settings: AgentSettings, uuid: str) -> None:
-    """Mark the GPU UUID as healthy although no reset was detected, or forget a GPU that was removed for good."""
-    state_dir = Path(settings.state_dir)
-    known = _known(state_dir)
-    if uuid not in known:
-        raise click.ClickException(
-            f"no GPU {uuid[:128]!r} was seen on this node; there are: {', '.join(known) or 'none'}"
-        )
-    folder = memory.clear_dir(state_dir)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / uuid).touch()
-    except OSError as exc:
-        raise click.ClickException(f"{folder}: {exc.strerror}; run this as the user the agent runs as") from exc
-
-
-@gpu.command()
-@_node_settings
-@click.option(
-    "--wait",
-    "wait_seconds",
-    type=click.FloatRange(0, 600),
-    default=15.0,
-    show_default=True,
-    help="Seconds to wait until the agent confirms; 0 returns at once.",
-)
-def release(settings: AgentSettings, wait_seconds: float) -> None:
-    """Close NVIDIA's driver, so that it can be replaced.
-
-    GPUs stay allocated. Free ones are not allocated until `gpu resume`, or until the node reboots.
-    """
-    state_dir = Path(settings.state_dir)
-    with _as_error(state_dir):
-        driver_release.request(state_dir)
-    until = time.monotonic() + wait_seconds
-    while not os.path.exists(driver_release.closed_file(state_dir)):
-        if wait_seconds == 0:
-            return
-        if not time.monotonic() < until:
-            raise click.ClickException(
-                f"the agent has not confirmed within {wait_seconds:g} s that NVML is closed. The request stays: an agent that is "
-                "not running closes it at its start. Check that it runs, has the plugin nvml and this --state-dir, and see why its "
-                "GPUs are unhealthy (DriverHangs: reboot the node)"
-            )
-        time.sleep(_POLL_SECONDS)
-    click.echo("NVML is closed. When the driver is loaded again, run: nodedevice-agent gpu resume")
-
-
-@gpu.command()
-@_node_settings
-def resume(settings: AgentSettings) -> None:
-    """Open NVIDIA's driver again after `gpu release`."""
-    state_dir = Path(settings.state_dir)
-    with _as_error(state_dir):
-        if not driver_release.withdraw(state_dir):
-            click.echo("The driver was not released by this command since the node booted.")
-
-
-@contextmanager
-def _as_error(state_dir: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        path = exc.filename or state_dir
-        raise click.ClickException(f"{path}: {exc.strerror}; run this as the user the agent runs as") from exc
-
-
-def _known(state_dir: Path) -> dict[str, Remembered]:
-    """Raises MemoryUnreadable."""
-    return {known.gpu.uuid: known for known in memory.read(state_dir)}
-
-
-@click.group(cls=_PluginErrors)
-def simulate() -> None:
-    """Change health and presence of the devices of a resource under `simulated` in the agent's settings."""
-
-
-def _device_command(name: str, text: str, change: Callable[[Path, str, str], None]) -> None:
-    @simulate.command(name, help=text)
-    @_node_settings
-    @_resource
-    @click.argument("device")
-    def command(settings: AgentSettings, resource: str, device: str) -> None:
-        change(Path(settings.state_dir), resource, device)
-
-
-_device_command("break", "Make DEVICE unhealthy.", partial(control.set_health, healthy=False))
-_device_command("recover", "Make DEVICE healthy again.", partial(control.set_health, healthy=True))
-_device_command("remove", "Remove DEVICE: it is no longer listed.", partial(control.set_missing, missing=True))
-_device_command("return", "Add a removed DEVICE back.", partial(control.set_missing, missing=False))
-
-
-@simulate.command("show")
-@_node_settings
-@_resource
-def show_simulated(settings: AgentSettings, resource: str) -> None:
-    """List the devices of RESOURCE and their state."""
-    for device, state in control.show(Path(settings.state_dir), resource).items():
-        click.echo(f"{device}\t{state}")
+    made = click.command(command.name, help=command.help)(takes_settings("state_dir")(on_node))
+    made.params += command.params
+    return made

@@ -29,6 +29,7 @@ from nodedevice_agent.kube.retries import until_done
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.metrics import AgentHealth, serve
 from nodedevice_agent.plugins.run import PluginRunner
+from nodedevice_agent.plugins.settings import KINDS
 from nodedevice_agent.settings import AgentSettings, load
 
 log = logging.getLogger(__name__)
@@ -53,23 +54,25 @@ _COMMANDS = {
     "checkpoint": "nodedevice_agent.cli.checkpoint",
     "delivery": "nodedevice_agent.cli.delivery",
     "discover": "nodedevice_agent.cli.discover",
-    "gpu": "nodedevice_agent.cli.plugins",
-    "simulate": "nodedevice_agent.cli.plugins",
     "systemd": "nodedevice_agent.cli.systemd",
 }
-
-
 _FORMER_NAMES = {"runtime": "delivery"}
+# those of built-in plugins
+_PLUGINS = {settings.command: kind for kind, settings in KINDS.items() if settings.command}
 
 
 class _Commands(click.Group):
     """Imports a command when it is called or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_COMMANDS])
+        return sorted([*super().list_commands(ctx), *_COMMANDS, *_PLUGINS])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         cmd_name = _FORMER_NAMES.get(cmd_name, cmd_name)
+        if cmd_name in _PLUGINS:
+            from nodedevice_agent.cli.plugins import commands_of
+
+            return commands_of(_PLUGINS[cmd_name])
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
         found: click.Command = getattr(import_module(_COMMANDS[cmd_name]), cmd_name)

@@ -7,21 +7,19 @@ that is not valid is refused whole, and says why.
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 from nodedevice_common.conversion import converted
 from nodedevice_common.decoding import decode
 from nodedevice_kube.config_checks import outside
 from nodedevice_kube.config_rules import sentences
 
 from nodedevice_agent.lib.config_rules import plugins_problems
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.settings import GPUS, SCOPE, GenericSettings, PluginSettings, SimulatedSettings
+from nodedevice_agent.plugins.contract import Plugin
+from nodedevice_agent.plugins.settings import KINDS, LISTED, ConfiguredPlugins, PluginSettings
 
-# the settings of a layer that may be a conflict as a whole
-NVML = "nvml"
 # of an agent's report about all of them, in bytes; and of one sentence in it, in characters
 MAX_REPORT = 2048
 _MAX_SENTENCE, _MAX_SHORTER = 500, 200
@@ -34,19 +32,8 @@ _TOO_LONG = (
 # the rank of the agent's file: behind any priority
 _LAST = 2**31
 _MAX_SHORT = 60
-# groups without a device that an agent reports of one configuration
+# parts of settings without a device that an agent reports of one configuration
 _MAX_UNMATCHED = 8
-
-
-class ConfiguredPlugins(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """spec.plugins: as in the agent's file, but for what concerns the agent's own process."""
-
-    # Device files of the node, by path or by what the kernel and udevd say of them.
-    generic: Annotated[list[GenericSettings], Meta(max_length=256)] = []
-    # Devices that are only numbers, to try things out.
-    simulated: Annotated[list[SimulatedSettings], Meta(max_length=256)] = []
-    # NVIDIA's GPUs; `{}` is enough. Unset: GPUs are ignored, as another plugin may serve them.
-    nvml: NvmlSettings | None = None
 
 
 class Config(Struct, frozen=True):
@@ -86,16 +73,17 @@ class Effective(Struct, frozen=True):
     """The plugins of a node, and the outcomes by name of the configurations that select it.
 
     ranks: by resource name, that of its layer; the lower one is preferred where two resources have the same device.
-    refused: resource names in configurations that are refused, NVML for all of GPUs. places: by resource name of device files, its
-    configuration and its index there, with an empty name for the agent's file. is_known: False for a node that does not know its
-    configurations yet. is_cut: True where one is refused for its length, so that its names are not known.
+    refused: resource names in configurations that are refused, and the kinds of plugins with one entry.
+    places: by name of a plugin, its configuration, empty for the agent's file, and its place there.
+    is_known: False for a node that does not know its configurations yet. is_cut: True where one is refused for its length, so that
+    its names are not known.
     """
 
     plugins: PluginSettings
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     ranks: Mapping[str, int] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
-    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     is_known: bool = True
     is_cut: bool = False
 
@@ -104,9 +92,9 @@ class Effective(Struct, frozen=True):
 
         scope: of the built-in plugin that serves it, or did.
         """
-        is_of_gpus = NVML in self.refused and scope == f"{SCOPE} {GPUS}"
+        is_refused = any(KINDS[kind].is_scope(scope) for kind in KINDS if kind in self.refused)
         is_named = self.plugins.may_serve(resource_name) or resource_name in self.refused
-        return is_named or is_of_gpus or self.is_cut or not self.is_known
+        return is_named or is_refused or self.is_cut or not self.is_known
 
 
 def effective(
@@ -132,9 +120,10 @@ def effective(
             continue
         outcomes[config.name] = Outcome(config.generation, lost=taken.add(config.name, plugins, -config.priority))
     # no loss of the file: configurations are there to replace its resources
-    for name, owner in taken.add("", ConfiguredPlugins(base.generic, base.simulated, base.nvml), _LAST):
-        outcomes[owner] = msgspec.structs.replace(outcomes[owner], replaces=(*outcomes[owner].replaces, name))
-    found = PluginSettings(taken.generic, taken.simulated, taken.nvml, base.host_root)
+    for name, owner in taken.add("", base, _LAST):
+        if owner:
+            outcomes[owner] = msgspec.structs.replace(outcomes[owner], replaces=(*outcomes[owner].replaces, name))
+    found = PluginSettings(**taken.plugins, host_root=base.host_root)
     return Effective(found, outcomes, taken.ranks, frozenset(refused), taken.places, is_cut=bool(beyond))
 
 
@@ -149,60 +138,45 @@ class _Taken:
     """The plugins so far, and who has which name."""
 
     def __init__(self) -> None:
-        self.generic: list[GenericSettings] = []
-        self.simulated: list[SimulatedSettings] = []
-        self.nvml: NvmlSettings | None = None
+        self.plugins: dict[str, Any] = {}
+        # by resource name, and by kind of those with one entry, which may serve more names than they list
         self._owner: dict[str, str] = {}
+        self._alone: list[tuple[Plugin, str]] = []
         self.ranks: dict[str, int] = {}
-        self.places: dict[str, tuple[str, int]] = {}
+        self.places: dict[str, tuple[str, str]] = {}
 
     def add(self, owner: str, plugins: ConfiguredPlugins, rank: int) -> tuple[tuple[str, str], ...]:
         """Add what is free. Returns what is not, with its owners."""
-        before = self._owner.keys() | set()
-        lost = self._add(owner, plugins)
-        self.ranks |= dict.fromkeys(self._owner.keys() - before, rank)
-        return lost
-
-    def _add(self, owner: str, plugins: ConfiguredPlugins) -> tuple[tuple[str, str], ...]:
-        lost: list[tuple[str, str]] = []
-        if plugins.nvml is not None:
-            others = [self._owner[name] for name in (NVML, *_gpu_names(plugins.nvml)) if name in self._owner]
-            if others:
-                lost.append((NVML, others[0]))
+        lost = []
+        # those in lists come last: within a layer, a name that only may_serve() knows is the other plugin's
+        for kind, place, plugin in sorted(plugins.each(), key=lambda each: each[0] in LISTED):
+            is_listed = kind in LISTED
+            names = plugin.names() if is_listed else (kind, *plugin.names())
+            if others := [owner for name in names for owner in self._owners(name)]:
+                lost.append((plugin.name if is_listed else kind, others[0]))
+                continue
+            self._owner |= dict.fromkeys(names, owner)
+            self.ranks |= dict.fromkeys(names, rank)
+            self.places[plugin.name] = owner, place
+            if is_listed:
+                self.plugins.setdefault(kind, []).append(plugin)
             else:
-                self.nvml = plugins.nvml
-                self._owner |= dict.fromkeys((NVML, *_gpu_names(plugins.nvml)), owner)
-        for at, generic in enumerate(plugins.generic):
-            if self._is_free(generic.resource_name, owner, lost):
-                self.generic.append(generic)
-                self.places[generic.resource_name] = owner, at
-        for simulated in plugins.simulated:
-            if self._is_free(simulated.resource_name, owner, lost):
-                self.simulated.append(simulated)
+                self.plugins[kind] = plugin
+                self._alone.append((plugin, owner))
         return tuple(lost)
 
-    def _is_free(self, name: str, owner: str, lost: list[tuple[str, str]]) -> bool:
-        other = self._owner.get(name)
-        if other is None and self.nvml is not None and self.nvml.is_instance_name(name):
-            other = self._owner[NVML]
-        if other is not None:
-            lost.append((name, other))
-            return False
-        self._owner[name] = owner
-        return True
-
-
-def _gpu_names(nvml: NvmlSettings) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*nvml.whole_names(), *nvml.resource_names())))
+    def _owners(self, name: str) -> Iterable[str]:
+        if name in self._owner:
+            return [self._owner[name]]
+        return (owner for plugin, owner in self._alone if plugin.may_serve(name))
 
 
 def _readable_names(plugins: Any) -> Iterator[str]:
     """What a configuration names that is not valid, as far as that can be read."""
     if not isinstance(plugins, dict):
         return
-    if plugins.get(NVML) is not None:
-        yield NVML
-    for kind in ("generic", "simulated"):
+    yield from (kind for kind in KINDS if kind not in LISTED and plugins.get(kind) is not None)
+    for kind in LISTED:
         entries = plugins.get(kind)
         for entry in entries if isinstance(entries, list) else ():
             name = entry.get("resourceName") if isinstance(entry, dict) else None
@@ -226,21 +200,18 @@ def _sentence(error: ValueError) -> str:
 
 
 def unmatched(found: Effective, groups: Mapping[str, Sequence[int]]) -> Mapping[str, tuple[str, ...] | None]:
-    """By configuration, its groups without a device on the node; None where that is not known yet.
+    """By configuration, its parts without a device on the node, such as groups; None where that is not known yet.
 
-    groups: by resource name, the indexes of those without one.
+    groups: by name of a plugin, the indexes of those without one.
     """
     known: dict[str, tuple[str, ...] | None] = {}
-    for generic in found.plugins.generic:
-        owner, at = found.places[generic.resource_name]
-        before, indexes = known.setdefault(owner, ()), groups.get(generic.resource_name)
+    for _, _, plugin in found.plugins.each():
+        if not plugin.finds_files:
+            continue
+        owner, place = found.places[plugin.name]
+        before, indexes = known.setdefault(owner, ()), groups.get(plugin.name)
         if before is not None and indexes is not None:
-            place = f"spec.plugins.generic[{at}].groups"
-            texts = [
-                f"{place}[{i}] ({generic.groups[i].key_pattern()[:_MAX_SHORT]})"
-                for i in indexes
-                if i < len(generic.groups)
-            ]
+            texts = [f"spec.plugins.{place}.{text}" for text in plugin.unmatched(indexes)]
             known[owner] = (*before, *texts)[:_MAX_UNMATCHED]
         else:
             known[owner] = None

@@ -25,7 +25,7 @@ from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeMetadataOb
 from nodedevice_agent.kube.responses import MOST_BYTES_IN_LOOP
 from nodedevice_agent.lib.deviceplugin_server.built_in import UnmatchedGroups
 from nodedevice_agent.lib.filesystem import replace_durably
-from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL, PluginSettings
+from nodedevice_agent.plugins.settings import KINDS, PluginSettings
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ _REPORT_SECONDS: Final = 2.0
 # of lists beside those that a watch needs
 _LISTS_PER_SECOND: Final = 0.1
 _LISTS_AT_ONCE: Final = 3
+_PLUGINS_LABELS: Final = frozenset(label for kind in KINDS.values() for label in kind.node_labels)
 
 
 class _Stored(msgspec.Struct):
@@ -166,10 +167,10 @@ class ConfigWatch:
             labels = self._labels or {}
             configs = self._configs.selecting() if self._has_both else None
             if configs is None:
-                await self._keep_gpu_label(labels)
+                await self._keep_plugins_labels(labels)
                 continue
             # labels that nothing reads change by themselves
-            named = {GPU_CLIENT_LABEL, *(key for config in configs for key in config.node_selector)}
+            named = {*_PLUGINS_LABELS, *(key for config in configs for key in config.node_selector)}
             found = _Stored({key: value for key, value in labels.items() if key in named}, configs)
             # also where what was decided without them, and what they say, is that there are none
             if found != self._stored or self._applied is None or not self._applied.is_known:
@@ -177,10 +178,10 @@ class ConfigWatch:
                 await self._decide(found)
                 await self._write(found)
 
-    async def _keep_gpu_label(self, labels: Mapping[str, str]) -> None:
+    async def _keep_plugins_labels(self, labels: Mapping[str, str]) -> None:
         """While the configurations are not known, as where the API server lacks their kind."""
-        others = {key: value for key, value in self._stored.labels.items() if key != GPU_CLIENT_LABEL}
-        own = {key: value for key, value in labels.items() if key == GPU_CLIENT_LABEL}
+        others = {key: value for key, value in self._stored.labels.items() if key not in _PLUGINS_LABELS}
+        own = {key: value for key, value in labels.items() if key in _PLUGINS_LABELS}
         found = msgspec.structs.replace(self._stored, labels={**others, **own})
         if self._labels is not None and found != self._stored:
             self._stored = found

@@ -41,7 +41,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.nri.host_devices import HostDeviceStat
-from nodedevice_agent.plugins.settings import GPU_SCOPE
+from nodedevice_agent.plugins.nvml.settings import GPU_SCOPE
 
 log = logging.getLogger(__name__)
 

@@ -38,15 +38,15 @@ from nodedevice_agent.lib.deviceplugin_server import values
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.nri.releases import takes_cdi
-from nodedevice_agent.plugins.nvml.environment import is_read
+from nodedevice_agent.plugins.settings import ConfiguredPlugins
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
 from nodedevice_agent.runtime.container_events import ContainerEvents
 from nodedevice_agent.runtime.device_numbers import DeviceNumbers
 from nodedevice_agent.runtime.device_ownership import DeviceOwnership
+from nodedevice_agent.runtime.hooked_containers import HookedContainers
 from nodedevice_agent.runtime.injection import Decision, Grant, Injection, Refusal
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
-from nodedevice_agent.runtime.withheld_gpus import WithheldGpus
 from nodedevice_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
@@ -81,8 +81,10 @@ class NriBackend(Delivery):
         self._kubelet = KubeletCheckpoint(reader)
         reader.subscribe(self._kubelet)
         reader.subscribe(KubeletTakeover(host.manager, reader.directory.pod_resources))
-        self._injection = Injection(host.manager, self._kubelet, lambda: self._kubelet.problem, self._is_kubelets)
-        self._gpus = WithheldGpus(self._injection.gpus, self._kubelet, on_change)
+        self._hooked = HookedContainers(host.manager, self._kubelet, settings.namespace, on_change)
+        self._injection = Injection(
+            host.manager, self._kubelet, lambda: self._kubelet.problem, self._hooked.hooks, self._is_kubelets
+        )
         self._delivery = delivery or values.Delivery()
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
         self._plugin = NriPlugin(self, Path(settings.nri_socket), settings.nri_index)
@@ -99,9 +101,9 @@ class NriBackend(Delivery):
         # the last containers (pod UID, name) whose omitted edits were logged
         self._omitted: deque[tuple[str, str]] = deque(maxlen=_MAX_LOGGED)
 
-    def gpus_configured(self, exempt: Collection[str] | None) -> None:
-        """exempt: see GpuEnvironment.configured()."""
-        self._gpus.configured(exempt)
+    def configured(self, plugins: ConfiguredPlugins) -> None:
+        """The built-in plugins of the node from now on."""
+        self._hooked.configured(plugins)
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """The runtime may ask from here on: allocations of the checkpoint can be injected before plugins reconnect."""
@@ -161,7 +163,9 @@ class NriBackend(Delivery):
         using_released = self.events.using_released(name) if self._manager.containers.by_pod else ()
         self._log_using_released(name, using_released)
         changed = self._numbers.of(name)
-        return None if condition is None else injectable(condition, now, using_released, changed, self._gpus.note(name))
+        return (
+            None if condition is None else injectable(condition, now, using_released, changed, self._hooked.note(name))
+        )
 
     def _log_using_released(self, resource_name: str, found: Iterable[ContainerInstance]) -> None:
         by_id = {instance.id: instance for instance in found}
@@ -200,7 +204,7 @@ class NriBackend(Delivery):
     # -- containers -----------------------------------------------------------------------------------------------------
 
     def reads_variable(self, entry: str) -> bool:
-        return is_read(entry)
+        return self._hooked.reads(entry)
 
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
         now = self._host.now()
@@ -211,10 +215,9 @@ class NriBackend(Delivery):
         if self._asks_kubelet(sandbox, container):
             await self._kubelet.refresh()
             self._leave_to_kubelet(sandbox.uid)
-        self._gpus.check_number(sandbox, container)
         decision = self._injection.decide(sandbox, container.name, container.env)
         if decision is None:
-            return self._gpus.edits(sandbox, container, None)
+            return self._hooked.edits(sandbox, container, None)
         with metrics.CREATE_CONTAINER_SECONDS.time():
             try:
                 return await self._edits(sandbox, container, decision)
@@ -236,17 +239,17 @@ class NriBackend(Delivery):
                 case Grant():
                     await self._saved(sandbox.uid, until)
                     if self._injection.version(sandbox.uid, container.name) == decision.version:
-                        edits = self._gpus.edits(sandbox, container, decision.edits)
+                        edits = self._hooked.edits(sandbox, container, decision.edits)
                         self._created(sandbox, container, decision)
                         return edits
             decision = self._injection.decide(sandbox, container.name, container.env)
-        return self._gpus.edits(sandbox, container, None)
+        return self._hooked.edits(sandbox, container, None)
 
     def _created(self, sandbox: Sandbox, container: RunningContainer, grant: Grant) -> None:
         self.events.created(sandbox, container, grant)
         self._host.settle()
-        if grant.overruled:
-            metrics.GPU_ENVIRONMENTS.labels("overruled").inc()
+        for each in grant.overruled:
+            metrics.CREATION_HOOKS.labels(each.outcome).inc()
         key = (sandbox.uid, container.name)
         # logged once for each container of a pod, however often it is created
         if not (grant.omitted or grant.overruled) or key in self._omitted:
@@ -260,9 +263,8 @@ class NriBackend(Delivery):
         if grant.omitted:
             omitted = list(grant.omitted)[:16]
             log.info("pod settings replace edits of a device plugin", extra={**extra, "omitted": omitted})
-        if grant.overruled:
-            names = list(grant.overruled)[:16]
-            log.info("the GPUs of a container replace variables of its own", extra={**extra, "overruled": names})
+        for each in grant.overruled:
+            log.info(each.event, extra={**extra, "overruled": list(each.names)[:16]})
 
     async def _changes(self, until: float | None) -> bool:
         """Wait until effects have been carried out. False after a timeout."""
@@ -329,7 +331,7 @@ class NriBackend(Delivery):
         self._host.settle()
 
     def sandbox_removed(self, sandbox: Sandbox) -> None:
-        self._gpus.sandbox_removed(sandbox.uid)
+        self._hooked.sandbox_removed(sandbox.uid)
         self.events.sandbox_removed(sandbox)
         self._host.settle()
 
@@ -342,7 +344,7 @@ class NriBackend(Delivery):
             self._waits(sandbox.uid)
             or any(a.delivery == DELIVERY_KUBELET for a in held)
             or self._injection.asks_kubelet(sandbox, container.name)
-            or self._gpus.asks_kubelet(sandbox, container)
+            or self._hooked.asks_kubelet(sandbox, container)
         )
 
     async def _leave_all_to_kubelet(self) -> NoReturn:

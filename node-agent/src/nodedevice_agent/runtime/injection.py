@@ -4,8 +4,8 @@ A container gets all its devices, or is refused with a message that gives the re
 or calls anybody: a device that is not allocated yet is a reason to refuse. The pods that ask for devices are known from the API,
 from their allocations (after a restart, with the API server unreachable), or from the annotation that makes the runtime require
 this plugin. Only reads; container_events changes state when the container is created.
-The pod's own settings win, as in the kubelet, which applies them after the plugins' responses; but for what is said of GPUs of the
-nvml plugin (gpu_environment).
+The pod's own settings win, as in the kubelet, which applies them after the plugins' responses; but for variables that the hook of a
+built-in plugin decides (creation_hooks).
 
 A grant is marked: the runtime keeps an annotation with a fingerprint of the container's devices, by which the container is
 recognized after a restart. It is an annotation of the container, not of the pod, so the pod's author cannot set it.
@@ -36,16 +36,8 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import MAX_SETTINGS, NO_SETTINGS, Pod
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox, ShownSettings
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, is_config_hash
-from nodedevice_agent.plugins.nvml.environment import (
-    NOTHING,
-    VISIBLE_DEVICES,
-    VOID,
-    CannotJoin,
-    for_holder,
-    unset_value,
-    variables,
-)
-from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
+from nodedevice_agent.plugins.contract import Creation, CreationHook, CreationRefused
+from nodedevice_agent.runtime.creation_hooks import CreationHooks
 
 # a YAML list of plugin names; YAML separates them by characters that no name has
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -72,14 +64,14 @@ class InjectionVersion(Struct, frozen=True):
 class Grant(Struct, frozen=True):
     """What a container is created with, once the version's allocations are on disk and while the version is current.
 
-    omitted: parts of the plugins' responses that the pod's own settings replace, as words. overruled: names of the container's own
-    variables that the response for GPUs replaces.
+    omitted: parts of the plugins' responses that the pod's own settings replace, as words. overruled: by hooks of built-in plugins
+    that replace the container's own variables.
     """
 
     edits: ContainerEdits
     version: InjectionVersion
     omitted: tuple[str, ...] = ()
-    overruled: tuple[str, ...] = ()
+    overruled: tuple[Creation, ...] = ()
 
 
 class Refusal(Struct, frozen=True):
@@ -94,7 +86,8 @@ Decision = Grant | Refusal | None
 
 class Injection:
     """of_kubelet: resources of the kubelet's own device manager on this node, which injects them itself; kubelet_problem: why they
-    are not known, empty while they are. is_kubelets: whether the kubelet delivers an allocation, as it has done so far.
+    are not known, empty while they are. hooks: of built-in plugins. is_kubelets: whether the kubelet delivers an allocation, as it
+    has done so far.
     """
 
     def __init__(
@@ -102,13 +95,14 @@ class Injection:
         manager: DeviceManager,
         of_kubelet: Container[str],
         kubelet_problem: Callable[[], str] = str,
+        hooks: CreationHooks | None = None,
         is_kubelets: Callable[[Allocation], bool] = lambda allocation: False,
     ) -> None:
         self._is_kubelets = is_kubelets
         self._kubelet_problem = kubelet_problem
         self._manager = manager
         self._of_kubelet = of_kubelet
-        self.gpus = GpuEnvironment(manager)
+        self._hooks = hooks or CreationHooks(manager)
 
     def version(self, pod_uid: str, container: str) -> InjectionVersion:
         """What decide() rests on now."""
@@ -156,40 +150,41 @@ class Injection:
     def _grant(
         self, sandbox: Sandbox, container: str, version: InjectionVersion, env: Sequence[str]
     ) -> Grant | Refusal:
-        """The own settings of a pod that the API has not shown are unknown; those that concern GPUs are in env."""
+        """The own settings of a pod that the API has not shown are unknown; those that hooks decide on are in env."""
         own = NO_SETTINGS if version.pod is None else version.pod.container_settings(container)
-        of_gpus = [a for a in version.allocations if self.gpus.is_gpu(a)]
+        concerned = [*self._hooks.concerned(version.allocations)]
         responses: dict[str, ContainerEdits] = {}
         omitted: list[str] = []
         for a in version.allocations:
             assert a.edits is not None
             names: Collection[str] = own.envs
-            if a in of_gpus or self.gpus.overrules(sandbox, a.edits):
-                names = [name for name in own.envs if unset_value(name) is None]
-            if not own.is_whole and (doubt := _doubtful(a.edits, names, of_gpus)):
+            for hooked in self._hooks.all:
+                if self._hooks.serves(hooked, a.resource_name) or hooked.hook.overrules(sandbox, a.edits):
+                    names = [name for name in names if not hooked.hook.decides(name)]
+            if not own.is_whole and (doubt := _doubtful(a.edits, names, [hook for hook, _ in concerned])):
                 return Refusal(_too_many_settings(container, doubt))
             responses[a.resource_name], words = without(a.edits, names, own.paths)
             omitted += words
         try:
-            responses |= _with_one_answer(responses, of_gpus, self.gpus.answered(of_gpus) if of_gpus else {})
-        except CannotJoin as error:
-            return Refusal(f"container {container} cannot start: {error}")
-        edits, conflicts = merged(responses)
-        if conflicts:
-            return _conflict(container, conflicts[0])
-        overruling = for_holder(variables(env), edits.envs) if of_gpus else NOTHING
-        if overruling.stays and not _is_replaced_by_cdi(overruling.stays, edits):
-            return Refusal(_twice(container, overruling.stays))
+            for hook, of_hook in concerned:
+                joined = hook.joined(container, [self._hooks.response(a) for a in of_hook])
+                responses |= _with_one_answer(responses, of_hook, hook, joined)
+            edits, conflicts = merged(responses)
+            if conflicts:
+                return _conflict(container, conflicts[0])
+            overruled = [hook.for_holder(container, env, edits) for hook, _ in concerned]
+        except CreationRefused as error:
+            return Refusal(str(error))
         if own.is_privileged:
             edits = unrestricted(edits)
         marks = sorted(fingerprints(version.allocations).items())
         mark = ",".join(f"{name}={fingerprint}" for name, fingerprint in marks)
-        edits = replace(
-            edits,
-            envs={**edits.envs, **overruling.envs},
-            annotations={**edits.annotations, CONTAINER_DEVICES_ANNOTATION: mark},
-        )
-        return Grant(edits, version, tuple(dict.fromkeys(omitted)), overruling.names)
+        envs = dict(edits.envs)
+        for creation in overruled:
+            envs |= creation.envs or {}
+        edits = replace(edits, envs=envs, annotations={**edits.annotations, CONTAINER_DEVICES_ANNOTATION: mark})
+        replaced = tuple(creation for creation in overruled if creation.names)
+        return Grant(edits, version, tuple(dict.fromkeys(omitted)), replaced)
 
     def _pre_start(self, pod_uid: str, container: str) -> PendingPreStart | None:
         """The call that has to be answered before this container may start; None where there is none."""
@@ -284,21 +279,24 @@ def _refusal(container: str, version: InjectionVersion, once: AllocateOnce) -> R
 
 
 def _with_one_answer(
-    responses: Mapping[str, ContainerEdits], of_gpus: Sequence[Allocation], envs: Mapping[str, str]
+    responses: Mapping[str, ContainerEdits],
+    allocations: Sequence[Allocation],
+    hook: CreationHook,
+    envs: Mapping[str, str],
 ) -> dict[str, ContainerEdits]:
-    """Those for GPUs, with the joined variables in the first one."""
+    """Those of a hook's plugin, with the joined variables in the first one."""
     found: dict[str, ContainerEdits] = {}
-    for a in of_gpus:
+    for a in allocations:
         edits = responses[a.resource_name]
-        rest = {name: value for name, value in edits.envs.items() if unset_value(name) is None}
+        rest = {name: value for name, value in edits.envs.items() if not hook.decides(name)}
         found[a.resource_name] = replace(edits, envs=rest if found else {**rest, **envs})
     return found
 
 
-def _doubtful(edits: ContainerEdits, names: Collection[str], of_gpus: Collection[object]) -> str:
+def _doubtful(edits: ContainerEdits, names: Collection[str], hooks: Sequence[CreationHook]) -> str:
     """A variable or mount of a response of which it is not known whether the pod sets it itself; empty where there is none."""
     doubtful = (name for name in edits.envs if name not in names)
-    found = next((name for name in doubtful if not (of_gpus and unset_value(name) is not None)), "")
+    found = next((name for name in doubtful if not any(hook.decides(name) for hook in hooks)), "")
     return f"variable {found}" if found else f"mount {edits.mounts[0].container_path}" if edits.mounts else ""
 
 
@@ -313,19 +311,6 @@ def _conflict(container: str, conflict: EditConflict) -> Refusal:
     return Refusal(
         f"the device plugins of {conflict.used} and {conflict.passed_over} set {conflict.what} {conflict.name} of container "
         f"{container} differently; fix one of them, or request the two resources in different containers"
-    )
-
-
-def _is_replaced_by_cdi(name: str, edits: ContainerEdits) -> bool:
-    """Whether the specification of its GPUs sets this variable, as the plugin answers then; a runtime applies that last."""
-    return name == VISIBLE_DEVICES and edits.envs.get(name) == VOID and bool(edits.cdi_devices)
-
-
-def _twice(container: str, name: str) -> str:
-    """containerd sets a variable that it has twice to the first value, and then to the second one of its own."""
-    return (
-        f"container {container} has {name} twice, of its image and of its pod, and a runtime keeps the pod's value whatever it is "
-        f"answered: take {name} out of the pod's spec"
     )
 
 

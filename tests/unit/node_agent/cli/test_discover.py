@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from nodedevice_agent.cli import discover as command
 from nodedevice_agent.cli.discover import discover
 from nodedevice_agent.configs.watch import FILE_NAME
+from nodedevice_agent.plugins.nvml import discover as nvml
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.mig import MigInstance
-from nodedevice_agent.plugins.settings import PluginSettings
 
 from tests.fakes.sysfs import FakeSysfs
 from tests.unit.node_agent.plugins.discovery.hosts import GPU, board_serial, pci, stick
@@ -35,10 +35,10 @@ def notes(host: FakeSysfs, plugins: dict[str, Any] | None = None) -> list[str]:
 def gpus_are(monkeypatch: pytest.MonkeyPatch, *gpus: Gpu, why_none: str = "") -> None:
     """As the driver reports them."""
 
-    async def answer(plugins: PluginSettings) -> tuple[tuple[Gpu, ...], str]:
+    async def answer(*_: object) -> tuple[tuple[Gpu, ...], str]:
         return gpus, why_none
 
-    monkeypatch.setattr(command, "nvidia_gpus", answer)
+    monkeypatch.setattr(nvml, "nvidia_gpus", answer)
 
 
 def test_a_slash_after_the_hosts_root_changes_nothing(host: FakeSysfs) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
-from nodedevice_agent.cli.plugins import gpu
+from nodedevice_agent.cli.plugins import commands_of
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.nvml import boot_memory as memory
 from nodedevice_agent.plugins.nvml import driver_release
@@ -20,7 +20,7 @@ MARKED = Remembered(Gpu("GPU-b", "H100", pci_bus_id="0000:43:00.0"), ECC)
 
 
 def run(state_dir: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(gpu, [arguments[0], "--state-dir", str(state_dir), *arguments[1:]])
+    return CliRunner().invoke(commands_of("nvml"), [arguments[0], "--state-dir", str(state_dir), *arguments[1:]])
 
 
 def test_show_lists_remembered_gpus(tmp_path: Path) -> None:

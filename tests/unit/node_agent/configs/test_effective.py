@@ -13,7 +13,8 @@ from nodedevice_agent.configs.effective import MAX_REPORT, Config, Effective, Ou
 from nodedevice_agent.configs.kept import config_of
 from nodedevice_agent.kube.objects import GenerationMetadata, NodeDeviceConfigObject
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.settings import PluginSettings, SimulatedSettings
+from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 
 SERIAL, GPU = "example.com/serial", "nvidia.com/gpu"
 DEV = ("/dev",)
@@ -36,11 +37,15 @@ def decided(*configs: Config, base: PluginSettings = NOBODY, **labels: str) -> E
     return effective(base, configs, labels, DEV)
 
 
+def names(plugins: PluginSettings) -> tuple[str, ...]:
+    return tuple(name for _, _, plugin in plugins.each() for name in plugin.names())
+
+
 def test_only_what_selects_the_node_counts() -> None:
     found = decided(config("a", pool="x"), config("b", serial(name="example.com/b"), pool="y"), pool="y")
-    assert (list(found.outcomes), found.plugins.resource_names()) == (["b"], ("example.com/b",))
+    assert (list(found.outcomes), names(found.plugins)) == (["b"], ("example.com/b",))
     assert not decided(config(pool="x")).outcomes
-    assert decided(config()).plugins.resource_names() == (SERIAL,), "an empty selector selects every node"
+    assert names(decided(config()).plugins) == (SERIAL,), "an empty selector selects every node"
 
 
 @pytest.mark.parametrize(("priorities", "owner"), [((0, 1), "b"), ((1, 0), "a"), ((0, 0), "a")])
@@ -57,8 +62,15 @@ def test_a_resource_belongs_to_the_higher_priority_then_to_the_first_name(
 def test_the_rest_of_a_configuration_that_lost_a_name_is_taken() -> None:
     two = {"generic": [*serial()["generic"], *serial("/dev/x", "example.com/x")["generic"]]}
     found = decided(config("a", priority=1), config("b", two))
-    assert found.plugins.resource_names() == (SERIAL, "example.com/x")
+    assert names(found.plugins) == (SERIAL, "example.com/x")
     assert found.outcomes["b"].lost == ((SERIAL, "a"),)
+
+
+def test_a_name_of_the_files_instances_is_theirs_in_the_file_too() -> None:
+    instance = serial(name="nvidia.com/mig-1g.10gb")["generic"]
+    found = decided(base=msgspec.convert({"nvml": {"mig": "mixed"}, "generic": instance}, PluginSettings))
+    assert (found.plugins.generic, found.outcomes) == ([], {})
+    assert found.plugins.nvml is not None
 
 
 BUILT_IN = f"built-in {SERIAL}"
@@ -216,7 +228,7 @@ def test_what_is_not_valid_is_refused_whole_with_the_remedy(plugins: Any, words:
     assert words in found.outcomes["bad"].refusal
     assert bool(found.outcomes["bad"].refusal) == bool(words)
     assert found.outcomes["bad"].generation == 3
-    assert {"example.com/good", "example.com/x"} <= set(found.plugins.resource_names())
+    assert {"example.com/good", "example.com/x"} <= set(names(found.plugins))
     assert "\n" not in found.outcomes["bad"].refusal
 
 

@@ -22,10 +22,13 @@ from nodedevice_agent.kube.objects import (
     NodeDeviceConfigObject,
     NodeMetadataObject,
 )
-from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL, PluginSettings, SimulatedSettings
+from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
+from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import later, virtual_time
+from tests.unit.node_agent.configs.test_effective import names
 
 OWN, OTHER, BASE = "example.com/own", "example.com/other", "example.com/base"
 FILE = PluginSettings(simulated=[SimulatedSettings(BASE)])
@@ -102,7 +105,7 @@ class Bench:
     @property
     def names(self) -> list[str]:
         """Of the resources that were applied last."""
-        return sorted(self.applied[-1].plugins.resource_names())
+        return sorted(names(self.applied[-1].plugins))
 
 
 @pytest.fixture
@@ -148,7 +151,7 @@ async def test_what_was_known_last_is_there_at_the_next_start(bench: Bench) -> N
         await bench.node_is(node(zone="x", other="y"))
         await bench.configs_are(config("a", OWN, selector={"zone": "x"}), config("b", OTHER, selector={"zone": "z"}))
         assert bench.names == [BASE, OWN]
-    assert last_known(FILE, ["/dev"], bench.folder).resource_names() == bench.applied[-1].plugins.resource_names()
+    assert names(last_known(FILE, ["/dev"], bench.folder)) == names(bench.applied[-1].plugins)
     # of the labels only what a selector names
     assert json.loads((bench.folder / watch.FILE_NAME).read_text())["labels"] == {"zone": "x"}
     bench.made = bench.again()

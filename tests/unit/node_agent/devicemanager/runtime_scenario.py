@@ -5,7 +5,10 @@ from typing import Any
 from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, Sandbox, shown_settings
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
+from nodedevice_agent.plugins.nvml.creation import GpuCreation
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.runtime.container_events import ContainerEvents
+from nodedevice_agent.runtime.creation_hooks import CreationHooks, Hooked
 from nodedevice_agent.runtime.injection import Decision, Grant, Injection, Refusal
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, REQUIRED_PLUGINS_ANNOTATION
 
@@ -34,7 +37,8 @@ class RuntimeScenario(Scenario):
 
     def __init__(self, checkpoint: Any = None, kubelets: frozenset[str] = frozenset(), **options: Any) -> None:
         super().__init__(checkpoint, waits_for_runtime=True, **options)
-        self.injection = Injection(self.manager, kubelets)
+        hooks = CreationHooks(self.manager, [Hooked("nvml", GpuCreation(None), NvmlSettings.is_scope)])
+        self.injection = Injection(self.manager, kubelets, hooks=hooks)
         self.runtime = ContainerEvents(self.manager)
 
     def settled(self) -> list[Effect]:

@@ -19,7 +19,7 @@ from nodedevice_agent.lib.deviceplugin_server.registered_socket import Registrat
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.nri.host_devices import HostDeviceStat
-from nodedevice_agent.plugins.settings import GPU_SCOPE
+from nodedevice_agent.plugins.nvml.settings import GPU_SCOPE
 from nodedevice_api.names import Reason
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common import tasks

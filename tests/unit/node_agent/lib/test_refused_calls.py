@@ -17,7 +17,7 @@ from nodedevice_agent.lib.deviceplugin_server.registered_socket import Registere
 from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService, serving
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import is_served, remove
-from nodedevice_agent.plugins.settings import SimulatedSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 from tests.fakes.polling import until

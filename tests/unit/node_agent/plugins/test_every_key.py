@@ -15,6 +15,7 @@ from msgspec import inspect
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceSource
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerIdentity
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.nvml.conditions import Fabric, Trouble
 from nodedevice_agent.plugins.nvml.fleet import Fleet
@@ -26,7 +27,7 @@ from nodedevice_agent.plugins.nvml.parts import uses_of
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.settings import GpuHealthSettings, NvmlSettings
 from nodedevice_agent.plugins.nvml.source import HostOfGpus
-from nodedevice_agent.plugins.settings import GenericSettings, SimulatedSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 from tests.fakes.sysfs import FakeSysfs

@@ -11,6 +11,7 @@ from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.deviceplugin.codec import device_list
 from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService, DeviceSource, list_to_wire
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -19,7 +20,7 @@ from nodedevice_agent.plugins.nvml.parts import uses_of
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.source import HostOfGpus, NvmlSource
-from nodedevice_agent.plugins.settings import GenericSettings, SimulatedSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 GPU = Gpu("GPU-a", "Tesla T4", 15 << 30, index=0)

@@ -9,11 +9,12 @@ from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins import room as module
 from nodedevice_agent.plugins.generic import devices
 from nodedevice_agent.plugins.generic.functions import UsbDevice
+from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.room import Room
-from nodedevice_agent.plugins.settings import GenericSettings, SimulatedSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 from tests.fakes.sysfs import FakeSysfs

@@ -11,20 +11,15 @@ from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.filesystem import FileIdentity
 from nodedevice_agent.plugins import run
+from nodedevice_agent.plugins.contract import SCOPE
+from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.nvml import watch
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.nvml import serve as nvml_serve
+from nodedevice_agent.plugins.nvml.settings import GPUS, NvmlSettings
 from nodedevice_agent.plugins.parts import PartsSettings
 from nodedevice_agent.plugins.run import PluginRunner
-from nodedevice_agent.plugins.settings import (
-    GPUS,
-    SCOPE,
-    GenericSettings,
-    GroupSettings,
-    PathSettings,
-    PluginSettings,
-    SimulatedSettings,
-)
+from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 from nodedevice_common import tasks
 
@@ -232,7 +227,7 @@ class Watch:
 
 
 async def test_gpus_are_one_watch_and_a_plugin_for_each_name(plugins: Plugins, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "GpuWatch", Watch)
+    monkeypatch.setattr(nvml_serve, "GpuWatch", Watch)
     settings = NvmlSettings(poll_seconds=9)
     plugins.runner.apply(PluginSettings(nvml=settings, host_root="/host"))
     await plugins.become("nvidia.com/gpu", "nvidia.com/gpu.shared")

@@ -3,7 +3,8 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.lib.config_rules import plugins_problems, settings_problems
-from nodedevice_agent.plugins.settings import GroupSettings, MountSettings, PathSettings, PluginSettings
+from nodedevice_agent.plugins.generic.settings import GroupSettings, MountSettings, PathSettings
+from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
 
 from tests.config_cases import MISTAKES, RIGHT, SETTINGS

@@ -15,12 +15,13 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
 from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.plugins.contract import Given
+from nodedevice_agent.plugins.nvml.creation import MOST_VARIABLES, GpuCreation
 from nodedevice_agent.plugins.nvml.environment import TABLE, unset_value
-from nodedevice_agent.plugins.settings import GPU_SCOPE
+from nodedevice_agent.plugins.nvml.settings import GPU_SCOPE, NvmlSettings
+from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.runtime.backend import NriBackend
-from nodedevice_agent.runtime.gpu_environment import NO_EDITS
 from nodedevice_agent.runtime.injection import Grant, Refusal
-from nodedevice_agent.runtime.withheld_gpus import MOST_VARIABLES
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.parts import part_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -30,6 +31,7 @@ from tests.fakes.kubelet_reader import reader_of
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, pod
 
+NO_EDITS = ContainerEdits()
 OF_NVML = PluginOptions(scope=GPU_SCOPE)
 GIVEN = {"NVIDIA_VISIBLE_DEVICES": "GPU-1", "CUDA_DEVICE_MEMORY_LIMIT_0": "1m", "CUDA_DEVICE_SM_LIMIT": "30"}
 NAMES = [name.replace("_n", "_0").replace("*", "CONFIG") for name, _ in TABLE]
@@ -63,6 +65,11 @@ def granted(scenario: RuntimeScenario, *env: str) -> Grant:
     return decision
 
 
+def replaced(given: Grant) -> tuple[str, ...]:
+    """The container's own variables that have another value."""
+    return tuple(name for creation in given.overruled for name in creation.names)
+
+
 class TestAContainerWithAGpu:
     @pytest.mark.parametrize("name", NAMES)
     def test_has_what_the_plugin_answered(self, name: str) -> None:
@@ -70,13 +77,13 @@ class TestAContainerWithAGpu:
         for own in (frozenset({name}), frozenset[str]()):
             given = granted(holding(GIVEN | {name: "given"}, envs=own), "PATH=/bin", f"{name}=mine")
             assert given.edits.envs == GIVEN | {name: "given"}
-            assert (given.omitted, given.overruled) == ((), (name,))
+            assert (given.omitted, replaced(given)) == ((), (name,))
 
     @pytest.mark.parametrize("name", NAMES)
     def test_has_no_other(self, name: str) -> None:
         given = granted(holding({"A": "b"}, envs=frozenset({name})), f"{name}=mine")
         assert given.edits.envs == {"A": "b", name: unset_value(name)}
-        assert given.overruled == (name,)
+        assert replaced(given) == (name,)
 
     def test_keeps_what_is_its_own(self) -> None:
         given = granted(
@@ -86,12 +93,12 @@ class TestAContainerWithAGpu:
         assert given.edits.envs == GIVEN
         assert (given.omitted, given.overruled) == (("env CUDA_VISIBLE_DEVICES",), ())
 
-    def test_after_a_restart_before_its_plugin_has_registered(self) -> None:
+    async def test_after_a_restart_before_the_configuration_is_known(self, tmp_path: Path) -> None:
         after = holding().rebooted()
         assert isinstance(after.injection.decide(sandbox("p"), "main", [ALL]), Refusal)
-        assert after.injection.gpus.serves(GPU)
+        node = Node(tmp_path, after, configured=False)
         after.plugin([gpu("GPU-1")], options=OF_NVML)
-        assert granted(after, ALL).edits.envs == GIVEN
+        assert await node.created(NAMING) == GIVEN
 
     def test_of_another_plugin_keeps_its_own_as_with_the_kubelet(self) -> None:
         other = holding(options=PluginOptions(), envs=frozenset({"NVIDIA_VISIBLE_DEVICES"}))
@@ -157,10 +164,14 @@ def outcomes() -> dict[str, float]:
     return {name: REGISTRY.get_sample_value(sample, {"outcome": name}) or 0.0 for name in names}
 
 
+def exempting(*pods: str) -> PluginSettings:
+    return PluginSettings(nvml=NvmlSettings(exempt=[*pods]))
+
+
 class Node:
     """A backend whose node has the nvml plugin, and what changed in the metric."""
 
-    def __init__(self, folder: Path, scenario: RuntimeScenario | None = None) -> None:
+    def __init__(self, folder: Path, scenario: RuntimeScenario | None = None, *, configured: bool = True) -> None:
         self.scenario = scenario or RuntimeScenario()
         clock = SimpleNamespace(
             manager=self.scenario.manager, now=lambda: self.scenario.now, settle=self.scenario.settled
@@ -172,7 +183,8 @@ class Node:
         clock.saved = saved
         self.changes = 0
         self.backend = NriBackend(AgentSettings(), cast(PluginHost, clock), reader_of(folder), self._changed)
-        self.backend.gpus_configured(["kube-system", "team-*/dcgm-*"])
+        if configured:
+            self.backend.configured(exempting("kube-system", "team-*/dcgm-*"))
         self.before = outcomes()
 
     def _changed(self) -> None:
@@ -222,11 +234,11 @@ class TestAContainerWithoutAGpu:
         given = {"NVIDIA_VISIBLE_DEVICES": "GPU-7"}
         assert await Node(tmp_path, holding(given, PluginOptions())).created(NAMING) == given
 
-    async def test_to_which_another_plugin_gives_one_by_cdi(self, tmp_path: Path) -> None:
-        gpus = Node(tmp_path).backend._gpus._gpus
+    def test_to_which_another_plugin_gives_one_by_cdi(self) -> None:
         for device, is_withheld in (("nvidia.com/gpu=0", False), ("example.com/nic=0", True)):
             given = ContainerEdits(cdi_devices=(device,))
-            assert bool(gpus.withheld(sandbox("p"), NAMING, given)) is is_withheld
+            found = GpuCreation(()).for_any(sandbox("p"), NAMING, Given(False, given))
+            assert (found is not None) is is_withheld
 
     async def test_of_a_claim_or_the_kubelets_plugin(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
@@ -259,25 +271,25 @@ class TestAContainerWithoutAGpu:
         assert await node.created(container("p", "other", env=(ALL,)), namespace, name) == (None if is_exempt else VOID)
         assert node.counted == (["exempt"] if is_exempt else ["withheld"])
         assert node.changes - changes == is_exempt
-        note = node.backend._gpus.note(GPU)
+        note = node.backend._hooked.note(GPU)
         assert (f"exempt by nvml.exempt: {namespace}/{name}" in note) is is_exempt
         node.backend.sandbox_removed(Sandbox("s", name, namespace, "p"))
         assert node.changes - changes == 2 * is_exempt
-        assert node.backend._gpus.note(GPU).endswith(", unless they start while this agent is away")
+        assert node.backend._hooked.note(GPU).endswith(", unless they start while this agent is away")
 
     async def test_the_note_names_a_few_pods(self, tmp_path: Path) -> None:
         node = Node(tmp_path, holding())
         for number in range(30):
             pod_sandbox = Sandbox("s", f"m{number}", "kube-system", f"u{number}")
             await node.backend.create_container(pod_sandbox, NAMING)
-        note = node.backend._gpus.note(GPU)
+        note = node.backend._hooked.note(GPU)
         assert note.count("kube-system/") == 5
         assert "kube-system/m29" in note
         # one that is created again is the last
         for number in (25, 30):
             await node.backend.create_container(Sandbox("s", f"m{number}", "kube-system", f"u{number}"), NAMING)
         named = [f"kube-system/m{number}" for number in (25, 27, 28, 29, 30)]
-        assert node.backend._gpus.note(GPU).endswith(f"exempt by nvml.exempt: {', '.join(named)}")
+        assert node.backend._hooked.note(GPU).endswith(f"exempt by nvml.exempt: {', '.join(named)}")
 
     async def test_whose_image_and_pod_name_gpus_is_refused(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
@@ -298,16 +310,16 @@ class TestAContainerWithoutAGpu:
         assert await node.created(container("p", env=(*many, ALL))) == VOID
         with pytest.raises(InjectionRefused, match=r"sets 1025 .*; the limit is 1024: take them out of the pod's spec"):
             await node.created(container("p", env=(*many, ALL, "CUDA_MPS_MORE=x")))
-        node.backend.gpus_configured(None)
+        node.backend.configured(PluginSettings())
         assert await node.created(container("p", env=(*many, ALL, "CUDA_MPS_MORE=x"))) is None
 
     async def test_on_a_node_without_the_plugin(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
         changes = node.changes
-        node.backend.gpus_configured(None)
+        node.backend.configured(PluginSettings())
         assert node.changes == changes + 1
         assert await node.created(NAMING) is None
-        assert node.backend._gpus.note(GPU) == ""
+        assert node.backend._hooked.note(GPU) == ""
 
 
 def write_kubelets(folder: Path, pod_uid: str, name: str, env: dict[str, str], more: ContainerEdits = NO_EDITS) -> None:

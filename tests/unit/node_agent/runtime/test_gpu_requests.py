@@ -14,6 +14,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
 from nodedevice_agent.nri.codec import created_container
 from nodedevice_agent.plugins.nvml.environment import GPU_KINDS, for_holder, is_gpu
+from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nvidia_runtime import CAPABILITIES, FEATURES, IMEX, SWARM_RESOURCE, added, visible_devices
@@ -237,7 +238,7 @@ class TestAnnotationsAndMounts:
 
     async def test_on_a_node_without_the_plugin(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
-        node.backend.gpus_configured(None)
+        node.backend.configured(PluginSettings())
         for way in WAYS:
             of_pod, shown = asking(way, "nvidia.com/gpu=all")
             assert await self.created(node, container("p", **shown), of_pod) is None

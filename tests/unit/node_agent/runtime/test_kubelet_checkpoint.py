@@ -11,9 +11,10 @@ from nodedevice_agent.devicemanager.runtime import ContainerState, InjectionRefu
 from nodedevice_agent.kubelet import directory
 from nodedevice_agent.kubelet.readings import CheckpointReading, PodReading
 from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES
-from nodedevice_agent.runtime.gpu_environment import GpuEnvironment
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.runtime.hooked_containers import HookedContainers
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
-from nodedevice_agent.runtime.withheld_gpus import WithheldGpus
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.kubelet_answers import KubeletAnswers
@@ -32,15 +33,14 @@ class Node:
         self.reader = kubelet.reader()
         self.found = KubeletCheckpoint(self.reader)
         self.reader.subscribe(self.found)
-        gpus = GpuEnvironment(RuntimeScenario().manager)
-        gpus.configured(())
-        self.withheld = WithheldGpus(gpus, self.found, lambda: None)
+        self.hooked = HookedContainers(RuntimeScenario().manager, self.found, "nodedevice-system", lambda: None)
+        self.hooked.configured(PluginSettings(nvml=NvmlSettings()))
 
     def edits(self) -> Any:
         """Of a container that names all GPUs in its environment."""
         of_pod = Sandbox("s", POD[1], POD[0], "p")
         named = RunningContainer("c", "s", "main", ContainerState.CREATED, env=(f"{VISIBLE_DEVICES}=all",))
-        return self.withheld.edits(of_pod, named, None)
+        return self.hooked.edits(of_pod, named, None)
 
 
 @pytest.fixture

@@ -11,14 +11,13 @@ from typing import Any, Final, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from nodedevice_agent.plugins.contract import Discovered, Reported
 from nodedevice_agent.plugins.generic.functions import RAW_USB, Function, Node, UsbDevice
-from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.patterns import WILDCARD
 from nodedevice_agent.plugins.shared_files import SHARED_FILES
 
 Kind = Literal["serial", "video", "gpu", "usb", "other"]
 
-NVIDIA: Final = "10de"
 # without hardware, and worth offering all the same: several pods may have each
 _SOFTWARE: Final = ("/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/vhost-net", "/dev/vhost-vsock")
 _SHARES: Final = 4
@@ -64,15 +63,15 @@ class Facts(Struct, frozen=True):
 
     files: by path, those that are in /dev. labels: by place in sysfs, what a USB device calls itself. has_own_serial: whether no
     other USB device has its serial. usb_drivers: by place, what the kernel serves a USB device's interfaces with. consoles: serial
-    ports and terminals of the kernel's console, such as ttyS0. offered: resources that have a file already, by the kernel's path,
-    or a GPU, by UUID.
+    ports and terminals of the kernel's console, such as ttyS0. offered: resources that have a file already, by the kernel's path.
+    discovered: what plugins know of their devices.
     """
 
     functions: tuple[Function, ...] = ()
     files: Mapping[str, FileFacts] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     pci_devices: tuple[PciDevice, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
+    discovered: tuple[Discovered, ...] = ()
     has_own_serial: Callable[[UsbDevice], bool] = lambda usb: bool(usb.serial)
     usb_drivers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     consoles: frozenset[str] = frozenset()
@@ -179,33 +178,37 @@ def _software(facts: Facts, files: list[FileFacts]) -> Candidate:
 
 
 def _gpus(facts: Facts) -> Iterator[Candidate]:
-    """One for each display controller and accelerator on the PCI bus, and for each further GPU that NVIDIA's driver reports."""
-    by_address = {gpu.pci_bus_id: gpu for gpu in facts.gpus if gpu.pci_bus_id}
+    """One for each display controller and accelerator on the PCI bus, and for each further one that a plugin's driver reports."""
+    reported = [(maker, device) for maker in facts.discovered for device in maker.reported]
+    by_address = {device.pci_bus_id: (maker, device) for maker, device in reported if device.pci_bus_id}
+    by_vendor = {maker.pci_vendor: maker for maker in facts.discovered}
     by_place = {function.sysfs: function for function in facts.functions if function.usb is None}
     for pci in facts.pci_devices:
         function = by_place.get(pci.sysfs)
         files = _files(facts, function.nodes) if function else []
-        yield _gpu(facts, pci, by_address.pop(pci.address, None), files)
+        maker, device = by_address.pop(pci.address, (by_vendor.get(pci.vendor), None))
+        yield _gpu(facts, pci, maker, device, files)
     known = {pci.address for pci in facts.pci_devices}
-    for gpu in facts.gpus:
-        if gpu.pci_bus_id not in known:
-            yield _gpu(facts, None, gpu, [])
+    for maker, device in reported:
+        if device.pci_bus_id not in known:
+            yield _gpu(facts, None, maker, device, [])
 
 
-def _gpu(facts: Facts, pci: PciDevice | None, gpu: Gpu | None, files: list[FileFacts]) -> Candidate:
+def _gpu(
+    facts: Facts, pci: PciDevice | None, maker: Discovered | None, device: Reported | None, files: list[FileFacts]
+) -> Candidate:
     identity = (
         {"pci": f"{pci.vendor}:{pci.device}", "address": pci.address, "driver": pci.driver} if pci is not None else {}
     )
-    if gpu is not None:
-        identity["uuid"] = gpu.uuid
+    if device is not None:
+        identity |= device.identity
     # where its driver has no name for it: the first of its identity
-    name = (gpu.model if gpu is not None else "") or next(iter(identity.values()))
+    name = (device.name if device is not None else "") or next(iter(identity.values()))
     made = _made(facts, "gpu", name, files)
-    offered = {*made.offered_as, *(facts.offered.get(gpu.uuid, ()) if gpu is not None else ())}
+    offered = {*made.offered_as, *(device.offered_as if device is not None else ())}
     made = replace(made, identity={key: value for key, value in identity.items() if value}, offered_as=sorted(offered))
-    if gpu is not None or (pci is not None and pci.vendor == NVIDIA):
-        notes = [] if gpu is not None else ["NVIDIA's driver does not report it here"]
-        return replace(made, plugins={"nvml": {}}, notes=notes)
+    if maker is not None:
+        return replace(made, plugins=dict(maker.settings), notes=[] if device is not None else [maker.unreported])
     paths: list[dict[str, Any]] = [
         {"path": _pattern(_lasting(file))} for file in files if file.node.subsystem in _OF_GPUS
     ]

@@ -81,7 +81,7 @@ def _candidate(each: Candidate) -> Iterator[str]:
         yield f"    offered already, as {shown(', '.join(each.offered_as), 2 * _MOST_TEXT)}"
     elif each.plugins:
         names = ", ".join(resource["resourceName"] for resource in each.plugins.get("generic", ()))
-        yield f"    settings below: {names or 'nvml'}"
+        yield f"    settings below: {names or ', '.join(each.plugins)}"
 
 
 def _title(each: Candidate) -> str:
@@ -97,17 +97,31 @@ def _file(file: CandidateFile) -> str:
 
 def settings_lines(found: Iterable[Candidate]) -> Iterator[str]:
     """As YAML: what is below `plugins`, each key once. Texts of devices are quoted as in JSON, which is YAML."""
-    every = list(found)
-    if any("nvml" in each.plugins for each in every):
-        yield "nvml: {}"
-    resources = [(_title(each), resource) for each in every for resource in each.plugins.get("generic", ())]
-    if resources:
-        yield "generic:"
-    for title, resource in resources:
-        yield f"  # {title}"
-        yield f"  - resourceName: {resource['resourceName']}"
-        yield "    groups:"
-        yield from (f"      - {_flow(group)}" for group in resource["groups"])
+    entries: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for each in found:
+        for kind, value in each.plugins.items():
+            if isinstance(value, list):
+                entries.setdefault(kind, []).extend((_title(each), entry) for entry in value)
+            elif kind not in entries:
+                entries[kind] = []
+                yield f"{kind}: {_flow(value)}"
+    for kind, listed in entries.items():
+        if listed:
+            yield f"{kind}:"
+        for title, entry in listed:
+            yield f"  # {title}"
+            yield from _entry(entry)
+
+
+def _entry(entry: Mapping[str, Any]) -> Iterator[str]:
+    """One of a list of plugins, with its resourceName first."""
+    yield f"  - resourceName: {entry['resourceName']}"
+    for key, value in entry.items():
+        if isinstance(value, list):
+            yield f"    {key}:"
+            yield from (f"      - {_flow(each)}" for each in value)
+        elif key != "resourceName":
+            yield f"    {key}: {_flow(value)}"
 
 
 def _flow(value: Any) -> str:

@@ -1,40 +1,28 @@
-"""Reads what a node has: sysfs, /dev, the names that udev keeps, the PCI bus, NVIDIA's driver; and what the agent offers of it.
+"""Reads what a node has: sysfs, /dev, the names that udev keeps, and the PCI bus.
 
 Never writes, asks no API server, and opens no device.
 """
 
-import asyncio
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
-from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import is_directory, unanswered
 from nodedevice_agent.lib.patient_reads import ask
 from nodedevice_agent.plugins.discovery.candidates import FileFacts, PciDevice
-from nodedevice_agent.plugins.generic.files import kernel_path, udev_links
+from nodedevice_agent.plugins.generic.files import udev_links
 from nodedevice_agent.plugins.generic.functions import Function, Node, UsbDevice, functions, upwards
 from nodedevice_agent.plugins.generic.serials import Serials
-from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.generic.stable_names import by_preference
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.generic.udev import DATABASE
-from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.reader.messages import Found, Message, Problem, ReaderOptions
-from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, ReaderProcess
-from nodedevice_agent.plugins.settings import PluginSettings
 
 # display controllers, and processing accelerators
 _PCI_CLASSES = ("0x03", "0x12")
-# of one resource; who configures more needs no hint
-_MAX_DEVICES = 1024
 _MAX_PCI_DEVICES = 4096
 # as many as USB has room for in a configuration
 _MAX_INTERFACES = 32
-_SILENCE_SECONDS = 20.0
 _USB_DRIVER = "usb"
 # the hub of a controller has no hyphen
 _USB_TEXTS = ("manufacturer", "product")
@@ -126,70 +114,3 @@ def _pci_devices(sysfs: Sysfs) -> Iterator[PciDevice]:
         if place and sysfs.text(place, "class").startswith(_PCI_CLASSES):
             vendor, device = (sysfs.text(place, name).removeprefix("0x") for name in ("vendor", "device"))
             yield PciDevice(address, place, vendor, device, sysfs.link(place, "driver").rpartition("/")[2])
-
-
-class Offered(Struct):
-    """What the agent's settings make of the node.
-
-    by_file: resources, by the kernel's path. missing: why a resource has no device.
-    """
-
-    by_file: dict[str, tuple[str, ...]]
-    missing: dict[str, str]
-
-
-def offered(settings: PluginSettings, root: str) -> Offered:
-    """Found as the agent itself finds it, with no memory of earlier plugs."""
-    by_file: dict[str, tuple[str, ...]] = {}
-    missing = {}
-    for resource in settings.generic:
-        source = GenericSource(resource, root, FileWatcher())
-        source.refresh()
-        name = resource.resource_name
-        if not source.devices.latest and source.devices.trouble[1]:
-            missing[name] = source.devices.trouble[1]
-        for path in _paths(source, root):
-            if name not in by_file.get(path, ()):
-                by_file[path] = (*by_file.get(path, ()), name)
-    return Offered(by_file, missing)
-
-
-def _paths(source: GenericSource, root: str) -> Iterable[str]:
-    """The kernel's, of all device files of its devices."""
-    found: dict[str, None] = {}
-    for device in source.devices.latest[:_MAX_DEVICES]:
-        # a file may have gone since
-        with suppress(AllocationRefused, OSError):
-            nodes = source.allocate([device.id], None).device_nodes
-            found |= dict.fromkeys(kernel_path(root, node.host_path) for node in nodes)
-    return found
-
-
-async def nvidia_gpus(settings: PluginSettings) -> tuple[tuple[Gpu, ...], str]:
-    """NVIDIA's GPUs, as a process of its own reads them; else why there are none, "" where the node has no such driver."""
-    library_dir = settings.nvml.library_dir if settings.nvml is not None else ""
-    options = ReaderOptions(1.0, 5.0, settings.host_root, library_dir)
-    try:
-        reader = await ReaderProcess.start(options, _SILENCE_SECONDS)
-    except OSError as error:
-        return (), f"NVIDIA's driver cannot be asked: {error.strerror}"
-    try:
-        message = await _first(reader)
-    except ReaderFailed as error:
-        return (), f"NVIDIA's driver cannot be asked: {error}"
-    finally:
-        await reader.end()
-    if isinstance(message, Found):
-        return tuple(gpu for gpu in message.gpus if gpu.is_plausible), ""
-    return (), message.message if isinstance(message, Problem) else ""
-
-
-async def _first(reader: ReaderProcess) -> Message | None:
-    """The inventory, or why there is none. Raises ReaderFailed."""
-    clock = asyncio.get_running_loop().time
-    give_up_at = clock() + _SILENCE_SECONDS
-    while clock() < give_up_at:
-        message = await reader.next_message()
-        if message is None or isinstance(message, Found | Problem):
-            return message
-    raise ReaderFailed(f"no inventory within {_SILENCE_SECONDS:g} s")

@@ -19,8 +19,7 @@ from nodedevice_agent.plugins.generic.functions import (
     is_usb_match,
 )
 from nodedevice_agent.plugins.generic.offers import NotListed
-from nodedevice_agent.plugins.generic.select_settings import SelectSettings
-from nodedevice_agent.plugins.settings import GroupSettings
+from nodedevice_agent.plugins.generic.settings import GroupSettings, SelectSettings
 
 _MAX_NAMED = 3
 _MAX_PRESENT = 5

@@ -18,8 +18,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
 )
 from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.generic.offers import Offer
-from nodedevice_agent.plugins.generic.select_settings import SelectSettings
-from nodedevice_agent.plugins.settings import GroupSettings, PathSettings
+from nodedevice_agent.plugins.generic.settings import GroupSettings, PathSettings, SelectSettings
 
 
 class GenericDevice(Struct, frozen=True, gc=False):

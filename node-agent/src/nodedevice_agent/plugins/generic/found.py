@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from nodedevice_agent.lib.deviceplugin_server.values import device_id
+from nodedevice_agent.plugins.generic.settings import GroupSettings, PathSettings
 from nodedevice_agent.plugins.patterns import WILDCARD, Captures, is_match, wildcard_count
-from nodedevice_agent.plugins.settings import GroupSettings, PathSettings
 
 
 class FoundFile(Struct, frozen=True):

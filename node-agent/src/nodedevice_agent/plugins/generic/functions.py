@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from nodedevice_agent.plugins.generic.select_settings import SelectSettings, UsbSettings
+from nodedevice_agent.plugins.generic.settings import SelectSettings, UsbSettings
 from nodedevice_agent.plugins.patterns import is_match
 
 # Raw access to a USB device is never a part of what its drivers make of it.

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from nodedevice_agent.lib.deviceplugin_server.values import device_id, hashed_id
 from nodedevice_agent.plugins.generic.functions import Function, UsbDevice
-from nodedevice_agent.plugins.generic.select_settings import SelectSettings
 from nodedevice_agent.plugins.generic.serials import Serials
+from nodedevice_agent.plugins.generic.settings import SelectSettings
 
 # Nothing that is made from it looks like a share of another device, or like a port.
 _PLAIN_SERIAL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._]{0,47}[A-Za-z0-9])?")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nodedevice_agent.plugins.generic.found import Found, FoundFile, FoundFunction, Selected, found_functions
 from nodedevice_agent.plugins.generic.identity import Identified, path_token
 from nodedevice_agent.plugins.generic.lasting_places import port_tokens
-from nodedevice_agent.plugins.settings import GroupSettings
+from nodedevice_agent.plugins.generic.settings import GroupSettings
 
 
 class Offer(Struct, frozen=True):

@@ -25,12 +25,11 @@ from nodedevice_agent.plugins.generic.functions import (
 )
 from nodedevice_agent.plugins.generic.inventory import Inventory, is_memory
 from nodedevice_agent.plugins.generic.names import is_by_port, maker_port_name, names
-from nodedevice_agent.plugins.generic.select_settings import SelectSettings
 from nodedevice_agent.plugins.generic.serials import Serials
+from nodedevice_agent.plugins.generic.settings import GroupSettings, SelectSettings
 from nodedevice_agent.plugins.generic.shared_links import encoded
 from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
 from nodedevice_agent.plugins.generic.udev import Entry, UdevDatabase
-from nodedevice_agent.plugins.settings import GroupSettings
 from nodedevice_agent.plugins.shared_files import is_shared_file
 
 log = logging.getLogger(__name__)

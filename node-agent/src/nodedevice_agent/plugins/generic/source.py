@@ -39,6 +39,7 @@ from nodedevice_agent.plugins.generic.offers import Choice, choose
 from nodedevice_agent.plugins.generic.scan import SelectScan
 from nodedevice_agent.plugins.generic.serials import Serials
 from nodedevice_agent.plugins.generic.serials_file import SerialsFile
+from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings
 from nodedevice_agent.plugins.generic.shared_links import advice as same_links
 from nodedevice_agent.plugins.generic.shared_links import by_id, shared_links
 from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
@@ -47,7 +48,6 @@ from nodedevice_agent.plugins.generic.uevents import Uevents
 from nodedevice_agent.plugins.generic.unread import RETRY_SECONDS, Unread
 from nodedevice_agent.plugins.patterns import Captures, matched, wildcard_count
 from nodedevice_agent.plugins.room import Room
-from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings
 
 log = logging.getLogger(__name__)
 

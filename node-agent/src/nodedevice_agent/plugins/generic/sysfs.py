@@ -15,7 +15,7 @@ from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, not
 from nodedevice_agent.lib.patient_reads import ask
 from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, upwards
 from nodedevice_agent.plugins.generic.identity import vfio_group
-from nodedevice_agent.plugins.generic.select_settings import USB_ID
+from nodedevice_agent.plugins.generic.settings import USB_ID
 
 _MAX_BYTES = 4096
 # device files; a node has some hundred

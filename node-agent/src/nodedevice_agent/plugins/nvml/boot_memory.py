@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from nodedevice_common.decoding import Undecodable, decode
 
 from nodedevice_agent.lib import filesystem
+from nodedevice_agent.plugins.contract import CommandFailed
 from nodedevice_agent.plugins.nvml.fleet import Remembered
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 _MAX_BYTES = 1024 * 1024
 
 
-class MemoryUnreadable(Exception):
+class MemoryUnreadable(CommandFailed):
     """The file cannot be read; the text names it."""
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from nodedevice_agent.lib import filesystem, own_command
 from nodedevice_agent.lib.deviceplugin_server.values import NodeLabels
 from nodedevice_agent.plugins.nvml.boot_memory import gpu_dir
-from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL
+from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
 
 log = logging.getLogger(__name__)
 

@@ -6,18 +6,24 @@ What types do not state is in charts/config_rules.py, and checked before setting
 from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta, Struct, field, structs
 from nodedevice_api import extended_resources
 from nodedevice_api.parts import PartRules, Placement
 
+from nodedevice_agent.plugins.contract import SCOPE, Plugin
 from nodedevice_agent.plugins.nvml.conditions import EFFECTS, Effect
 from nodedevice_agent.plugins.nvml.health import EccErrors, HealthRules
 from nodedevice_agent.plugins.nvml.mig import mig_prefix
 from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS
 from nodedevice_agent.plugins.parts import PartChoiceSettings
 
+# Name of the plugin, for all of its resources: a GPU is the same in each of them. No resource is called so.
+GPUS: Final = "GPUs"
+GPU_SCOPE: Final = f"{SCOPE} {GPUS}"
+# of the Node, set by NVIDIA's GPU Operator: whether programs that use the driver may run there
+GPU_CLIENT_LABEL: Final = "nvidia.com/gpu.deploy.client"
 # of one GPU; as many as the generic plugin shares a device between
 MAX_PARTS: Final = 1000
 # of units of memory, by the gpushare plugins
@@ -192,8 +198,11 @@ class GpuHealthSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
     fabric_limited: Effect = EFFECTS["fabric_limited"]
 
 
-class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class NvmlSettings(Plugin, frozen=True):
     """All GPUs of a node."""
+
+    node_labels: ClassVar[tuple[str, ...]] = (GPU_CLIENT_LABEL,)
+    command: ClassVar[str] = "gpu"
 
     # what pods request; the same as NVIDIA's own plugin, so that pods need no change
     resource_name: str = "nvidia.com/gpu"
@@ -233,6 +242,21 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     library_dir: str = ""
 
     @property
+    def name(self) -> str:
+        return GPUS
+
+    @classmethod
+    def is_scope(cls, scope: str | None) -> bool:
+        return scope == GPU_SCOPE
+
+    def names(self) -> tuple[str, ...]:
+        """With the names of whole GPUs even where all are shared: they are names of GPUs in any case."""
+        return tuple(dict.fromkeys((*self.whole_names(), *self.resource_names())))
+
+    def may_serve(self, resource_name: str) -> bool:
+        return self.is_instance_name(resource_name) or resource_name in self.names()
+
+    @property
     def domain(self) -> str:
         return extended_resources.domain_of(self.resource_name)
 
@@ -245,8 +269,8 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
         return tuple(dict.fromkeys((self.resource_name, *self.model_resource_names.values())))
 
     def resource_names(self) -> tuple[str, ...]:
-        """All resource names that this plugin may serve, each once; those of GPUs without a rule first."""
-        return tuple(dict.fromkeys(name for name, _, _ in self._uses()))
+        """The resource names of what GPUs are used as, each once; those of GPUs without a rule first."""
+        return tuple(dict.fromkeys(name for name, _ in self._uses()))
 
     def is_instance_name(self, resource_name: str) -> bool:
         """Whether MIG instances may have this name, by their profile; besides resource_names()."""
@@ -254,7 +278,7 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
     def parts_of(self, resource_name: str) -> PartsOf | None:
         """What this resource's devices are parts of; None for whole GPUs. All rules of one resource are alike."""
-        return next((parts for name, parts, _ in self._uses() if name == resource_name), None)
+        return next((parts for name, parts in self._uses() if name == resource_name), None)
 
     def resource_of(self, model: str) -> str:
         """The resource name for GPUs of this model."""
@@ -271,11 +295,10 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
             effects=structs.asdict(self.health),
         )
 
-    def _uses(self) -> Iterator[tuple[str, PartsOf | None, str]]:
-        """Each resource name, what its devices are parts of, and who names it so."""
-        if not any(rule.is_for_others for rule in self.sharing):
-            yield from ((name, None, "GPUs that no rule matches") for name in self.whole_names())
-        if self.mig == "single":
-            yield from ((name, None, "mig: single") for name in self.whole_names())
-        for place, rule in enumerate(self.sharing):
-            yield from ((name, rule.parts, f"sharing[{place}]") for name in rule.names(self.whole_names()))
+    def _uses(self) -> Iterator[tuple[str, PartsOf | None]]:
+        """Each resource name, and what its devices are parts of."""
+        whole = self.whole_names()
+        if self.mig == "single" or not any(rule.is_for_others for rule in self.sharing):
+            yield from ((name, None) for name in whole)
+        for rule in self.sharing:
+            yield from ((name, rule.parts) for name in rule.names(whole))

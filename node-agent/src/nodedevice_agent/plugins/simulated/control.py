@@ -20,6 +20,7 @@ from nodedevice_common.decoding import Undecodable, convert, decode
 from nodedevice_common.yaml_decoding import QUICK_LOADER, decode_yaml
 
 from nodedevice_agent.lib.deviceplugin_server.values import file_slug, natural_key
+from nodedevice_agent.plugins.contract import CommandFailed
 from nodedevice_agent.plugins.simulated.devices import SimulatedState
 
 _STATE_SUFFIX = ".yaml"
@@ -34,7 +35,7 @@ _HEADER = """\
 """
 
 
-class SimulateError(Exception):
+class SimulateError(CommandFailed):
     """The command failed; the text names the reason and what exists."""
 
 

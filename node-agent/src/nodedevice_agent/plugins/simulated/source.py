@@ -16,7 +16,6 @@ from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceLi
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity, old_form, shared_ids
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.plugins.room import Room
-from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.control import (
     Listing,
     StateFileError,
@@ -33,6 +32,7 @@ from nodedevice_agent.plugins.simulated.devices import (
     simulated_devices,
     simulated_ids,
 )
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 
 log = logging.getLogger(__name__)
 

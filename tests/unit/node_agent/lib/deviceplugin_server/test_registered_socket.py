@@ -15,7 +15,7 @@ from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceP
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 from nodedevice_agent.plugins.run import serve
-from nodedevice_agent.plugins.settings import SimulatedSettings
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 

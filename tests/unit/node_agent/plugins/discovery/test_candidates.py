@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from nodedevice_agent.plugins.contract import Discovered, Reported
 from nodedevice_agent.plugins.discovery.candidates import Candidate, Facts, FileFacts, PciDevice, candidates
 from nodedevice_agent.plugins.generic.functions import Function, Node, UsbDevice
+from nodedevice_agent.plugins.nvml.discover import discovered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 
 PLACE = "/devices/pci0000:00/0000:00:02.0"
@@ -48,6 +50,10 @@ def paths(one: Candidate) -> list[dict[str, Any]]:
     return found
 
 
+def driver(gpu: Gpu) -> tuple[Discovered, ...]:
+    return (discovered([gpu]),)
+
+
 def test_by_kind_then_by_name_then_by_identity() -> None:
     """Names that are sorted the other way round."""
     every = facts(
@@ -56,7 +62,7 @@ def test_by_kind_then_by_name_then_by_identity() -> None:
         ("/b", usb("1-1"), [file("b1", "hidraw")]),
         ("/d", None, [file("d", "video4linux")]),
         ("/e", None, [file("e", "tty")]),
-        gpus=(Gpu("GPU-c", "c"),),
+        discovered=driver(Gpu("GPU-c", "c")),
     )
     assert [(each.kind, each.name, each.identity.get("port")) for each in candidates(every)] == [
         ("serial", "e", None),
@@ -168,27 +174,27 @@ class TestGpus:
     )
     def test_is_named_by_its_driver_or_by_its_ids(self, gpu: Gpu, name: str) -> None:
         pci = (PciDevice(ADDRESS, PLACE, "10de", "1eb8", "nvidia"),)
-        [found] = candidates(Facts(pci_devices=pci, gpus=(gpu,)))
+        [found] = candidates(Facts(pci_devices=pci, discovered=driver(gpu)))
         assert (found.name, found.identity["uuid"], found.notes) == (name, "GPU-a", [])
 
     def test_one_without_a_name_and_on_no_bus_is_its_uuid(self) -> None:
-        [found] = candidates(Facts(gpus=(Gpu("GPU-a"),)))
+        [found] = candidates(Facts(discovered=driver(Gpu("GPU-a"))))
         assert (found.kind, found.name, found.identity) == ("gpu", "GPU-a", {"uuid": "GPU-a"})
 
     def test_offered_by_its_uuid_and_by_its_file(self) -> None:
         pci = (PciDevice(ADDRESS, PLACE, "10de", "1eb8", "nvidia"),)
-        offered = {"GPU-a": ("c/c", "a/a"), "/dev/dri/card0": ("b/b",)}
+        gpu = Reported("", {"uuid": "GPU-a"}, ADDRESS, ("c/c", "a/a"))
         made = facts(
             (PLACE, None, [file("dri/card0", "drm")]),
             pci_devices=pci,
-            gpus=(Gpu("GPU-a", pci_bus_id=ADDRESS),),
-            offered=offered,
+            discovered=(Discovered((gpu,), settings={"nvml": {}}),),
+            offered={"/dev/dri/card0": ("b/b",)},
         )
         [found] = candidates(made)
         assert found.offered_as == ["a/a", "b/b", "c/c"]
 
     def test_what_comes_after_one_has_a_resource_of_its_own(self) -> None:
-        both = facts(("/a", None, [file("a", "spidev")]), gpus=(Gpu("GPU-a"),))
+        both = facts(("/a", None, [file("a", "spidev")]), discovered=driver(Gpu("GPU-a")))
         gpu, other = candidates(both)
         assert gpu.plugins == {"nvml": {}}
         assert resources([other]) == ["example.com/a"]

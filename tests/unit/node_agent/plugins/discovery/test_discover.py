@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 from nodedevice_agent.cli import discover as command
 from nodedevice_agent.cli.discover import discover
 from nodedevice_agent.configs.watch import FILE_NAME
-from nodedevice_agent.plugins.discovery.survey import offered
+from nodedevice_agent.plugins.generic.discover import offered
+from nodedevice_agent.plugins.nvml import discover as nvml
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_common.settings_loader import _UniqueKeys
@@ -30,10 +31,10 @@ NO_DRIVER = "libnvidia-ml.so.1 is not found"
 def _no_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
     """No process that asks a driver; tests/nvml has that."""
 
-    async def none(plugins: PluginSettings) -> tuple[tuple[Gpu, ...], str]:
+    async def none(*_: object) -> tuple[tuple[Gpu, ...], str]:
         return (), NO_DRIVER
 
-    monkeypatch.setattr(command, "nvidia_gpus", none)
+    monkeypatch.setattr(nvml, "nvidia_gpus", none)
 
 
 @pytest.fixture
@@ -65,8 +66,7 @@ def test_each_candidate_is_offered_by_its_own_settings_alone(host: FakeSysfs, na
     for each in every:
         pasted = each["plugins"]
         [resource] = pasted["generic"]
-        settings = msgspec.convert({**pasted, "hostRoot": str(host.root)}, PluginSettings)
-        by_file = offered(settings, str(host.root)).by_file
+        by_file = offered(msgspec.convert(pasted, PluginSettings).generic, str(host.root)).offered_as
         extra = {"/dev/kfd"} if "/dev/kfd" in json.dumps(pasted) else set()
         assert set(by_file) - extra == {file["path"] for file in each["files"]}
         assert {*by_file.values()} == {(resource["resourceName"],)}
@@ -153,10 +153,10 @@ def test_gpus_that_the_driver_reports(host: FakeSysfs, monkeypatch: pytest.Monke
     pci(host, GPU, "10de", "2331", "nvidia", "0x030200")
     gpus = (Gpu("GPU-a", "NVIDIA H100", pci_bus_id="0000:00:02.0"), Gpu("GPU-b", "NVIDIA A2"))
 
-    async def two(plugins: PluginSettings) -> tuple[tuple[Gpu, ...], str]:
+    async def two(*_: object) -> tuple[tuple[Gpu, ...], str]:
         return gpus, ""
 
-    monkeypatch.setattr(command, "nvidia_gpus", two)
+    monkeypatch.setattr(nvml, "nvidia_gpus", two)
     assert [(each["name"], each["identity"], each.get("notes"), each["plugins"]) for each in found(host)] == [
         ("NVIDIA A2", {"uuid": "GPU-b"}, None, {"nvml": {}}),
         (

@@ -2,13 +2,15 @@
 
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation
-from nodedevice_agent.plugins.discovery.survey import Hardware, hardware, offered
+from nodedevice_agent.plugins.discovery.survey import Hardware, hardware
+from nodedevice_agent.plugins.generic.discover import offered
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.settings import PluginSettings
 
@@ -119,11 +121,10 @@ def resource(name: str, *paths: str, **more: Any) -> dict[str, Any]:
     return {"resourceName": name, "groups": [{"paths": [{"path": path} for path in paths], **more}]}
 
 
-def of(host: FakeSysfs, *resources: dict[str, Any]) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+def of(host: FakeSysfs, *resources: dict[str, Any]) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, str]]:
     """Who offers each file, and which resources have no device."""
-    settings = msgspec.convert({"generic": [*resources], "hostRoot": str(host.root)}, PluginSettings)
-    found = offered(settings, str(host.root))
-    return found.by_file, found.missing
+    found = offered(msgspec.convert({"generic": [*resources]}, PluginSettings).generic, str(host.root))
+    return found.offered_as, found.missing
 
 
 def test_each_file_of_each_device_of_each_resource(host: FakeSysfs) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from nodedevice_agent.lib.config_rules import plugins_problems
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.identity import Identified
+from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import GenericSettings
 
 from tests.examples import examples
 from tests.fakes.sysfs import FakeSysfs

@@ -9,8 +9,8 @@ from nodedevice_agent.plugins.generic.devices import GenericDevice, allocate
 from nodedevice_agent.plugins.generic.devices import generic_devices as devices_of
 from nodedevice_agent.plugins.generic.found import Found, FoundFile
 from nodedevice_agent.plugins.generic.offers import choose
+from nodedevice_agent.plugins.generic.settings import GroupSettings, MountSettings, PathSettings
 from nodedevice_agent.plugins.patterns import matched, wildcard_count
-from nodedevice_agent.plugins.settings import GroupSettings, MountSettings, PathSettings
 
 NAME = "example.com/camera"
 

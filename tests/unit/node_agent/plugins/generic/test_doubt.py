@@ -9,9 +9,14 @@ from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, C
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.devices import GenericDevice
 from nodedevice_agent.plugins.generic.doubt import KEPT_SECONDS, confirmed
-from nodedevice_agent.plugins.generic.select_settings import SelectSettings, UsbSettings
+from nodedevice_agent.plugins.generic.settings import (
+    GenericSettings,
+    GroupSettings,
+    PathSettings,
+    SelectSettings,
+    UsbSettings,
+)
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
 from nodedevice_api.names import Reason
 
 from tests.fakes.sysfs import FakeSysfs

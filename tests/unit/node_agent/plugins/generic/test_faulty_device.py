@@ -14,9 +14,9 @@ import pytest
 from nodedevice_agent.lib import patient_reads
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.shared_sysfs import SharedSysfs
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import GenericSettings
 from nodedevice_common import threads
 
 from tests.fakes.polling import until

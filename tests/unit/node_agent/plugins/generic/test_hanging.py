@@ -8,8 +8,8 @@ import pytest
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic import scan
+from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
 
 from tests.fakes.sysfs import FakeSysfs
 

@@ -12,8 +12,8 @@ from nodedevice_agent.plugins.generic.functions import UsbDevice
 from nodedevice_agent.plugins.generic.names import maker_port_name
 from nodedevice_agent.plugins.generic.serials import Known, Serials
 from nodedevice_agent.plugins.generic.serials_file import SerialsFile
+from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import GenericSettings
 
 from tests.fakes.sysfs import FakeSysfs
 from tests.unit.node_agent.plugins.generic.test_select import DONGLES, Selecting

@@ -9,8 +9,8 @@ import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.identity import Identified
+from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import GenericSettings
 
 from tests.fakes.sysfs import FakeSysfs
 

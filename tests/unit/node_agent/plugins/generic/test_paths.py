@@ -10,8 +10,8 @@ import pytest
 from nodedevice_agent.lib.deviceplugin_server.built_in import UnmatchedGroups
 from nodedevice_agent.lib.deviceplugin_server.values import device_id
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
 
 from tests.fakes.sysfs import FakeSysfs
 

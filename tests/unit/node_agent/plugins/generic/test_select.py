@@ -10,7 +10,7 @@ from nodedevice_agent.plugins.generic.devices import GenericDevice, generic_devi
 from nodedevice_agent.plugins.generic.found import FoundFunction
 from nodedevice_agent.plugins.generic.offers import choose
 from nodedevice_agent.plugins.generic.scan import SelectScan
-from nodedevice_agent.plugins.settings import GroupSettings
+from nodedevice_agent.plugins.generic.settings import GroupSettings
 
 from tests.fakes.sysfs import CONTROLLER, FakeSysfs
 

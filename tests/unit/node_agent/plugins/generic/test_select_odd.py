@@ -9,10 +9,10 @@ from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic import source as source_module
 from nodedevice_agent.plugins.generic import sysfs as sysfs_module
 from nodedevice_agent.plugins.generic.functions import Node
+from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.generic.udev import properties
-from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
 
 from tests.fakes.sysfs import FakeSysfs
 from tests.unit.node_agent.plugins.generic.test_select import DONGLES, Selecting

@@ -8,8 +8,8 @@ from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.scan import SelectScan
 from nodedevice_agent.plugins.generic.serials_file import SerialsFile
+from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
 
 from tests.fakes.parts import misfits, one_of, parts_of
 

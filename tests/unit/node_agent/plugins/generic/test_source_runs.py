@@ -11,9 +11,8 @@ import pytest
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.plugins.generic import source as generic_source
-from nodedevice_agent.plugins.generic.select_settings import SelectSettings
+from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings, SelectSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
 
 from tests.fakes.background import background
 from tests.fakes.sysfs import FakeSysfs

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.settings import GenericSettings
 
 from tests.fakes.sysfs import FakeSysfs
 from tests.unit.node_agent.plugins.generic.test_select import DONGLES, Selecting

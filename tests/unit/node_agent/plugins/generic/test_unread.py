@@ -12,10 +12,9 @@ from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, unanswered
 from nodedevice_agent.plugins.generic import source as generic_source
 from nodedevice_agent.plugins.generic.doubt import KEPT_SECONDS
-from nodedevice_agent.plugins.generic.select_settings import SelectSettings
+from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings, SelectSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.generic.unread import RETRY_SECONDS
-from nodedevice_agent.plugins.settings import GenericSettings, GroupSettings, PathSettings
 
 from tests.fakes.sysfs import FakeSysfs
 

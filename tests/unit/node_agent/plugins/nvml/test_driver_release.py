@@ -18,7 +18,7 @@ from nodedevice_agent.plugins.nvml.driver_release import (
     request_file,
     withdraw,
 )
-from nodedevice_agent.plugins.settings import GPU_CLIENT_LABEL
+from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
 
 from tests.fakes.gpu_watch import BOTH, BROKEN, END, FINE, Play
 from tests.fakes.virtual_time import virtual_time

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.control import (
     Listing,
     SimulateError,
@@ -21,6 +20,7 @@ from nodedevice_agent.plugins.simulated.control import (
     write_state,
 )
 from nodedevice_agent.plugins.simulated.devices import SimulatedState
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 GPU = "example.com/gpu"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated import control
 from nodedevice_agent.plugins.simulated import source as simulated_source
 from nodedevice_agent.plugins.simulated.devices import SimulatedState
+from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 from nodedevice_common import tasks
 

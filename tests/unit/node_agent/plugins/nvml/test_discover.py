@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.plugins.discovery.survey import nvidia_gpus
+from nodedevice_agent.plugins.nvml.discover import nvidia_gpus
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.reader.messages import Alive, Found, Message, Problem, ReaderOptions, Readings
-from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.plugins.nvml.reader.children import Child
@@ -20,7 +20,7 @@ GPU = Gpu("GPU-a", "NVIDIA T4")
 
 async def asked(children: list[Child], *messages: Message) -> "asyncio.Task[tuple[tuple[Gpu, ...], str]]":
     """The answer to come, after the reader has sent these."""
-    asking = asyncio.create_task(nvidia_gpus(PluginSettings()))
+    asking = asyncio.create_task(nvidia_gpus((), "/"))
     await later(0.01)
     children[0].say(*messages)
     return asking
@@ -75,24 +75,24 @@ async def test_a_reader_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) 
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
-    assert await nvidia_gpus(PluginSettings()) == (
+    assert await nvidia_gpus((), "/") == (
         (),
         "NVIDIA's driver cannot be asked: Resource temporarily unavailable",
     )
 
 
 @pytest.mark.parametrize(
-    ("settings", "options"),
+    ("configured", "root", "options"),
     [
-        ({}, ReaderOptions(1.0, 5.0, "/")),
-        ({"hostRoot": "/host", "nvml": {}}, ReaderOptions(1.0, 5.0, "/host")),
-        ({"hostRoot": "/host", "nvml": {"libraryDir": "/lib"}}, ReaderOptions(1.0, 5.0, "/host", "/lib")),
+        ([], "/", ReaderOptions(1.0, 5.0, "/")),
+        ([NvmlSettings()], "/host", ReaderOptions(1.0, 5.0, "/host")),
+        ([NvmlSettings(library_dir="/lib")], "/host", ReaderOptions(1.0, 5.0, "/host", "/lib")),
     ],
 )
 async def test_it_is_asked_as_the_plugin_asks_it(
-    children: list[Child], settings: dict[str, Any], options: ReaderOptions
+    children: list[Child], configured: list[NvmlSettings], root: str, options: ReaderOptions
 ) -> None:
-    asking = asyncio.create_task(nvidia_gpus(msgspec.convert(settings, PluginSettings)))
+    asking = asyncio.create_task(nvidia_gpus(configured, root))
     await later(0.01)
     assert msgspec.json.decode(children[0].arguments[3], type=ReaderOptions) == options
     children[0].say(Found("580", [GPU]))

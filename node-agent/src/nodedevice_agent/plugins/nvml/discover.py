@@ -1,0 +1,65 @@
+"""What NVIDIA's driver reports of a node, and what the agent's settings make of it."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from nodedevice_agent.lib.file_reads import FileReads
+from nodedevice_agent.plugins.contract import Discovered, Reported
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.parts import uses_of
+from nodedevice_agent.plugins.nvml.reader.messages import Found, Message, Problem, ReaderOptions
+from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, ReaderProcess
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+
+PCI_VENDOR: Final = "10de"
+UNREPORTED: Final = "NVIDIA's driver does not report it here"
+_SILENCE_SECONDS: Final = 20.0
+
+
+async def discover(configured: Sequence[NvmlSettings], host_root: str, reads: FileReads) -> Discovered:
+    gpus, problem = await nvidia_gpus(configured, host_root)
+    return discovered(gpus, configured, problem)
+
+
+def discovered(gpus: Sequence[Gpu], configured: Sequence[NvmlSettings] = (), problem: str = "") -> Discovered:
+    """As the driver reports them."""
+    reported = [
+        Reported(
+            gpu.model,
+            {"uuid": gpu.uuid},
+            gpu.pci_bus_id,
+            tuple(use.resource_name for settings in configured for use in uses_of(gpu, settings)),
+        )
+        for gpu in gpus
+    ]
+    return Discovered(tuple(reported), PCI_VENDOR, UNREPORTED, {"nvml": {}}, problem)
+
+
+async def nvidia_gpus(configured: Sequence[NvmlSettings], host_root: str) -> tuple[tuple[Gpu, ...], str]:
+    """NVIDIA's GPUs, as a process of its own reads them; else why there are none, "" where the node has no such driver."""
+    options = ReaderOptions(1.0, 5.0, host_root, configured[0].library_dir if configured else "")
+    try:
+        reader = await ReaderProcess.start(options, _SILENCE_SECONDS)
+    except OSError as error:
+        return (), f"NVIDIA's driver cannot be asked: {error.strerror}"
+    try:
+        message = await _first(reader)
+    except ReaderFailed as error:
+        return (), f"NVIDIA's driver cannot be asked: {error}"
+    finally:
+        await reader.end()
+    if isinstance(message, Found):
+        return tuple(gpu for gpu in message.gpus if gpu.is_plausible), ""
+    return (), message.message if isinstance(message, Problem) else ""
+
+
+async def _first(reader: ReaderProcess) -> Message | None:
+    """The inventory, or why there is none. Raises ReaderFailed."""
+    clock = asyncio.get_running_loop().time
+    give_up_at = clock() + _SILENCE_SECONDS
+    while clock() < give_up_at:
+        message = await reader.next_message()
+        if message is None or isinstance(message, Found | Problem):
+            return message
+    raise ReaderFailed(f"no inventory within {_SILENCE_SECONDS:g} s")

@@ -1,0 +1,19 @@
+"""Serves GPUs: one watch for all resource names, and each name as soon as it has something to list."""
+
+import asyncio
+from functools import partial
+
+from nodedevice_agent.plugins.contract import Node
+from nodedevice_agent.plugins.nvml.settings import GPUS, NvmlSettings
+from nodedevice_agent.plugins.nvml.watch import GpuWatch
+from nodedevice_agent.plugins.run import until_ended
+
+
+async def run(settings: NvmlSettings, node: Node) -> None:
+    labels, delivery = node.sockets.node_labels, node.sockets.delivery
+    watch = GpuWatch(settings, node.host_root, node.state_dir, node.watcher, delivery, labels)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(until_ended(GPUS, watch.run))
+        while True:
+            source = await watch.wanted.get()
+            group.create_task(until_ended(source.resource_name, partial(node.serve, source)))

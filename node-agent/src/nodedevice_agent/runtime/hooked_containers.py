@@ -1,0 +1,122 @@
+"""Calls the hooks of built-in plugins as containers are created, and counts, logs and notes what becomes of the containers.
+
+The exempt pods of the node are shown in the condition Injectable of the plugin's resources.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import replace
+
+from nodedevice_agent import metrics
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
+from nodedevice_agent.plugins.contract import Creation, Given, part
+from nodedevice_agent.plugins.settings import KINDS, ConfiguredPlugins
+from nodedevice_agent.runtime.creation_hooks import CreationHooks, Hooked
+from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
+
+log = logging.getLogger(__name__)
+
+# pods that are named; each change of them is written to the API
+_NAMED = 5
+_NO_EDITS = ContainerEdits()
+
+
+class HookedContainers:
+    """namespace: the agent's own. on_change: called when note() may have changed."""
+
+    def __init__(
+        self, manager: DeviceManager, kubelet: KubeletCheckpoint, namespace: str, on_change: Callable[[], None]
+    ) -> None:
+        self._manager = manager
+        self._kubelet = kubelet
+        self._namespace = namespace
+        self._on_change = on_change
+        self.hooks = CreationHooks(manager, self._hooked(ConfiguredPlugins()))
+        # the exempt pods that were seen last: by kind of plugin and UID, namespace and name
+        self._exempt: dict[tuple[str, str], str] = {}
+
+    def configured(self, plugins: ConfiguredPlugins) -> None:
+        """The plugins of the node from now on."""
+        self.hooks.all = [*self._hooked(plugins)]
+        self._on_change()
+
+    def _hooked(self, plugins: ConfiguredPlugins) -> Iterator[Hooked]:
+        """Imports hooks of plugins that are configured, or whose devices were allocated before."""
+        known = {resource.scope for resource in self._manager.resources.values()}
+        for kind, settings in KINDS.items():
+            configured = plugins.of(kind)
+            scopes = {plugin.scope for plugin in configured} | {scope for scope in known if settings.is_scope(scope)}
+            if scopes and (module := part(kind, "creation")) is not None:
+                yield Hooked(kind, module.hook(configured, self._namespace), scopes.__contains__)
+
+    def reads(self, entry: str) -> bool:
+        return any(hooked.hook.reads(entry) for hooked in self.hooks.all)
+
+    def asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
+        """Whether edits() may depend on what the kubelet has given, which is to be read before."""
+        return any(self._first(hooked, sandbox, container, _NO_EDITS) is not None for hooked in self.hooks.all)
+
+    def edits(
+        self, sandbox: Sandbox, container: RunningContainer, given: ContainerEdits | None
+    ) -> ContainerEdits | None:
+        """What the container gets; given: without hooks. Raises InjectionRefused."""
+        for hooked in self.hooks.all:
+            given = self._edits(hooked, sandbox, container, given)
+        return given
+
+    def _edits(
+        self, hooked: Hooked, sandbox: Sandbox, container: RunningContainer, given: ContainerEdits | None
+    ) -> ContainerEdits | None:
+        plugins = given or _NO_EDITS
+        if self._first(hooked, sandbox, container, plugins) is None:
+            return given
+        uid, name, pod_name = sandbox.uid, container.name, (sandbox.namespace, sandbox.name)
+        of_kubelet, unknown = self._kubelet.given(uid, name), self._kubelet.unknown_response(uid, pod_name, name)
+        gets = Given(self.hooks.holds(hooked, uid, name), plugins, of_kubelet, unknown)
+        found = hooked.hook.for_any(sandbox, container, gets)
+        if found is None:
+            return given
+        metrics.CREATION_HOOKS.labels(found.outcome).inc()
+        if found.refusal:
+            if given is None:
+                # no device is refused with it, which the caller would count
+                metrics.CONTAINERS_REFUSED.inc()
+            raise InjectionRefused(found.refusal)
+        pod = "/".join(pod_name)
+        log.info(found.event, extra={"pod": pod, "container": name})
+        if found.envs is None:
+            self._note((hooked.kind, uid), pod)
+            return given
+        return replace(plugins, envs={**plugins.envs, **found.envs})
+
+    def _first(
+        self, hooked: Hooked, sandbox: Sandbox, container: RunningContainer, plugins: ContainerEdits
+    ) -> Creation | None:
+        """Without what the kubelet has given: None is final, as that can only explain what a container asks for."""
+        holds = self.hooks.holds(hooked, sandbox.uid, container.name)
+        return hooked.hook.for_any(sandbox, container, Given(holds, plugins))
+
+    def sandbox_removed(self, pod_uid: str) -> None:
+        before = len(self._exempt)
+        self._exempt = {key: pod for key, pod in self._exempt.items() if key[1] != pod_uid}
+        if len(self._exempt) != before:
+            self._on_change()
+
+    def note(self, resource_name: str) -> str:
+        """What the hook of its plugin says of a resource; empty for nothing."""
+        for hooked in self.hooks.all:
+            if self.hooks.serves(hooked, resource_name):
+                return hooked.hook.note(sorted(pod for (kind, _), pod in self._exempt.items() if kind == hooked.kind))
+        return ""
+
+    def _note(self, key: tuple[str, str], pod: str) -> None:
+        is_new = key not in self._exempt
+        self._exempt.pop(key, None)
+        self._exempt[key] = pod
+        if len(self._exempt) > _NAMED:
+            del self._exempt[next(iter(self._exempt))]
+        if is_new:
+            self._on_change()

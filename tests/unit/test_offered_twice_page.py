@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from nodedevice_agent.offered_twice.identities import Kind
+from nodedevice_agent.identity import Kind
 from nodedevice_agent.offered_twice.sources import TABLE, Source
 
 from docs.generate_offered_twice import BEGIN, END, PAGE, PageError, page_with

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
 from nodedevice_agent.devicemanager.resources.claims import Claim, winners
-from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
+from nodedevice_agent.identity import Identity
 
 
 class Holder(Struct, frozen=True):

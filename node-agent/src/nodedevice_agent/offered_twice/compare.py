@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from nodedevice_agent.offered_twice.identities import Kind, are_different, kind_of
+from nodedevice_agent.identity import Kind, Sameness, compare, kind_of, lasting
 from nodedevice_agent.offered_twice.sources import Source
 
 # of which it is one, where a container holds several devices and their files are known together
@@ -146,7 +146,7 @@ def _note(known: dict[str, _Entry], identity: str, entry: _Entry) -> None:
 
 def _without_shared(known: dict[str, _Entry], shared: set[str]) -> Iterator[None]:
     for identity, (number, ids) in known.items():
-        if kind_of(identity) == Kind.FILE:
+        if kind_of(identity) is Kind.FILE:
             if not ids and len(shared) < _MOST_SHARED:
                 shared.add(identity)
             elif identity in shared:
@@ -190,7 +190,7 @@ def _same(offers: Sequence[Offer], one: _Entry, other: _Entry) -> tuple[DeviceID
     candidates = [
         (a, b)
         for a, b in islice(product(mine, others), _MOST_CANDIDATES)
-        if not are_different(here.get(a, ()), there.get(b, ()))
+        if compare(lasting(here.get(a, ())), lasting(there.get(b, ()))) is not Sameness.OTHER
     ]
     if not candidates:
         return None

@@ -7,8 +7,7 @@ for all: the device is offered twice if any of them is.
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct
 from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.nodedevice import DeviceTaint
 
@@ -16,33 +15,13 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.availability import is_usable
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.identity import base_id, is_instance
 from nodedevice_agent.offered_twice.compare import DeviceIDs, Offer
-from nodedevice_agent.offered_twice.identities import Node, base_id, dev_path, is_instance
+from nodedevice_agent.offered_twice.files import MOST_NODES, Host, dev_path
 from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
 
-# of one NodeDevice, and of one container
+# of one NodeDevice
 MOST_PATHS: Final = 4096
-MOST_NODES: Final = 1024
-
-
-class Host(Struct, frozen=True):
-    """What was read of this host. nodes: by path from /dev on. cdi: device files by the name of a CDI device."""
-
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-    cdi: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
-
-    def named(self, paths: Iterable[str]) -> tuple[Node, ...]:
-        """paths: from /dev on, or empty."""
-        return tuple(self.nodes.get(path, Node(path)) for path in dict.fromkeys(paths) if path)
-
-    def of_cdi(self, names: Iterable[str]) -> tuple[Node, ...]:
-        found = dict.fromkeys(node for name in names for node in self.cdi.get(name, ()))
-        return tuple(self._seen(node) for node in found)[:MOST_NODES]
-
-    def _seen(self, node: Node) -> Node:
-        """A specification may give the number itself."""
-        seen = self.nodes.get(node.path, node)
-        return replace(seen, number=node.number) if node.number else seen
 
 
 class Held(Struct, frozen=True):

@@ -11,18 +11,8 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from nodedevice_agent.offered_twice.identities import (
-    Kind,
-    Node,
-    kind_of,
-    named_uuid,
-    node_identities,
-    number_of,
-    own,
-    pci_of,
-    serial_of,
-    uuid_of,
-)
+from nodedevice_agent.identity import Kind, is_instance, is_number, kind_of, named_uuid, pci_of, serial_of, uuid_of
+from nodedevice_agent.offered_twice.files import Node
 
 AttributeValue = str | int | bool
 
@@ -37,7 +27,6 @@ _ANOTHERS: Final = re.compile(r"parent|pf|phys|root|host|node|board|cluster|fabr
 # what a graphics card, or an accelerator, has in sysfs: its PCI function is the one right above
 _FUNCTION: Final = re.compile(r"/devices/.*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/(?:drm|accel)")
 _ADAPTERS: Final = "/dev/infiniband/"
-_NUMBER: Final = re.compile(r"[cb]\d+:\d+")
 # vendor, product and serial; @ and a port follow where these are not its own (plugins/generic/lasting_places.py)
 _USB: Final = re.compile(r"/usb/([^:/@]*):[^:/@]*:([^:/@]+)(?:/.*)?")
 _VIRTUAL: Final = "/devices/virtual/"
@@ -55,7 +44,7 @@ class Source(StrEnum):
 class Raw(Struct, frozen=True):
     """A device as its source shows it, or several that are held together.
 
-    attributes: a driver's by qualified name, or a built-in plugin's. tokens: see devicemanager/resources/identity. nodes: device
+    attributes: a driver's by qualified name, or a built-in plugin's. tokens: see nodedevice_agent/identity.py. nodes: device
     files. is_only: whether its source offers nothing else. is_shared: several containers may hold it.
     """
 
@@ -87,7 +76,7 @@ def _id_pci(raw: Raw) -> Iterator[str | None]:
 
 def _node_files(raw: Raw) -> Iterator[str]:
     """Those of a network adapter beside others are an addition, as plugins of GPUs make it."""
-    files = [[*node_identities(node, is_only=raw.is_only)] for node in raw.nodes]
+    files = [[*node.tokens(is_only=raw.is_only)] for node in raw.nodes]
     owned = [(node.target or node.path, found) for node, found in zip(raw.nodes, files, strict=True) if found]
     adapters = [path.startswith(_ADAPTERS) for path, _ in owned]
     for (_, found), is_adapter in zip(owned, adapters, strict=True):
@@ -129,7 +118,7 @@ def _token_files(raw: Raw) -> Iterator[str]:
     virtual = [token for token in raw.tokens if token.startswith(_VIRTUAL)]
     if raw.is_shared and any(not token[-1].isdigit() for token in virtual):
         return
-    yield from map(number_of, filter(_NUMBER.fullmatch, raw.tokens))
+    yield from filter(is_number, raw.tokens)
     yield from _node_files(raw)
 
 
@@ -182,9 +171,14 @@ _ROWS: Final = {
 
 
 def identities_of(source: Source, raw: Raw, *, is_of_all: bool = True) -> tuple[str, ...]:
-    """What the source's rows read. is_of_all: False for what is known of held devices alone."""
+    """Tokens that the source's rows read. is_of_all: False for what is known of held devices alone.
+
+    Of an instance of a GPU only its own UUID: all else is the GPU's, too.
+    """
     rows = _ROWS[source, is_of_all]
-    return own(found for row in rows for found in row.read(raw) if found is not None and kind_of(found) == row.kind)
+    read = (found for row in rows for found in row.read(raw) if found is not None and kind_of(found) is row.kind)
+    tokens = tuple(dict.fromkeys(read))
+    return tuple(filter(is_instance, tokens)) or tokens
 
 
 def _plainest(

@@ -22,12 +22,11 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.kube.conditions import ConditionValue
 from nodedevice_agent.offered_twice.compare import Findings, Kept, find
+from nodedevice_agent.offered_twice.files import Host, Node
 from nodedevice_agent.offered_twice.host import HostReader
-from nodedevice_agent.offered_twice.identities import Node
 from nodedevice_agent.offered_twice.messages import message
 from nodedevice_agent.offered_twice.offers import (
     Held,
-    Host,
     PoolOffer,
     are_alike,
     held_of,

@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from nodedevice_agent.identity import Kind
 from nodedevice_agent.offered_twice.compare import DeviceIDs, Finding, Kept, Offer, find
-from nodedevice_agent.offered_twice.identities import Kind, Node
+from nodedevice_agent.offered_twice.files import Node
 from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
 
 _NAMES: Mapping[Source, str] = {

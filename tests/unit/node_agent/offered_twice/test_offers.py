@@ -7,11 +7,10 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.offered_twice.identities import Node
+from nodedevice_agent.offered_twice.files import Host, Node
 from nodedevice_agent.offered_twice.offers import (
     MOST_PATHS,
     Held,
-    Host,
     PoolOffer,
     known_of,
     offer_of,
@@ -128,7 +127,7 @@ def test_which_devices_pods_can_get_or_have() -> None:
 
 def test_what_several_containers_may_have_is_not_known_by_a_file_of_the_kernel() -> None:
     fuse = Device("fuse", identity=("c10:229", "/devices/virtual/misc/fuse"))
-    assert _made(known_of([fuse], Source.BUILT_IN, HOST)) == {"fuse": ("file:c10:229",)}
+    assert _made(known_of([fuse], Source.BUILT_IN, HOST)) == {"fuse": ("c10:229",)}
     assert _made(known_of([replace(fuse, is_shared=True)], Source.BUILT_IN, HOST)) == {}
 
 
@@ -157,7 +156,7 @@ def test_the_files_of_a_drivers_device_say_what_it_is() -> None:
     assert offer_of_pool(found, HOST, {"a": (instance,)}).held == []
 
 
-@pytest.mark.parametrize(("names", "identities"), [(["a"], ("file:/dev/widget",)), (["a", "b"], ())])
+@pytest.mark.parametrize(("names", "identities"), [(["a"], ("path:/dev/widget",)), (["a", "b"], ())])
 def test_a_file_without_a_number_is_that_of_a_pools_only_device(names: list[str], identities: tuple[str, ...]) -> None:
     host = Host({}, {"v/c=a": (Node("/dev/widget"),)})
     assert offer_of_pool(_pool(*names, cdi={"a": ("v/c=a",)}), host, {}).held == [(("a",), identities)]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.offered_twice import compare, watch
+from nodedevice_agent.offered_twice.files import Host
 from nodedevice_agent.offered_twice.host import HostReader
-from nodedevice_agent.offered_twice.offers import Host
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import later, virtual_time

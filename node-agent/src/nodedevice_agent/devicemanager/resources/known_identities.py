@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from nodedevice_agent.devicemanager.resources.claims import when_gone
 from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device
-from nodedevice_agent.devicemanager.resources.identity import Identity
+from nodedevice_agent.identity import Identity
 
 
 class KnownIdentities:
@@ -32,7 +31,7 @@ class KnownIdentities:
 
     def remember(self, identities: Mapping[str, Identity]) -> None:
         """From before a restart."""
-        gone = {device_id: when_gone(identity) for device_id, identity in identities.items()}
+        gone = {device_id: identity.when_gone() for device_id, identity in identities.items()}
         self._past = {**gone, **self._past}
         self._held_alone = self._held_alone.union(i for i, identity in gone.items() if not identity.is_shared)
 
@@ -51,7 +50,7 @@ class KnownIdentities:
                 continue
             if last is not None and last.identity:
                 is_shared = last.is_shared and device_id not in self._held_alone
-                past[device_id] = when_gone(Identity(last.identity, is_shared))
+                past[device_id] = Identity(last.identity, is_shared).when_gone()
             elif device_id in self._past:
                 past[device_id] = self._past[device_id]
         self._past = past

@@ -15,9 +15,9 @@ from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.resources.claims import Claim, opened_files, winners
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
-from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import OtherUse, Resource
+from nodedevice_agent.identity import Identity
 
 # A word, the name of the resource (that of instances is empty), and the size of parts.
 Use = tuple[str, str, str]

@@ -25,8 +25,8 @@ from nodedevice_agent.devicemanager.resources.connections import (
 )
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, NOTHING, Device, ListedDevices, Size
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
-from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.known_identities import KnownIdentities
+from nodedevice_agent.identity import Identity
 
 STOP_GRACE_PERIOD_SECONDS = 300.0
 

@@ -1,0 +1,424 @@
+"""What a device is, whatever it is called, and whether two identities are of one device. Pure.
+
+An identity is a set of tokens. Each source of devices makes them in one place, and everything that compares devices compares
+tokens by this module: one device for one pod, devices that are offered twice, stored names, and names in CDI specifications.
+
+    c188:0, b8:1                 FILE    a device number
+    path:/dev/x                  FILE    the kernel's path of a device file
+    GPU-0650a168-…               UUID    a UUID, in the words of its maker; what is no other kind
+    pci:0000:1b:00.0             PCI     a PCI address
+    serial:0403:a50285bi         SERIAL  a vendor and a serial number
+    /devices/…                   PLACE   a place in sysfs, which includes what is below it
+    /lasting/…, /port/…, /usb/…  PLACE   the same without the kernel's numbers; of USB by port, and by vendor, product and serial
+    hub /usb/…                   PLACE   a hub, which does not include what is plugged in there
+    by port 1-3                  PORT    the device is whatever is in that port
+    pair:iommu:7:vfio            PAIR    devices that one process has at a time
+
+Tokens that last over a replug and a boot decide. Device numbers, paths and places in sysfs pass from one device to another. They
+decide only where neither side has a lasting token.
+"""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum, StrEnum
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
+from nodedevice_api.parts import parent_and_number, part_id
+
+T = TypeVar("T")
+
+_NUMBER: Final = re.compile(r"[cb]\d+:\d+")
+_PATH: Final = "path:"
+_DEVICES: Final = "/devices/"
+_HUB: Final = "hub "
+# Before a place within a USB device: its vendor, product and serial, and, where others have these too, @ and its port.
+_USB: Final = "/usb/"
+# one with a serial, and with its port
+_REPEATED: Final = re.compile(r"(/usb/[^:/]*:[^:/]*:[^@/]+)@[^/]*(/.*)?")
+# before a place within whatever is in a port
+_PORT: Final = "/port/"
+_LASTING: Final = "/lasting/"
+_PAIR: Final = "pair:"
+_BY_PORT: Final = "by port "
+_PCI: Final = "pci:"
+_SERIAL: Final = "serial:"
+_HEX: Final = "[0-9a-f]"
+# Words before it are the maker's: GPU-, MIG-. After it the numbers of an instance, as old drivers name it (MIG-GPU-…/7/0), or that
+# of a share: ::0 of NVIDIA's plugin, -0 of HAMi's, -_-0 of Alibaba's.
+_UUID: Final = re.compile(
+    rf"((?:[a-z]+-)*)({_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}})(/\d+/\d+)?(?:(?:::|-_-|-)\d+)?",
+    re.IGNORECASE,
+)
+_SHORTEST_UUID: Final = 8
+_INSTANCE: Final = "mig-"
+_SHARE: Final = re.compile(r"::\d+$")
+_PCI_ADDRESS: Final = re.compile(rf"(?:({_HEX}{{4,8}}):)?({_HEX}{{2}}):([01]{_HEX})\.([0-7])", re.IGNORECASE)
+# what makers write where they know none
+_NO_SERIAL: Final = frozenset({"", "0", "none", "unknown", "n/a", "na", "null", "default", "0123456789abcdef"})
+_HASH_DIGITS: Final = 8
+
+
+class Kind(StrEnum):
+    UUID = "uuid"
+    PCI = "pci"
+    FILE = "file"
+    SERIAL = "serial"
+    PLACE = "place"
+    PAIR = "pair"
+    PORT = "port"
+
+
+class Sameness(Enum):
+    """OVERLAPPING: two devices with a part in common, such as two pairs of sticks with one stick in both.
+
+    UNKNOWN: the identities have nothing that could be compared, or all that they have may be another device's too.
+    """
+
+    SAME = "same"
+    OVERLAPPING = "overlapping"
+    OTHER = "other"
+    UNKNOWN = "unknown"
+
+
+class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
+    """What one device is. Fields are renamed as in the checkpoint's file.
+
+    is_shared: several containers may hold it, so it is the same device as another one only if that is not shared.
+    """
+
+    tokens: tuple[str, ...]
+    is_shared: bool = False
+
+    def after_boot(self) -> "Identity":
+        """What is still true after a boot of the node."""
+        return Identity(lasting(self.tokens), self.is_shared)
+
+    def when_gone(self) -> "Identity":
+        """Of a device that is not listed any more: if it is selected by its port, what was in the port is no part of it now."""
+        if not any(token.startswith(_BY_PORT) for token in self.tokens):
+            return self
+        return Identity(tuple(t for t in self.tokens if t.startswith((_BY_PORT, _PORT))), self.is_shared)
+
+
+# -- tokens -----------------------------------------------------------------------------------------------------------------
+
+
+def kind_of(token: str) -> Kind:
+    if _NUMBER.fullmatch(token):
+        return Kind.FILE
+    for prefix, kind in _KINDS.items():
+        if token.startswith(prefix):
+            return kind
+    return Kind.UUID
+
+
+_KINDS: Final[Mapping[str, Kind]] = {
+    _PATH: Kind.FILE,
+    _PCI: Kind.PCI,
+    _SERIAL: Kind.SERIAL,
+    "/": Kind.PLACE,
+    _HUB: Kind.PLACE,
+    _PAIR: Kind.PAIR,
+    _BY_PORT: Kind.PORT,
+}
+
+
+def is_number(token: str) -> bool:
+    return _NUMBER.fullmatch(token) is not None
+
+
+def is_lasting(token: str) -> bool:
+    """Whether a token means the same device after a boot."""
+    return not token.startswith((_PATH, _DEVICES)) and not is_number(token)
+
+
+def lasting(tokens: Iterable[str]) -> tuple[str, ...]:
+    return tuple(filter(is_lasting, tokens))
+
+
+def path_token(path: str) -> str:
+    return _PATH + path
+
+
+def iommu_token(group: str) -> str:
+    """Of an IOMMU group, whose devices only one process can have."""
+    return f"{_PAIR}iommu:{group}:vfio"
+
+
+def hub_token(place: str) -> str:
+    return _HUB + place
+
+
+def port_tokens(port: str) -> tuple[str, str]:
+    """Of whatever is plugged in there."""
+    return _PORT + port, _BY_PORT + port
+
+
+def with_serial_alone(token: str) -> str:
+    """Of a USB device whose serial others have too: the token that it had before that was seen; empty for any other token."""
+    match = _REPEATED.fullmatch(token)
+    return f"{match[1]}{match[2] or ''}" if match else ""
+
+
+def uuid_of(text: str) -> str | None:
+    """The UUID in an ID, also in that of a share, in small letters; None where there is none."""
+    match = _UUID.fullmatch(text)
+    if match is None or not match[2].strip("0-"):
+        return None
+    return f"{match[1]}{match[2]}{match[3] or ''}".lower()
+
+
+def named_uuid(text: str) -> str | None:
+    """Of what its source calls a UUID, in whatever form."""
+    text = text.strip().lower()
+    is_one = len(text) >= _SHORTEST_UUID and text.strip("0-") and kind_of(text) is Kind.UUID
+    return uuid_of(text) or (text if is_one else None)
+
+
+def base_id(device_id: str) -> str:
+    """Of a share the ID of the device that it is one of; else the same."""
+    match = _UUID.fullmatch(device_id)
+    return device_id[: match.end(3) if match[3] else match.end(2)] if match else _SHARE.sub("", device_id)
+
+
+def is_instance(token: str) -> bool:
+    """Whether it is the UUID of an instance of a GPU, and not of the GPU. token: in small letters."""
+    return token.startswith(_INSTANCE)
+
+
+def pci_of(text: str) -> str | None:
+    """A PCI address, as in sysfs: the driver's 00000000:1B:00.0 is 0000:1b:00.0."""
+    match = _PCI_ADDRESS.fullmatch(text) or _PCI_ADDRESS.fullmatch(_SHARE.sub("", text))
+    if match is None:
+        return None
+    domain = int(match[1] or "0", 16)
+    return f"{_PCI}{domain:04x}:{match[2]}:{match[3]}.{match[4]}".lower()
+
+
+def serial_of(vendor: str, serial: str) -> str | None:
+    """A serial number means something beside its vendor alone. vendor: a name, or a number, such as 0x1a86."""
+    vendor, serial = vendor.strip().lower().removeprefix("0x"), serial.strip().lower()
+    if not vendor or serial in _NO_SERIAL or set(serial) == {"0"}:
+        return None
+    return f"{_SERIAL}{vendor}:{serial}"
+
+
+def made_id(device_id: str, tokens: Collection[str], most: int) -> str:
+    """Another ID for a device whose own ID is another device's: the same one for equal tokens. most: characters of the base."""
+    digest = hashlib.sha256("\n".join(lasting(tokens) or tokens).encode()).hexdigest()[:_HASH_DIGITS]
+    part = parent_and_number(device_id)
+    base = f"{(part[0] if part else device_id)[:most]}-{digest}"
+    return part_id(base, part[1]) if part else base
+
+
+# -- the comparison -----------------------------------------------------------------------------------------------------------
+
+
+def compare(one: Collection[str], other: Collection[str]) -> Sameness:
+    """Whether two identities are of one device; the same in both directions.
+
+    A device of several parts is the same one where all parts of one side are parts of the other: a file more or less is an edit of
+    the configuration. UUIDs of one maker, or PCI addresses, that differ are of two devices, whatever else is equal: the ports of an
+    adapter have one serial number, partitions of a GPU one PCI address. A device that is selected by its port may be any.
+    """
+    if one == other and any(map(is_lasting, one)):
+        return Sameness.SAME
+    tables = [(kind, _table(mine, others)) for kind, mine, others in _comparable(one, other)]
+    wholes = {kind: _whole(table) for kind, table in tables}
+    whole = _worst(wholes.values()) if wholes else Sameness.UNKNOWN
+    if whole is not Sameness.OTHER or Sameness.OTHER in (wholes.get(Kind.UUID), wholes.get(Kind.PCI)):
+        return whole
+    have_common = any(found is not Sameness.OTHER for _, table in tables for row in table for found in row)
+    is_by_port = any(token.startswith(_BY_PORT) for token in (*one, *other))
+    return Sameness.OVERLAPPING if have_common or is_by_port else Sameness.OTHER
+
+
+def same_device(stored: Collection[str], now: Collection[str]) -> Sameness:
+    """Whether a name leads to the device that it was stored for: the device that it led to then, and the one that it leads to now.
+
+    A stored identity that names a port means whatever is in the port.
+    """
+    meant = [_PORT + token.removeprefix(_BY_PORT) for token in stored if token.startswith(_BY_PORT)]
+    if not meant or stored == now:
+        return compare(stored, now)
+    places = [token for token in now if token.startswith(_PORT)]
+    if not places:
+        return Sameness.UNKNOWN
+    are_all = all(any(_are_related(place, other) for other in places) for place in meant)
+    return Sameness.SAME if are_all else Sameness.OTHER
+
+
+def is_moved(stored: Collection[str], now: Collection[str]) -> bool:
+    """Whether this is certainly the stored device, and the whole of it: what a name stood for, found under another name."""
+    return same_device(stored, now) is Sameness.SAME and _shape(stored) == _shape(now)
+
+
+class Index(Generic[T]):
+    """Items by the tokens of their identities, so that each further one is compared with its candidates alone."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, list[T]] = {}
+        # by each place above one of theirs
+        self._below: dict[str, list[T]] = {}
+
+    def add(self, item: T, tokens: Iterable[str]) -> None:
+        for token in tokens:
+            self._at.setdefault(token, []).append(item)
+            for place in _above(token):
+                self._below.setdefault(place, []).append(item)
+
+    def related(self, tokens: Iterable[str]) -> Iterator[T]:
+        """Those with one of these tokens, or with a place in it or above it; one that has several comes several times."""
+        for token in tokens if self._at else ():
+            yield from self._at.get(token, ())
+            yield from self._below.get(token, ())
+            for place in filter(self._at.__contains__, _above(token)):
+                yield from self._at[place]
+
+
+# -- internals ------------------------------------------------------------------------------------------------------------
+
+
+class _Place(NamedTuple):
+    """Where a device is, or what it is where that is USB. within: the place in the USB device, or the whole place.
+
+    serial: empty for none. port: of a USB device. is_own: whether no other USB device has its vendor, product and serial.
+    """
+
+    is_usb: bool
+    within: str
+    is_hub: bool = False
+    vendor: str = ""
+    product: str = ""
+    serial: str = ""
+    port: str = ""
+    is_own: bool = False
+
+
+# what is compared: a place, all UUIDs or PCI addresses of an identity, or any other token
+_Part = _Place | frozenset[str] | str
+_ORDER: Final = (Sameness.SAME, Sameness.UNKNOWN, Sameness.OTHER)
+
+
+def _comparable(one: Iterable[str], other: Iterable[str]) -> Iterator[tuple[Kind, list[_Part], list[_Part]]]:
+    """What both sides have of each kind; numbers only where neither has anything that lasts."""
+    mine, others = _parts(one), _parts(other)
+    if not mine and not others:
+        mine, others = ({Kind.FILE: [t for t in each if kind_of(t) is not Kind.SERIAL]} for each in (one, other))
+    for kind, parts in mine.items():
+        if parts and others.get(kind):
+            yield kind, parts, others[kind]
+
+
+def _parts(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
+    """By kind, of those that last. Places in a port, and serial numbers, which each source spells in its way, decide nothing."""
+    by_kind: dict[Kind, list[str]] = {}
+    for token in filter(is_lasting, tokens):
+        by_kind.setdefault(kind_of(token), []).append(token)
+    places = by_kind.get(Kind.PLACE, [])
+    ports = {token.split("/")[2] for token in places if token.startswith(_PORT)}
+    port = ports.pop() if len(ports) == 1 else ""
+    found: dict[Kind, list[_Part]] = {
+        Kind.PLACE: [place for token in places if (place := _place(token, port)) is not None],
+        Kind.PAIR: [*by_kind.get(Kind.PAIR, ())],
+    }
+    for kind in (Kind.UUID, Kind.PCI):
+        if kind in by_kind:
+            found[kind] = [frozenset(by_kind[kind])]
+    return {kind: parts for kind, parts in found.items() if parts}
+
+
+def _place(token: str, port: str) -> _Place | None:
+    """port: of the identity that the token is of."""
+    bare = token.removeprefix(_HUB)
+    if bare.startswith(_LASTING):
+        return _Place(False, bare)
+    if not bare.startswith(_USB):
+        return None
+    name, _, within = bare.removeprefix(_USB).partition("/")
+    words, _, own_port = name.partition("@")
+    vendor, product, serial = (words + "::").split(":")[:3]
+    return _Place(True, f"/{within}", bare != token, vendor, product, serial, own_port or port, not own_port)
+
+
+def _table(mine: Sequence[_Part], others: Sequence[_Part]) -> list[list[Sameness]]:
+    return [[_compared(a, b) for b in others] for a in mine]
+
+
+def _whole(table: list[list[Sameness]]) -> Sameness:
+    """Whether all parts of one side are parts of the other side."""
+    forth = _worst(_best(row) for row in table)
+    back = _worst(_best(column) for column in zip(*table, strict=True))
+    return _best((forth, back))
+
+
+def _best(found: Iterable[Sameness]) -> Sameness:
+    return min(found, key=_ORDER.index)
+
+
+def _worst(found: Iterable[Sameness]) -> Sameness:
+    return max(found, key=_ORDER.index)
+
+
+def _compared(one: _Part, other: _Part) -> Sameness:
+    """Of one kind."""
+    if isinstance(one, _Place) and isinstance(other, _Place):
+        return _compared_places(one, other)
+    if isinstance(one, frozenset) and isinstance(other, frozenset):
+        return _compared_names(one, other)
+    return Sameness.SAME if _are_related(str(one), str(other)) else Sameness.OTHER
+
+
+def _compared_names(one: frozenset[str], other: frozenset[str]) -> Sameness:
+    """UUIDs, or PCI addresses: those of one form decide. An instance has its GPU's UUID beside its own."""
+    mine, others = _by_form(one), _by_form(other)
+    if any(mine[form].isdisjoint(others[form]) for form in mine.keys() & others.keys()):
+        return Sameness.OTHER
+    return Sameness.UNKNOWN if one.isdisjoint(other) else Sameness.SAME
+
+
+def _by_form(names: Iterable[str]) -> dict[str, set[str]]:
+    """Of a UUID by its maker's words; another maker's say nothing about it."""
+    found: dict[str, set[str]] = {}
+    for name in names:
+        match = _UUID.fullmatch(name)
+        form = match[1].lower() if match else name.partition("-")[0] if not name.startswith(_PCI) else _PCI
+        found.setdefault(form, set()).add(name)
+    return found
+
+
+def _compared_places(one: _Place, other: _Place) -> Sameness:
+    if (one.is_usb, one.is_hub, one.serial) != (other.is_usb, other.is_hub, other.serial):
+        return Sameness.OTHER
+    is_one_product = (one.vendor, one.product) == (other.vendor, other.product)
+    # other firmware of one device may have other interfaces
+    if is_one_product and not _are_related(one.within, other.within):
+        return Sameness.OTHER
+    if one.vendor != other.vendor:
+        # in one port without a serial: a boot loader, or another stick
+        return Sameness.UNKNOWN if not one.serial and one.port == other.port else Sameness.OTHER
+    if (one.is_own and one.serial and other.is_own) or not one.is_usb:
+        return Sameness.SAME
+    if one.port and one.port == other.port:
+        return Sameness.SAME
+    # several devices have no serial, or one serial: in another port it may be any of them
+    return Sameness.UNKNOWN if is_one_product or not (one.port and other.port) else Sameness.OTHER
+
+
+def _are_related(one: str, other: str) -> bool:
+    """Whether one place is the other, or is in it; for what is no place, whether both are the same."""
+    return one == other or one.startswith(f"{other.rstrip('/')}/") or other.startswith(f"{one.rstrip('/')}/")
+
+
+def _above(token: str) -> Iterator[str]:
+    """The places that a place is in, the nearest first; none for other tokens."""
+    while token.startswith("/") and (token := token.rpartition("/")[0]):
+        yield token
+
+
+def _shape(tokens: Iterable[str]) -> list[str]:
+    """All parts of a device, in words that do not depend on where a USB device is, and on how many have its serial."""
+    parts = (part for of_kind in _parts(tokens).values() for part in of_kind)
+    return sorted(part.within if isinstance(part, _Place) else " ".join(sorted(part)) for part in parts)

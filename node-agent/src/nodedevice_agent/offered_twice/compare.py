@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from nodedevice_agent.devicemanager.resources.devices import NOTHING
 from nodedevice_agent.identity import Kind, Sameness, compare, kind_of, lasting
 from nodedevice_agent.offered_twice.sources import Source
 
@@ -32,18 +33,20 @@ class Offer(Struct, frozen=True):
     """What one NodeDevice has. program: who offers it, never compared with itself. scope: within which an identity that two
     devices have is none. driver: of DRA.
 
-    known: identities by device ID, where there are any. held: devices that are held together, and identities of which each is that
-    of one of them. is_offered: whether a pod can get the device, or holds it.
+    devices: as the source lists them, by ID; the same object as long as the list is the same. is_offered: whether a pod can get the
+    device, or holds it. known: tokens by device ID, where there are any. held: devices that are held together, and tokens of which
+    each is that of one of them.
     """
 
     resource_name: str
     source: Source
     program: str
     scope: str
-    known: Mapping[str, tuple[str, ...]]
-    held: Sequence[tuple[DeviceIDs, tuple[str, ...]]]
+    devices: Mapping[str, object]
     is_offered: Callable[[str], bool]
     is_held: Callable[[str], bool]
+    known: Mapping[str, tuple[str, ...]] = NOTHING
+    held: Sequence[tuple[DeviceIDs, tuple[str, ...]]] = ()
     driver: str = ""
 
 

@@ -36,10 +36,11 @@ def offer(
         source,
         program,
         program if source is Source.DRA else name,
-        {raw.id: found for raw in raws if (found := identities_of(source, raw))},
-        statements,
+        {raw.id: raw for raw in raws},
         lambda device_id: device_id not in out,
         lambda device_id: device_id in held,
+        {raw.id: found for raw in raws if (found := identities_of(source, raw))},
+        statements,
         name.partition("/")[0],
     )
 

@@ -91,9 +91,8 @@ async def test_once_all_is_known_everything_is_published(node: Node) -> None:
 @pytest.mark.parametrize(
     ("module", "reading", "count"),
     [
-        (watch, "paths_of", 2),
-        (watch, "known_of", 2),
-        (watch, "known_of_pool", 1),
+        (watch, "paths_of", 3),
+        (watch, "known_of", 3),
         (watch, "with_edits_of", 1),
         (compare, "_of_several", 1),
     ],

@@ -259,23 +259,24 @@ class Index(Generic[T]):
     """Items by the tokens of their identities, so that each further one is compared with its candidates alone."""
 
     def __init__(self) -> None:
-        self._at: dict[str, list[T]] = {}
-        # by each place above one of theirs
-        self._below: dict[str, list[T]] = {}
+        self._own = _Places[T]()
+        # by tokens with a serial that several devices have, as if one device alone had it
+        self._alone = _Places[T]()
 
     def add(self, item: T, tokens: Iterable[str]) -> None:
         for token in tokens:
-            self._at.setdefault(token, []).append(item)
-            for place in _above(token):
-                self._below.setdefault(place, []).append(item)
+            self._own.add(item, token)
+            if alone := with_serial_alone(token):
+                self._alone.add(item, alone)
 
     def related(self, tokens: Iterable[str]) -> Iterator[T]:
         """Those with one of these tokens, or with a place in it or above it; one that has several comes several times."""
-        for token in tokens if self._at else ():
-            yield from self._at.get(token, ())
-            yield from self._below.get(token, ())
-            for place in filter(self._at.__contains__, _above(token)):
-                yield from self._at[place]
+        for token in tokens:
+            yield from self._own.related(token)
+            # what was stored when it had its serial alone may be any that has it now
+            yield from self._alone.related(token)
+            if alone := with_serial_alone(token):
+                yield from self._own.related(alone)
 
 
 # -- internals ------------------------------------------------------------------------------------------------------------
@@ -295,6 +296,25 @@ class _Place(NamedTuple):
     serial: str = ""
     port: str = ""
     is_own: bool = False
+
+
+class _Places(Generic[T]):
+    """Items by a token, and by each place above it."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, list[T]] = {}
+        self._below: dict[str, list[T]] = {}
+
+    def add(self, item: T, token: str) -> None:
+        self._at.setdefault(token, []).append(item)
+        for place in _above(token):
+            self._below.setdefault(place, []).append(item)
+
+    def related(self, token: str) -> Iterator[T]:
+        yield from self._at.get(token, ())
+        yield from self._below.get(token, ())
+        for place in filter(self._at.__contains__, _above(token) if self._at else ()):
+            yield from self._at[place]
 
 
 # what is compared: a place, all UUIDs or PCI addresses of an identity, or any other token

@@ -4,11 +4,11 @@ Whoever holds a device has it. Of free ones the exclusive one goes before those 
 priority counts, the resource's name, and the place in the list: the same choice after every restart.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from nodedevice_agent.identity import Identity, Index, Sameness, compare, is_number, with_serial_alone
+from nodedevice_agent.identity import Identity, Index, Sameness, compare, is_number
 
 # the resource's name, and the device's ID
 Key = tuple[str, str]
@@ -76,8 +76,6 @@ class _Taken:
         # of the parts of one device, which are alike, one stands for all: a GPU may have a thousand
         self._kinds: set[tuple[Identity, tuple[str, str] | None]] = set()
         self._by_token = Index[Claim]()
-        # by tokens with a serial that several devices have, as if one device alone had it
-        self._by_serial = Index[Claim]()
 
     def add(self, claim: Claim) -> None:
         kind = claim.identity, claim.parent
@@ -85,19 +83,11 @@ class _Taken:
             return
         self._kinds.add(kind)
         self._by_token.add(claim, claim.identity.tokens)
-        self._by_serial.add(claim, filter(None, map(with_serial_alone, claim.identity.tokens)))
 
     def same(self, claim: Claim) -> Claim | None:
         """The first one that is the same device, and with which it cannot be given out."""
-        return next((other for other in self._related(claim) if _excludes(other, claim)), None)
-
-    def _related(self, claim: Claim) -> Iterator[Claim]:
-        for token in claim.identity.tokens:
-            yield from self._by_token.related((token,))
-            # what was held when it had its serial alone may be any that has it now
-            yield from self._by_serial.related((token,))
-            if alone := with_serial_alone(token):
-                yield from self._by_token.related((alone,))
+        related = self._by_token.related(claim.identity.tokens)
+        return next((other for other in related if _excludes(other, claim)), None)
 
 
 def _excludes(one: Claim, other: Claim) -> bool:

@@ -205,6 +205,14 @@ def serial_of(vendor: str, serial: str) -> str | None:
     return f"{_SERIAL}{vendor}:{serial}"
 
 
+def usb_serial_of(token: str) -> str | None:
+    """The serial number in a token of a USB device, if no other device has it."""
+    place = _place(token, "")
+    if place is None or not place.is_own or place.is_hub or not place.serial:
+        return None
+    return serial_of(place.vendor, place.serial)
+
+
 def made_id(device_id: str, tokens: Collection[str], most: int) -> str:
     """Another ID for a device whose own ID is another device's: the same one for equal tokens. most: characters of the base."""
     digest = hashlib.sha256("\n".join(lasting(tokens) or tokens).encode()).hexdigest()[:_HASH_DIGITS]

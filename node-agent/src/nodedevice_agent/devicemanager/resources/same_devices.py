@@ -7,8 +7,6 @@ what those devices cost that have something in common with another one, and noth
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from msgspec import Struct, field
-
 from nodedevice_agent.devicemanager.resources.claims import Claim, opened_files, winners
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.preference import Preference
@@ -16,9 +14,12 @@ from nodedevice_agent.devicemanager.resources.resource import OtherUse, Resource
 from nodedevice_agent.identity import Identity, Index, is_number
 
 # device files in running containers: the resource's name, one of the devices, the numbers, and whether these may be shared
-GivenNumbers = Iterable[tuple[str, str, tuple[str, ...], bool]]
+Given = tuple[str, str, tuple[str, ...], bool]
+GivenNumbers = Iterable[Given]
 # the resource's name, and what its devices of one kind have alike, or the ID of a device that is not as it is listed
 _Node = tuple[str, object]
+# its place among all, the first device, and the IDs of all that are shared and alike; see ListedDevices.kinds
+_Kind = tuple[int, Device, Sequence[str]]
 
 # Of all built-in plugins, where those that are shared and alike count once. A node has some hundred.
 MOST_KINDS: Final = 4096
@@ -28,44 +29,24 @@ _TOO_MANY_KINDS: Final = (
 )
 
 
-class _Kind(Struct, frozen=True, gc=False):
-    """Listed devices that are shared and alike, or one that is not. number: its place among all."""
-
-    number: int
-    device: Device
-    ids: Sequence[str]
-
-
-class _Source(Struct, frozen=True):
-    """What a resource's devices are. apart: claimed ones that are not as a plugin lists them now."""
-
-    name: str
-    kinds: Sequence[tuple[Device, Sequence[str]]]
-    apart: Mapping[str, Identity]
-
-
-class _Seen(Struct):
-    """contested: nodes that have something in common with another one."""
-
-    sources: Sequence[_Source] = ()
-    kinds: Mapping[_Node, _Kind] = field(default_factory=dict)
-    by_number: Mapping[str, Sequence[_Node]] = field(default_factory=dict)
-    tokens: Mapping[_Node, tuple[str, ...]] = field(default_factory=dict)
-    contested: frozenset[_Node] = frozenset()
-
-
 class SameDevices:
     """Of the resources whose plugins say what their devices are; for any others it costs nothing."""
 
     def __init__(self, resources: Mapping[str, Resource], preference: Preference) -> None:
         self._resources = resources
         self._preference = preference
-        self._seen = _Seen()
+        # of each resource: its name, its kinds, and claimed devices that are not as a plugin lists them now
+        self._seen: list[tuple[str, Sequence[tuple[Device, Sequence[str]]], Mapping[str, Identity]]] = []
+        self._kinds: Mapping[_Node, _Kind] = {}
+        self._by_number: Mapping[str, Sequence[_Node]] = {}
+        self._tokens: Mapping[_Node, tuple[str, ...]] = {}
+        # nodes that have something in common with another one
+        self._contested: frozenset[_Node] = frozenset()
 
     @property
     def is_idle(self) -> bool:
         """Whether no plugin says what its devices are, nor has said it of held ones when it was asked last."""
-        return not self._seen.sources and not any(r.listed.has_identities for r in self._resources.values())
+        return not self._seen and not any(resource.listed.has_identities for resource in self._resources.values())
 
     def held_back(
         self, given: GivenNumbers, out: Collection[str] = ()
@@ -81,66 +62,61 @@ class SameDevices:
         given = [each for each in given if self._matters(each)] if by_preference else []
         near = {node for _, _, numbers, _ in given for node in self._at(numbers)}
         kinds: dict[str, list[_Kind]] = {}
-        for node in self._seen.contested | near:
-            if node in self._seen.kinds:
-                kinds.setdefault(node[0], []).append(self._seen.kinds[node])
-        found: dict[str, dict[str, OtherUse]] = {}
-        if not kinds:
-            return found, excess
-        for of_resource in kinds.values():
-            of_resource.sort(key=lambda kind: kind.number)
-        giving = [r for r in by_preference if r.name not in out]
-        offers = [offer for r in giving for kind in kinds.get(r.name, ()) if (offer := _offer(r, kind))]
+        for node in self._kinds.keys() & (self._contested | near):
+            kinds.setdefault(node[0], []).append(self._kinds[node])
+        giving = [r for r in by_preference if r.name not in out and r.name in kinds]
+        offers = [offer for r in giving for kind in sorted(kinds[r.name]) if (offer := _offer(r, kind))]
         alike = {claim.key: ids for claim, ids in offers}
-        claims = [*self._claims(kinds), *self._opened(given)]
+        found: dict[str, dict[str, OtherUse]] = {}
+        claims = [*self._claims(kinds), *self._opened(given)] if offers else ()
         for (name, device_id), winner in winners(claims, (claim for claim, _ in offers)).items():
             found.setdefault(name, {}).update(dict.fromkeys(alike[name, device_id], self._other_use(winner)))
         return found, excess
 
     def _follow(self, excess: Collection[str]) -> None:
-        sources = [_source(r, r.name in excess) for r in self._resources.values() if r.says_what_devices_are]
-        if _are_as_before(self._seen.sources, sources):
+        naming = [resource for resource in self._resources.values() if resource.says_what_devices_are]
+        seen = [
+            (r.name, () if (is_out := r.name in excess) else r.kinds, r.claimed_identities(only_apart=not is_out))
+            for r in naming
+        ]
+        if seen == self._seen:
             return
-        kinds = {(s.name, _alike(device)): (device, ids) for s in sources for device, ids in s.kinds}
-        tokens = {node: device.identity for node, (device, _) in kinds.items()}
+        listed = [((name, _alike(device)), device, ids) for name, kinds, _ in seen for device, ids in kinds]
+        tokens: dict[_Node, tuple[str, ...]] = {node: device.identity for node, device, _ in listed}
         by_number: dict[str, list[_Node]] = {}
         for node, identity in tokens.items():
             for number in filter(is_number, identity):
                 by_number.setdefault(number, []).append(node)
-        tokens |= {(s.name, device_id): identity.tokens for s in sources for device_id, identity in s.apart.items()}
-        contested = self._seen.contested if tokens == self._seen.tokens else _contested(tokens)
-        numbered = {node: _Kind(number, *kind) for number, (node, kind) in enumerate(kinds.items())}
-        self._seen = _Seen(sources, numbered, by_number, tokens, contested)
+        tokens |= {(name, i): identity.tokens for name, _, apart in seen for i, identity in apart.items()}
+        if tokens != self._tokens:
+            self._contested = _contested(tokens)
+        self._seen, self._by_number, self._tokens = seen, by_number, tokens
+        self._kinds = {node: (number, device, ids) for number, (node, device, ids) in enumerate(listed)}
 
     def _at(self, numbers: Iterable[str]) -> Iterator[_Node]:
-        return (node for number in numbers for node in self._seen.by_number.get(number, ()))
+        return (node for number in numbers for node in self._by_number.get(number, ()))
 
-    def _matters(self, given: tuple[str, str, tuple[str, ...], bool]) -> bool:
+    def _matters(self, given: Given) -> bool:
         """Whether something that is listed with one of these numbers may be given out, or is another device, too."""
-        _, _, numbers, is_shared = given
-        return any(node in self._seen.contested or self._is_free(node, is_shared) for node in self._at(numbers))
-
-    def _is_free(self, node: _Node, is_shared: bool) -> bool:
-        kind = self._seen.kinds[node]
-        return not (is_shared and kind.device.is_shared) and bool(self._resources[node[0]].free_of(kind.ids))
+        nodes = [*self._at(given[2])]
+        return any(node in self._contested or self._resources[node[0]].free_of(self._kinds[node][2]) for node in nodes)
 
     def _claims(self, kinds: Mapping[str, Sequence[_Kind]]) -> Iterator[Claim]:
-        for source in self._seen.sources:
-            resource = self._resources[source.name]
-            listed = (i for kind in kinds.get(source.name, ()) for i in kind.ids)
+        for name, _, apart in self._seen:
+            resource = self._resources[name]
+            listed = (device_id for _, _, ids in kinds.get(name, ()) for device_id in ids)
             claimed = {i: resource.identity_of(i) for i in listed if i in resource.holders or resource.is_cordoned(i)}
-            for device_id, identity in {**claimed, **source.apart}.items():
+            for device_id, identity in {**claimed, **apart}.items():
                 device = resource.reported(device_id)
                 is_listed = device is not None and not device.is_unconfirmed
                 if identity is not None:
-                    yield Claim((resource.name, device_id), identity, resource.scoped_parent(device_id), is_listed)
+                    yield Claim((name, device_id), identity, resource.scoped_parent(device_id), is_listed)
 
-    def _opened(self, given: GivenNumbers) -> Iterator[Claim]:
-        given = [*given]
-        numbers = {number for _, _, each, _ in given for number in each}
-        opened = opened_files(numbers, [kind.device.identity for kind in self._seen.kinds.values()] if given else ())
-        for resource_name, device_id, each, is_shared in given:
-            tokens = {token for number in each for token in opened[number]}
+    def _opened(self, given: Sequence[Given]) -> Iterator[Claim]:
+        listed = [device.identity for _, device, _ in self._kinds.values()] if given else ()
+        opened = opened_files({number for _, _, numbers, _ in given for number in numbers}, listed)
+        for resource_name, device_id, numbers, is_shared in given:
+            tokens = {token for number in numbers for token in opened[number]}
             yield Claim((resource_name, device_id), Identity(tuple(sorted(tokens)), is_shared))
 
     def _other_use(self, winner: Claim) -> OtherUse:
@@ -161,19 +137,6 @@ def _too_many(by_preference: Iterable[Resource]) -> dict[str, str]:
     return excess
 
 
-def _source(resource: Resource, is_excess: bool) -> _Source:
-    if is_excess:
-        return _Source(resource.name, (), resource.claimed_identities())
-    return _Source(resource.name, resource.kinds, resource.claimed_identities(only_apart=True))
-
-
-def _are_as_before(before: Sequence[_Source], now: Sequence[_Source]) -> bool:
-    """A list is the same object as long as it is the same."""
-    return len(before) == len(now) and all(
-        a.name == b.name and a.kinds is b.kinds and a.apart == b.apart for a, b in zip(before, now, strict=True)
-    )
-
-
 def _alike(device: Device) -> object:
     """What devices of one kind have in common; see ListedDevices.kinds."""
     return (device.identity, device.parent) if device.is_shared else device.id
@@ -188,8 +151,9 @@ def _contested(tokens: Mapping[_Node, tuple[str, ...]]) -> frozenset[_Node]:
 
 def _offer(resource: Resource, kind: _Kind) -> tuple[Claim, Sequence[str]] | None:
     """The first free one, one for all that are alike; and the IDs of these."""
-    free = resource.free_of(kind.ids)
+    _, device, ids = kind
+    free = resource.free_of(ids)
     if not free:
         return None
-    identity = Identity(kind.device.identity, kind.device.is_shared)
+    identity = Identity(device.identity, device.is_shared)
     return Claim((resource.name, free[0]), identity, resource.scoped_parent(free[0])), free

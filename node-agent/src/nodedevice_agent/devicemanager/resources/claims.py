@@ -31,14 +31,23 @@ def winners(held: Iterable[Claim], offered: Iterable[Claim]) -> dict[Key, Claim]
 
     offered: free ones, in the order of preference.
     """
-    taken = _Taken()
+    taken, kinds = Index[Claim](), set[tuple[Identity, tuple[str, str] | None]]()
+
+    def take(claim: Claim) -> None:
+        # of the parts of one device, which are alike, one stands for all: a GPU may have a thousand
+        kind = claim.identity, claim.parent
+        if not claim.identity.is_shared or kind not in kinds:
+            taken.add(claim, claim.identity.tokens)
+        kinds.add(kind)
+
     for claim in held:
-        taken.add(claim)
+        take(claim)
     lost: dict[Key, Claim] = {}
     for claim in sorted(offered, key=lambda claim: claim.identity.is_shared):
-        winner = taken.same(claim)
+        related = taken.related(claim.identity.tokens)
+        winner = next((other for other in related if _excludes(other, claim)), None)
         if winner is None:
-            taken.add(claim)
+            take(claim)
         else:
             lost[claim.key] = winner
     return lost
@@ -69,28 +78,8 @@ def opened_files(numbers: Collection[str], listed: Iterable[Collection[str]]) ->
     return found
 
 
-class _Taken:
-    """Claims by what they are."""
-
-    def __init__(self) -> None:
-        # of the parts of one device, which are alike, one stands for all: a GPU may have a thousand
-        self._kinds: set[tuple[Identity, tuple[str, str] | None]] = set()
-        self._by_token = Index[Claim]()
-
-    def add(self, claim: Claim) -> None:
-        kind = claim.identity, claim.parent
-        if claim.identity.is_shared and claim.identity.tokens and kind in self._kinds:
-            return
-        self._kinds.add(kind)
-        self._by_token.add(claim, claim.identity.tokens)
-
-    def same(self, claim: Claim) -> Claim | None:
-        """The first one that is the same device, and with which it cannot be given out."""
-        related = self._by_token.related(claim.identity.tokens)
-        return next((other for other in related if _excludes(other, claim)), None)
-
-
 def _excludes(one: Claim, other: Claim) -> bool:
+    """Whether only one of two devices that have a token or a place in common can be given out."""
     if one.key == other.key:
         return False
     # Uses of one physical device exclude each other by rules of their own; but an instance of it may be listed by another resource

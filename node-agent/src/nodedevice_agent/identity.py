@@ -21,7 +21,7 @@ decide only where neither side has a lasting token.
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from enum import Enum, StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -42,8 +42,6 @@ _PORT: Final = "/port/"
 _LASTING: Final = "/lasting/"
 _PAIR: Final = "pair:"
 _BY_PORT: Final = "by port "
-_PCI: Final = "pci:"
-_SERIAL: Final = "serial:"
 _HEX: Final = "[0-9a-f]"
 # Words before it are the maker's: GPU-, MIG-. After it the numbers of an instance, as old drivers name it (MIG-GPU-…/7/0), or that
 # of a share: ::0 of NVIDIA's plugin, -0 of HAMi's, -_-0 of Alibaba's.
@@ -51,12 +49,8 @@ _UUID: Final = re.compile(
     rf"((?:[a-z]+-)*)({_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}})(/\d+/\d+)?(?:(?:::|-_-|-)\d+)?",
     re.IGNORECASE,
 )
-_SHORTEST_UUID: Final = 8
 _INSTANCE: Final = "mig-"
 _SHARE: Final = re.compile(r"::\d+$")
-_PCI_ADDRESS: Final = re.compile(rf"(?:({_HEX}{{4,8}}):)?({_HEX}{{2}}):([01]{_HEX})\.([0-7])", re.IGNORECASE)
-# what makers write where they know none
-_NO_SERIAL: Final = frozenset({"", "0", "none", "unknown", "n/a", "na", "null", "default", "0123456789abcdef"})
 _HASH_DIGITS: Final = 8
 
 
@@ -70,16 +64,17 @@ class Kind(StrEnum):
     PORT = "port"
 
 
-class Sameness(Enum):
-    """OVERLAPPING: two devices with a part in common, such as two pairs of sticks with one stick in both.
+class Sameness(IntEnum):
+    """From the same device to another one.
 
     UNKNOWN: the identities have nothing that could be compared, or all that they have may be another device's too.
+    OVERLAPPING: two devices with a part in common, such as two pairs of sticks with one stick in both.
     """
 
-    SAME = "same"
-    OVERLAPPING = "overlapping"
-    OTHER = "other"
-    UNKNOWN = "unknown"
+    SAME = 0
+    UNKNOWN = 1
+    OVERLAPPING = 2
+    OTHER = 3
 
 
 class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
@@ -116,8 +111,8 @@ def kind_of(token: str) -> Kind:
 
 _KINDS: Final[Mapping[str, Kind]] = {
     _PATH: Kind.FILE,
-    _PCI: Kind.PCI,
-    _SERIAL: Kind.SERIAL,
+    f"{Kind.PCI}:": Kind.PCI,
+    f"{Kind.SERIAL}:": Kind.SERIAL,
     "/": Kind.PLACE,
     _HUB: Kind.PLACE,
     _PAIR: Kind.PAIR,
@@ -170,13 +165,6 @@ def uuid_of(text: str) -> str | None:
     return f"{match[1]}{match[2]}{match[3] or ''}".lower()
 
 
-def named_uuid(text: str) -> str | None:
-    """Of what its source calls a UUID, in whatever form."""
-    text = text.strip().lower()
-    is_one = len(text) >= _SHORTEST_UUID and text.strip("0-") and kind_of(text) is Kind.UUID
-    return uuid_of(text) or (text if is_one else None)
-
-
 def base_id(device_id: str) -> str:
     """Of a share the ID of the device that it is one of; else the same."""
     match = _UUID.fullmatch(device_id)
@@ -188,29 +176,11 @@ def is_instance(token: str) -> bool:
     return token.startswith(_INSTANCE)
 
 
-def pci_of(text: str) -> str | None:
-    """A PCI address, as in sysfs: the driver's 00000000:1B:00.0 is 0000:1b:00.0."""
-    match = _PCI_ADDRESS.fullmatch(text) or _PCI_ADDRESS.fullmatch(_SHARE.sub("", text))
-    if match is None:
-        return None
-    domain = int(match[1] or "0", 16)
-    return f"{_PCI}{domain:04x}:{match[2]}:{match[3]}.{match[4]}".lower()
-
-
-def serial_of(vendor: str, serial: str) -> str | None:
-    """A serial number means something beside its vendor alone. vendor: a name, or a number, such as 0x1a86."""
-    vendor, serial = vendor.strip().lower().removeprefix("0x"), serial.strip().lower()
-    if not vendor or serial in _NO_SERIAL or set(serial) == {"0"}:
-        return None
-    return f"{_SERIAL}{vendor}:{serial}"
-
-
-def usb_serial_of(token: str) -> str | None:
-    """The serial number in a token of a USB device, if no other device has it."""
+def own_serial(token: str) -> tuple[str, str] | None:
+    """Vendor and serial number in a token of a USB device, if no other device has the serial number."""
     place = _place(token, "")
-    if place is None or not place.is_own or place.is_hub or not place.serial:
-        return None
-    return serial_of(place.vendor, place.serial)
+    is_own = place is not None and place.is_own and place.serial and not place.is_hub
+    return (place.vendor, place.serial) if place is not None and is_own else None
 
 
 def made_id(device_id: str, tokens: Collection[str], most: int) -> str:
@@ -233,12 +203,12 @@ def compare(one: Collection[str], other: Collection[str]) -> Sameness:
     """
     if one == other and any(map(is_lasting, one)):
         return Sameness.SAME
-    tables = [(kind, _table(mine, others)) for kind, mine, others in _comparable(one, other)]
-    wholes = {kind: _whole(table) for kind, table in tables}
-    whole = _worst(wholes.values()) if wholes else Sameness.UNKNOWN
+    tables = {kind: [[_compared(a, b) for b in others] for a in mine] for kind, mine, others in _comparable(one, other)}
+    wholes = {kind: _whole(table) for kind, table in tables.items()}
+    whole = max(wholes.values(), default=Sameness.UNKNOWN)
     if whole is not Sameness.OTHER or Sameness.OTHER in (wholes.get(Kind.UUID), wholes.get(Kind.PCI)):
         return whole
-    have_common = any(found is not Sameness.OTHER for _, table in tables for row in table for found in row)
+    have_common = any(found is not Sameness.OTHER for table in tables.values() for row in table for found in row)
     is_by_port = any(token.startswith(_BY_PORT) for token in (*one, *other))
     return Sameness.OVERLAPPING if have_common or is_by_port else Sameness.OTHER
 
@@ -327,7 +297,6 @@ class _Places(Generic[T]):
 
 # what is compared: a place, all UUIDs or PCI addresses of an identity, or any other token
 _Part = _Place | frozenset[str] | str
-_ORDER: Final = (Sameness.SAME, Sameness.UNKNOWN, Sameness.OTHER)
 
 
 def _comparable(one: Iterable[str], other: Iterable[str]) -> Iterator[tuple[Kind, list[_Part], list[_Part]]]:
@@ -371,23 +340,9 @@ def _place(token: str, port: str) -> _Place | None:
     return _Place(True, f"/{within}", bare != token, vendor, product, serial, own_port or port, not own_port)
 
 
-def _table(mine: Sequence[_Part], others: Sequence[_Part]) -> list[list[Sameness]]:
-    return [[_compared(a, b) for b in others] for a in mine]
-
-
-def _whole(table: list[list[Sameness]]) -> Sameness:
-    """Whether all parts of one side are parts of the other side."""
-    forth = _worst(_best(row) for row in table)
-    back = _worst(_best(column) for column in zip(*table, strict=True))
-    return _best((forth, back))
-
-
-def _best(found: Iterable[Sameness]) -> Sameness:
-    return min(found, key=_ORDER.index)
-
-
-def _worst(found: Iterable[Sameness]) -> Sameness:
-    return max(found, key=_ORDER.index)
+def _whole(table: Sequence[Sequence[Sameness]]) -> Sameness:
+    """Whether all parts of one side are parts of the other side. table: a row for each part of one side."""
+    return min(max(map(min, table)), max(map(min, zip(*table, strict=True))))
 
 
 def _compared(one: _Part, other: _Part) -> Sameness:
@@ -408,11 +363,11 @@ def _compared_names(one: frozenset[str], other: frozenset[str]) -> Sameness:
 
 
 def _by_form(names: Iterable[str]) -> dict[str, set[str]]:
-    """Of a UUID by its maker's words; another maker's say nothing about it."""
+    """Of a UUID by its maker's words; another maker's say nothing about it. PCI addresses have one form."""
     found: dict[str, set[str]] = {}
     for name in names:
         match = _UUID.fullmatch(name)
-        form = match[1].lower() if match else name.partition("-")[0] if not name.startswith(_PCI) else _PCI
+        form = match[1].lower() if match else re.split("[-:]", name)[0]
         found.setdefault(form, set()).add(name)
     return found
 

@@ -11,17 +11,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from nodedevice_agent.identity import (
-    Kind,
-    is_instance,
-    is_number,
-    kind_of,
-    named_uuid,
-    pci_of,
-    serial_of,
-    usb_serial_of,
-    uuid_of,
-)
+from nodedevice_agent.identity import Kind, base_id, is_instance, is_number, kind_of, own_serial, uuid_of
 from nodedevice_agent.offered_twice.files import Node
 
 AttributeValue = str | int | bool
@@ -38,6 +28,34 @@ _ANOTHERS: Final = re.compile(r"parent|pf|phys|root|host|node|board|cluster|fabr
 _FUNCTION: Final = re.compile(r"/devices/.*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/(?:drm|accel)")
 _ADAPTERS: Final = "/dev/infiniband/"
 _VIRTUAL: Final = "/devices/virtual/"
+_SHORTEST_UUID: Final = 8
+_PCI_ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([01][0-9a-f])\.([0-7])", re.IGNORECASE)
+# what makers write where they know none
+_NO_SERIAL: Final = frozenset({"", "0", "none", "unknown", "n/a", "na", "null", "default", "0123456789abcdef"})
+
+
+def named_uuid(text: str) -> str | None:
+    """Of what its source calls a UUID, in whatever form."""
+    text = text.strip().lower()
+    is_one = len(text) >= _SHORTEST_UUID and text.strip("0-") and kind_of(text) is Kind.UUID
+    return uuid_of(text) or (text if is_one else None)
+
+
+def pci_of(text: str) -> str | None:
+    """A PCI address, as in sysfs: the driver's 00000000:1B:00.0 is 0000:1b:00.0."""
+    match = _PCI_ADDRESS.fullmatch(base_id(text))
+    if match is None:
+        return None
+    domain = int(match[1] or "0", 16)
+    return f"{Kind.PCI}:{domain:04x}:{match[2]}:{match[3]}.{match[4]}".lower()
+
+
+def serial_of(vendor: str, serial: str) -> str | None:
+    """A serial number means something beside its vendor alone. vendor: a name, or a number, such as 0x1a86."""
+    vendor, serial = vendor.strip().lower().removeprefix("0x"), serial.strip().lower()
+    if not vendor or serial in _NO_SERIAL or set(serial) == {"0"}:
+        return None
+    return f"{Kind.SERIAL}:{vendor}:{serial}"
 
 
 class Source(StrEnum):
@@ -110,6 +128,10 @@ def _token_files(raw: Raw) -> Iterator[str]:
     yield from _node_files(raw)
 
 
+def _token_serial(raw: Raw) -> Iterator[str | None]:
+    return (serial_of(*found) for found in map(own_serial, raw.tokens) if found is not None)
+
+
 def _rows_of_plugins(source: Source, of_held: str) -> tuple[Row, ...]:
     """Plugins that say nothing of their devices but IDs, and what a container gets."""
     ids = "its ID, without `::` and the number of a share"
@@ -149,7 +171,7 @@ TABLE: Final = (
         Kind.SERIAL,
         True,
         "sysfs (`generic`, of USB devices)",
-        lambda raw: map(usb_serial_of, raw.tokens),
+        _token_serial,
     ),
 )
 _ROWS: Final = {

@@ -21,7 +21,6 @@ KEPT_SECONDS: Final = 60.0
 _UNREAD = "Unread"
 # of an ID that is made: after it come a hyphen and eight digits
 _LONGEST_BASE: Final = MAX_DEVICE_ID - 9
-_NOT_THE_SAME: Final = (Sameness.OTHER, Sameness.OVERLAPPING)
 _Devices = Mapping[str, GenericDevice]
 
 
@@ -104,7 +103,7 @@ def _displaced(known: _Devices, sure: _Devices) -> list[tuple[str, GenericDevice
     return [
         (i, _renamed(device))
         for i, device in known.items()
-        if i in sure and same_device(device.listed.identity, sure[i].listed.identity) in _NOT_THE_SAME
+        if i in sure and same_device(device.listed.identity, sure[i].listed.identity) > Sameness.UNKNOWN
     ]
 
 

@@ -30,6 +30,9 @@ from nodedevice_api.parts import parent_and_number, part_id
 T = TypeVar("T")
 
 _NUMBER: Final = re.compile(r"[cb]\d+:\d+")
+_FORMS: Final = re.compile(
+    r"(?P<file>[cb]\d+:\d+\Z|path:)|(?P<place>/|hub )|(?P<port>by port )|(?P<pair>pair:)|(?P<pci>pci:)|(?P<serial>serial:)"
+)
 _PATH: Final = "path:"
 _DEVICES: Final = "/devices/"
 _HUB: Final = "hub "
@@ -62,6 +65,9 @@ class Kind(StrEnum):
     PLACE = "place"
     PAIR = "pair"
     PORT = "port"
+
+
+_KINDS: Final[Mapping[str | None, Kind]] = {kind.value: kind for kind in Kind}
 
 
 class Sameness(IntEnum):
@@ -101,23 +107,8 @@ class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
 
 
 def kind_of(token: str) -> Kind:
-    if _NUMBER.fullmatch(token):
-        return Kind.FILE
-    for prefix, kind in _KINDS.items():
-        if token.startswith(prefix):
-            return kind
-    return Kind.UUID
-
-
-_KINDS: Final[Mapping[str, Kind]] = {
-    _PATH: Kind.FILE,
-    f"{Kind.PCI}:": Kind.PCI,
-    f"{Kind.SERIAL}:": Kind.SERIAL,
-    "/": Kind.PLACE,
-    _HUB: Kind.PLACE,
-    _PAIR: Kind.PAIR,
-    _BY_PORT: Kind.PORT,
-}
+    found = _FORMS.match(token)
+    return _KINDS[found.lastgroup] if found else Kind.UUID
 
 
 def is_number(token: str) -> bool:
@@ -297,6 +288,7 @@ class _Places(Generic[T]):
 
 # what is compared: a place, all UUIDs or PCI addresses of an identity, or any other token
 _Part = _Place | frozenset[str] | str
+_DECIDING: Final = frozenset({Kind.PLACE, Kind.PAIR, Kind.UUID, Kind.PCI})
 
 
 def _comparable(one: Iterable[str], other: Iterable[str]) -> Iterator[tuple[Kind, list[_Part], list[_Part]]]:
@@ -304,27 +296,26 @@ def _comparable(one: Iterable[str], other: Iterable[str]) -> Iterator[tuple[Kind
     mine, others = _parts(one), _parts(other)
     if not mine and not others:
         mine, others = ({Kind.FILE: [t for t in each if kind_of(t) is not Kind.SERIAL]} for each in (one, other))
-    for kind, parts in mine.items():
-        if parts and others.get(kind):
-            yield kind, parts, others[kind]
+    return ((kind, parts, others[kind]) for kind, parts in mine.items() if parts and others.get(kind))
 
 
 def _parts(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
     """By kind, of those that last. Places in a port, and serial numbers, which each source spells in its way, decide nothing."""
     by_kind: dict[Kind, list[str]] = {}
-    for token in filter(is_lasting, tokens):
-        by_kind.setdefault(kind_of(token), []).append(token)
-    places = by_kind.get(Kind.PLACE, [])
-    ports = {token.split("/")[2] for token in places if token.startswith(_PORT)}
-    port = ports.pop() if len(ports) == 1 else ""
-    found: dict[Kind, list[_Part]] = {
-        Kind.PLACE: [place for token in places if (place := _place(token, port)) is not None],
-        Kind.PAIR: [*by_kind.get(Kind.PAIR, ())],
-    }
-    for kind in (Kind.UUID, Kind.PCI):
-        if kind in by_kind:
-            found[kind] = [frozenset(by_kind[kind])]
-    return {kind: parts for kind, parts in found.items() if parts}
+    for token in tokens:
+        kind = kind_of(token)
+        if kind in _DECIDING and not token.startswith(_DEVICES):
+            by_kind.setdefault(kind, []).append(token)
+    found: dict[Kind, list[_Part]] = {}
+    for kind, of_kind in by_kind.items():
+        if kind is Kind.PLACE:
+            ports = {token.split("/")[2] for token in of_kind if token.startswith(_PORT)}
+            port = ports.pop() if len(ports) == 1 else ""
+            if places := [place for token in of_kind if (place := _place(token, port)) is not None]:
+                found[kind] = [*places]
+        else:
+            found[kind] = [*of_kind] if kind is Kind.PAIR else [frozenset(of_kind)]
+    return found
 
 
 def _place(token: str, port: str) -> _Place | None:
@@ -356,6 +347,8 @@ def _compared(one: _Part, other: _Part) -> Sameness:
 
 def _compared_names(one: frozenset[str], other: frozenset[str]) -> Sameness:
     """UUIDs, or PCI addresses: those of one form decide. An instance has its GPU's UUID beside its own."""
+    if one == other:
+        return Sameness.SAME
     mine, others = _by_form(one), _by_form(other)
     if any(mine[form].isdisjoint(others[form]) for form in mine.keys() & others.keys()):
         return Sameness.OTHER

@@ -25,32 +25,6 @@ def test_numbers_end_with_the_boot(shared: bool) -> None:
     assert Identity((*passing, *lasting), shared).after_boot() == Identity(lasting, shared)
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "are_one"),
-    [
-        ("/usb/1:2:S@1-1/x", "/usb/1:2:S@1-1/x", True),
-        # in another port it may be any that has the serial
-        ("/usb/1:2:S@1-1/x", "/usb/1:2:S@1-2/x", True),
-        ("/usb/1:2:S@1-1/x", "/usb/1:2:S/x", True),
-        ("/usb/1:2:S/x", "/usb/1:2:T/x", False),
-        ("/usb/1:2:S@1-1/x", "/usb/1:2:T@1-1/x", False),
-        # another firmware of one device
-        ("/usb/1:2:S/x", "/usb/1:3:S/x", True),
-        ("/usb/1:2:@1-1/x", "/usb/9:3:@1-1/x", True),
-        # another maker's, with a serial that many have
-        ("/usb/1:2:S/x", "/usb/9:2:S/x", False),
-        # or any without one
-        ("/usb/1:2:@1-1/x", "/usb/1:2:@1-2/x", True),
-        ("/usb/1:2:@1-1/x", "/usb/9:2:@1-2/x", False),
-        ("/usb/1:2:S/x", "/usb/1:2:@1-2/x", False),
-    ],
-)
-def test_a_number_proves_nothing_against_serials(one: str, other: str, are_one: bool) -> None:
-    held, offered = claim("held", "c1:9", one, listed=False), claim("offered", "c1:9", other)
-    assert winners([held], [offered]) == ({offered.key: held} if are_one else {})
-    assert winners([offered], [held]) == ({held.key: offered} if are_one else {})
-
-
 def test_of_two_lists_at_one_time_one_is_not_renewed_yet() -> None:
     """As a board with another firmware is: no two devices have one number, whatever serials are listed with it."""
     one, other = claim("1", "c1:9", "/usb/1:2:S/x"), claim("2", "c1:9", "/usb/1:3:S/x")

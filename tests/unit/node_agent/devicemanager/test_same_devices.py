@@ -51,7 +51,7 @@ def _claims(resources: Sequence[Resource]) -> Iterator[Claim]:
 
 def _offers(resources: Sequence[Resource]) -> Iterator[Claim]:
     for resource in resources:
-        for device, ids in resource.kinds:
+        for device, ids in resource.kinds.values():
             for device_id in resource.free_of(ids):
                 identity = Identity(device.identity, device.is_shared)
                 yield Claim((resource.name, device_id), identity, resource.scoped_parent(device_id))

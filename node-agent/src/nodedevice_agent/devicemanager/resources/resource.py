@@ -362,9 +362,9 @@ class Resource:
         return self._reported.devices.get(device_id) if self.is_live else None
 
     @property
-    def kinds(self) -> Sequence[tuple[Device, Sequence[str]]]:
+    def kinds(self) -> Mapping[object, tuple[Device, Sequence[str]]]:
         """Of the devices as a connected plugin lists them now; see ListedDevices."""
-        return self._reported.kinds if self.is_live else ()
+        return self._reported.kinds if self.is_live else NOTHING
 
     def free_of(self, device_ids: Iterable[str]) -> Sequence[str]:
         """Of listed devices, those that are not held, cordoned or unconfirmed."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from nodedevice_agent.devicemanager.resources.claims import Claim, opened_files, winners
-from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device
 from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import OtherUse, Resource
 from nodedevice_agent.identity import Identity, Index, is_number
@@ -36,7 +36,7 @@ class SameDevices:
         self._resources = resources
         self._preference = preference
         # of each resource: its name, its kinds, and claimed devices that are not as a plugin lists them now
-        self._seen: list[tuple[str, Sequence[tuple[Device, Sequence[str]]], Mapping[str, Identity]]] = []
+        self._seen: list[tuple[str, Mapping[object, tuple[Device, Sequence[str]]], Mapping[str, Identity]]] = []
         self._kinds: Mapping[_Node, _Kind] = {}
         self._by_number: Mapping[str, Sequence[_Node]] = {}
         self._tokens: Mapping[_Node, tuple[str, ...]] = {}
@@ -76,12 +76,12 @@ class SameDevices:
     def _follow(self, excess: Collection[str]) -> None:
         naming = [resource for resource in self._resources.values() if resource.says_what_devices_are]
         seen = [
-            (r.name, () if (is_out := r.name in excess) else r.kinds, r.claimed_identities(only_apart=not is_out))
+            (r.name, NOTHING if (is_out := r.name in excess) else r.kinds, r.claimed_identities(only_apart=not is_out))
             for r in naming
         ]
         if seen == self._seen:
             return
-        listed = [((name, _alike(device)), device, ids) for name, kinds, _ in seen for device, ids in kinds]
+        listed = [((name, alike), device, ids) for name, kinds, _ in seen for alike, (device, ids) in kinds.items()]
         tokens: dict[_Node, tuple[str, ...]] = {node: device.identity for node, device, _ in listed}
         by_number: dict[str, list[_Node]] = {}
         for node, identity in tokens.items():
@@ -135,11 +135,6 @@ def _too_many(by_preference: Iterable[Resource]) -> dict[str, str]:
         if count > MOST_KINDS:
             excess[resource.name] = _TOO_MANY_KINDS.format(MOST_KINDS)
     return excess
-
-
-def _alike(device: Device) -> object:
-    """What devices of one kind have in common; see ListedDevices.kinds."""
-    return (device.identity, device.parent) if device.is_shared else device.id
 
 
 def _contested(tokens: Mapping[_Node, tuple[str, ...]]) -> frozenset[_Node]:

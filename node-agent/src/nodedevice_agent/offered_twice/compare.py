@@ -9,7 +9,7 @@ two programs; so are one of the kubelet's and one of ours, as neither device man
 """
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from itertools import combinations, islice, product
+from itertools import chain, combinations, islice, product
 from typing import Final
 
 from msgspec import Struct, field
@@ -76,19 +76,12 @@ class Kept(Struct):
 
     shared: by scope, files that two devices of it had at the same time. A file that two shares of a device had is nobody's when one
     pod has ended, either. inputs, common: what the offers said, and which of it several said. While that is the same, as it is when
-    a device breaks, nothing is looked for again.
+    a device breaks, nothing is looked for again. The caller keeps what is known of a list as long as the list is the same.
     """
 
     shared: dict[str, set[str]] = field(default_factory=dict)
     inputs: list[_Input] = field(default_factory=list)
     common: list[list[_Entry]] = field(default_factory=list)
-
-    def is_of(self, inputs: Sequence[_Input]) -> bool:
-        """Identities are compared as objects: who has a list of devices keeps them as long as it is the same."""
-        return len(inputs) == len(self.inputs) and all(
-            scope == before_scope and known is before_known and held == before_held
-            for (scope, known, held), (before_scope, before_known, before_held) in zip(inputs, self.inputs, strict=True)
-        )
 
 
 def find(offers: Sequence[Offer], kept: Kept) -> Generator[None, None, Findings]:
@@ -96,7 +89,7 @@ def find(offers: Sequence[Offer], kept: Kept) -> Generator[None, None, Findings]
     if len({offer.program for offer in offers}) < 2:
         return {}
     inputs = [(offer.scope, offer.known, offer.held) for offer in offers]
-    if not kept.is_of(inputs):
+    if inputs != kept.inputs:
         kept.common = yield from _in_common(offers, kept.shared)
         kept.inputs = inputs
     pairs: dict[tuple[int, int], dict[tuple[DeviceIDs, DeviceIDs], None]] = {}
@@ -114,7 +107,7 @@ def _in_common(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generato
     by_scope: dict[str, dict[str, _Entry]] = {}
     for number, offer in enumerate(offers):
         known = by_scope.setdefault(offer.scope, {})
-        for ids, identities in _statements(offer):
+        for ids, identities in chain((((device_id,), each) for device_id, each in offer.known.items()), offer.held):
             for identity in identities:
                 _note(known, identity, (number, ids))
             yield
@@ -128,12 +121,6 @@ def _in_common(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generato
             common.append(entries)
         yield
     return common
-
-
-def _statements(offer: Offer) -> Iterator[tuple[DeviceIDs, tuple[str, ...]]]:
-    for device_id, identities in offer.known.items():
-        yield (device_id,), identities
-    yield from offer.held
 
 
 def _note(known: dict[str, _Entry], identity: str, entry: _Entry) -> None:

@@ -102,7 +102,7 @@ def test_the_same_is_held_back_as_by_comparing_all(changes: list[tuple[str, str,
         assert found.keys() == expected(scenario).keys()
 
 
-def test_what_a_pod_has_alone_nobody_shares_before_it_ends() -> None:
+def test_what_a_pod_has_alone_is_shared_once_it_has_ended() -> None:
     scenario = Scenario.with_plugin([Device("a", identity=("GPU-A",))], options=OPTIONS).run(pod("p", gpu=1))
     scenario.lists([Device(device_id, identity=("GPU-A",), is_shared=True) for device_id in "ab"])
     assert availability.free(scenario.manager.resources[GPU]) == ()

@@ -295,8 +295,12 @@ def _comparable(one: Iterable[str], other: Iterable[str]) -> Iterator[tuple[Kind
     """What both sides have of each kind; numbers only where neither has anything that lasts."""
     mine, others = _parts(one), _parts(other)
     if not mine and not others:
-        mine, others = ({Kind.FILE: [t for t in each if kind_of(t) is not Kind.SERIAL]} for each in (one, other))
+        mine, others = _numbers(one), _numbers(other)
     return ((kind, parts, others[kind]) for kind, parts in mine.items() if parts and others.get(kind))
+
+
+def _numbers(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
+    return {Kind.FILE: [token for token in tokens if kind_of(token) is not Kind.SERIAL]}
 
 
 def _parts(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
@@ -333,7 +337,8 @@ def _place(token: str, port: str) -> _Place | None:
 
 def _whole(table: Sequence[Sequence[Sameness]]) -> Sameness:
     """Whether all parts of one side are parts of the other side. table: a row for each part of one side."""
-    return min(max(map(min, table)), max(map(min, zip(*table, strict=True))))
+    columns: Iterable[tuple[Sameness, ...]] = zip(*table, strict=True)
+    return min(max(map(min, table)), max(map(min, columns)))
 
 
 def _compared(one: _Part, other: _Part) -> Sameness:

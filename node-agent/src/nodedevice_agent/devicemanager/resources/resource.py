@@ -326,10 +326,7 @@ class Resource:
         """
         if not self.says_what_devices_are:
             return {}
-        claimed, apart = self._claimed(), self._identities.apart
-        if only_apart:
-            has_all = self.is_live and self.listed is self._reported
-            claimed = apart & claimed if has_all else [i for i in claimed if i in apart or self.reported(i) is None]
+        claimed = self._apart(self._claimed()) if only_apart else self._claimed()
         found = {device_id: self.identity_of(device_id) for device_id in claimed}
         return {device_id: identity for device_id, identity in found.items() if identity is not None}
 
@@ -341,6 +338,13 @@ class Resource:
         if ALL_DEVICES in self.cordoned_ids:
             return {*self.holders, *self.devices}
         return {*self.holders, *self.cordoned_ids} if self.cordoned_ids else self.holders.keys()
+
+    def _apart(self, claimed: Set[str]) -> Iterable[str]:
+        """Of claimed devices, those that are not what a connected plugin lists now; mostly there are none."""
+        apart = self._identities.apart
+        if self.is_live and self.listed is self._reported:
+            return apart & claimed
+        return (i for i in claimed if i in apart or self.reported(i) is None)
 
     def _stored(self) -> dict[str, tuple[str, ...]]:
         """What devices are whose IDs stand in allocations and cordons, held ones first."""

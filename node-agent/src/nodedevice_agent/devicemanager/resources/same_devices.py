@@ -20,6 +20,8 @@ GivenNumbers = Iterable[Given]
 _Node = tuple[str, object]
 # its place among all, the first device, and the IDs of all that are shared and alike; see ListedDevices.kinds
 _Kind = tuple[int, Device, Sequence[str]]
+# a resource's name, its kinds, and claimed devices that are not as a plugin lists them now
+_Said = tuple[str, Mapping[object, tuple[Device, Sequence[str]]], Mapping[str, Identity]]
 
 # Of all built-in plugins, where those that are shared and alike count once. A node has some hundred.
 MOST_KINDS: Final = 4096
@@ -35,8 +37,7 @@ class SameDevices:
     def __init__(self, resources: Mapping[str, Resource], preference: Preference) -> None:
         self._resources = resources
         self._preference = preference
-        # of each resource: its name, its kinds, and claimed devices that are not as a plugin lists them now
-        self._seen: list[tuple[str, Mapping[object, tuple[Device, Sequence[str]]], Mapping[str, Identity]]] = []
+        self._seen: Sequence[_Said] = []
         self._kinds: Mapping[_Node, _Kind] = {}
         self._by_number: Mapping[str, Sequence[_Node]] = {}
         self._tokens: Mapping[_Node, tuple[str, ...]] = {}
@@ -75,7 +76,7 @@ class SameDevices:
 
     def _follow(self, excess: Collection[str]) -> None:
         naming = [resource for resource in self._resources.values() if resource.says_what_devices_are]
-        seen = [
+        seen: Sequence[_Said] = [
             (r.name, NOTHING if (is_out := r.name in excess) else r.kinds, r.claimed_identities(only_apart=not is_out))
             for r in naming
         ]

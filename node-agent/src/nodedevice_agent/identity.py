@@ -20,8 +20,10 @@ decide only where neither side has a lasting token.
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum, StrEnum
+from itertools import chain
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -35,6 +37,7 @@ _FORMS: Final = re.compile(
 )
 _PATH: Final = "path:"
 _DEVICES: Final = "/devices/"
+_STEP: Final = re.compile("/")
 _HUB: Final = "hub "
 # Before a place within a USB device: its vendor, product and serial, and, where others have these too, @ and its port.
 _USB: Final = "/usb/"
@@ -232,11 +235,9 @@ class Index(Generic[T]):
         # by tokens with a serial that several devices have, as if one device alone had it
         self._alone = _Places[T]()
 
-    def add(self, item: T, tokens: Iterable[str]) -> None:
-        for token in tokens:
-            self._own.add(item, token)
-            if alone := with_serial_alone(token):
-                self._alone.add(item, alone)
+    def add(self, item: T, tokens: Collection[str]) -> None:
+        self._own.add(item, tokens)
+        self._alone.add(item, _with_serials_alone(tokens))
 
     def related(self, tokens: Iterable[str]) -> Iterator[T]:
         """Those with one of these tokens, or with a place in it or above it; one that has several comes several times."""
@@ -244,8 +245,22 @@ class Index(Generic[T]):
             yield from self._own.related(token)
             # what was stored when it had its serial alone may be any that has it now
             yield from self._alone.related(token)
-            if alone := with_serial_alone(token):
+            for alone in _with_serials_alone((token,)):
                 yield from self._own.related(alone)
+
+
+def overlapping(identities: Mapping[T, Collection[str]]) -> frozenset[T]:
+    """Items that have something in common with another one: at least those that Index would find for each other."""
+    tokens = {item: {*of, *_with_serials_alone(of)} for item, of in identities.items()}
+    counts = Counter(chain.from_iterable(tokens.values()))
+    several = {token for token, count in counts.items() if count > 1}
+    found, places = set[T](), set[str]()
+    for item, of in tokens.items():
+        above = counts.keys() & set().union(*map(_above, of)).difference(of)
+        places |= above
+        if above or not several.isdisjoint(of):
+            found.add(item)
+    return frozenset(found.union(item for item, of in tokens.items() if not places.isdisjoint(of)))
 
 
 # -- internals ------------------------------------------------------------------------------------------------------------
@@ -274,16 +289,17 @@ class _Places(Generic[T]):
         self._at: dict[str, list[T]] = {}
         self._below: dict[str, list[T]] = {}
 
-    def add(self, item: T, token: str) -> None:
-        self._at.setdefault(token, []).append(item)
-        for place in _above(token):
-            self._below.setdefault(place, []).append(item)
+    def add(self, item: T, tokens: Iterable[str]) -> None:
+        for token in tokens:
+            self._at.setdefault(token, []).append(item)
+            for place in _above(token):
+                self._below.setdefault(place, []).append(item)
 
-    def related(self, token: str) -> Iterator[T]:
-        yield from self._at.get(token, ())
-        yield from self._below.get(token, ())
-        for place in filter(self._at.__contains__, _above(token) if self._at else ()):
-            yield from self._at[place]
+    def related(self, token: str) -> Iterable[T]:
+        if not self._at:
+            return ()
+        above = filter(None, map(self._at.get, _above(token)))
+        return chain(self._at.get(token, ()), self._below.get(token, ()), *above)
 
 
 # what is compared: a place, all UUIDs or PCI addresses of an identity, or any other token
@@ -393,10 +409,13 @@ def _are_related(one: str, other: str) -> bool:
     return one == other or one.startswith(f"{other.rstrip('/')}/") or other.startswith(f"{one.rstrip('/')}/")
 
 
-def _above(token: str) -> Iterator[str]:
+def _with_serials_alone(tokens: Iterable[str]) -> list[str]:
+    return [alone for token in tokens if "@" in token and (alone := with_serial_alone(token))]
+
+
+def _above(token: str) -> list[str]:
     """The places that a place is in, the nearest first; none for other tokens."""
-    while token.startswith("/") and (token := token.rpartition("/")[0]):
-        yield token
+    return [token[: step.start()] for step in _STEP.finditer(token, 1)][::-1] if token.startswith("/") else []
 
 
 def _shape(tokens: Iterable[str]) -> list[str]:

@@ -15,6 +15,7 @@ from nodedevice_agent.identity import (
     is_moved,
     kind_of,
     made_id,
+    overlapping,
     path_token,
     port_tokens,
     same_device,
@@ -205,6 +206,19 @@ def test_candidates_have_a_token_in_common_or_a_place_in_the_others() -> None:
     assert [*index.related(["/devices/usb1/1-11", "GPU", "hub /devices/usb1/1-1/x"])] == []
     assert [*index.related(["c189:1", "GPU-A"])] == ["usb", "gpu"]
     assert [*Index[str]().related(["GPU-A"])] == []
+
+
+@given(st.lists(_IDENTITIES, max_size=6))
+def test_what_overlaps_has_candidates_and_what_has_candidates_overlaps(identities: list[list[str]]) -> None:
+    """But for devices with one serial in several ports, which are no candidates of each other by it."""
+    index, all_of_them = Index[int](), dict(enumerate(identities))
+    for number, tokens in all_of_them.items():
+        index.add(number, tokens)
+    candidates = {n for n, tokens in all_of_them.items() if any(other != n for other in index.related(tokens))}
+    assert candidates <= overlapping(all_of_them)
+    without_ports = {n: [token for token in of if "@" not in token] for n, of in all_of_them.items()}
+    if without_ports == all_of_them:
+        assert candidates == overlapping(all_of_them)
 
 
 @pytest.mark.parametrize(

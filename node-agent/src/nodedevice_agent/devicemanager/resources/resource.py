@@ -373,7 +373,12 @@ class Resource:
     def free_of(self, device_ids: Iterable[str]) -> Sequence[str]:
         """Of listed devices, those that are not held, cordoned or unconfirmed."""
         out = self._reported.unconfirmed
-        return [i for i in device_ids if i not in self.holders and i not in out and not self.is_cordoned(i)]
+        free = [i for i in device_ids if i not in self.holders and i not in out]
+        return [i for i in free if not self.is_cordoned(i)] if self.cordons else free
+
+    def claimed_of(self, device_ids: Iterable[str]) -> Sequence[str]:
+        """Of listed devices, those that are held or cordoned."""
+        return [i for i in device_ids if i in self.holders or (self.cordons and self.is_cordoned(i))]
 
     def parent_of(self, device_id: str) -> str:
         """The physical device of a listed one, or of a held one, as it was listed or by its ID; the ID itself without any."""

@@ -11,7 +11,7 @@ from nodedevice_agent.devicemanager.resources.claims import Claim, opened_files,
 from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device
 from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import OtherUse, Resource
-from nodedevice_agent.identity import Identity, Index, is_number
+from nodedevice_agent.identity import Identity, is_number, overlapping
 
 # device files in running containers: the resource's name, one of the devices, the numbers, and whether these may be shared
 Given = tuple[str, str, tuple[str, ...], bool]
@@ -90,7 +90,7 @@ class SameDevices:
                 by_number.setdefault(number, []).append(node)
         tokens |= {(name, i): identity.tokens for name, _, apart in seen for i, identity in apart.items()}
         if tokens != self._tokens:
-            self._contested = _contested(tokens)
+            self._contested = overlapping(tokens)
         self._seen, self._by_number, self._tokens = seen, by_number, tokens
         self._kinds = {node: (number, device, ids) for number, (node, device, ids) in enumerate(listed)}
 
@@ -106,7 +106,7 @@ class SameDevices:
         for name, _, apart in self._seen:
             resource = self._resources[name]
             listed = (device_id for _, _, ids in kinds.get(name, ()) for device_id in ids)
-            claimed = {i: resource.identity_of(i) for i in listed if i in resource.holders or resource.is_cordoned(i)}
+            claimed = {i: resource.identity_of(i) for i in resource.claimed_of(listed)}
             for device_id, identity in {**claimed, **apart}.items():
                 device = resource.reported(device_id)
                 is_listed = device is not None and not device.is_unconfirmed
@@ -136,13 +136,6 @@ def _too_many(by_preference: Iterable[Resource]) -> dict[str, str]:
         if count > MOST_KINDS:
             excess[resource.name] = _TOO_MANY_KINDS.format(MOST_KINDS)
     return excess
-
-
-def _contested(tokens: Mapping[_Node, tuple[str, ...]]) -> frozenset[_Node]:
-    index = Index[_Node]()
-    for node, identity in tokens.items():
-        index.add(node, identity)
-    return frozenset(node for node, of in tokens.items() if any(other != node for other in index.related(of)))
 
 
 def _offer(resource: Resource, kind: _Kind) -> tuple[Claim, Sequence[str]] | None:

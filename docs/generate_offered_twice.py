@@ -5,7 +5,7 @@ from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Final
 
-from nodedevice_agent.offered_twice.identities import Kind
+from nodedevice_agent.identity import Kind
 from nodedevice_agent.offered_twice.sources import TABLE, Row, Source
 
 from docs import tables
@@ -54,8 +54,8 @@ def _pairs() -> Iterator[str]:
     for one, other in combinations_with_replacement(Source, 2):
         if one is other is Source.BUILT_IN:
             continue
-        common = [kind for kind in Kind if _tell(one, kind) and _tell(other, kind)]
-        missing = [kind for kind in Kind if kind not in common]
+        common = [kind for kind in _KINDS if _tell(one, kind) and _tell(other, kind)]
+        missing = [kind for kind in _KINDS if kind not in common]
         named = ", ".join(_common(one, other, kind) for kind in common)
         first, second = (_SOURCES[one], _another(other)) if one is other else (_SOURCES[one], _SOURCES[other])
         yield f"| {first} | {second} | {named} | {', '.join(_KINDS[kind] for kind in missing) or _NOTHING} |"

@@ -8,7 +8,8 @@ from typing import Final
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
 from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.physical_devices import MOST_KINDS, MOST_LINKED
+from nodedevice_agent.devicemanager.resources.physical_devices import MOST_LINKED
+from nodedevice_agent.devicemanager.resources.same_devices import MOST_KINDS
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, PluginConnection
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 

@@ -9,7 +9,7 @@ from nodedevice_agent.checkpoint import files, long_files, writer
 from nodedevice_agent.configs import effective, kept
 from nodedevice_agent.devicemanager import places, pods, registration, runtime
 from nodedevice_agent.devicemanager.allocation import answer_limit
-from nodedevice_agent.devicemanager.resources import devices, list_limit, physical_devices
+from nodedevice_agent.devicemanager.resources import devices, list_limit, physical_devices, same_devices
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES
 from nodedevice_agent.deviceplugin import codec as device_codec
 from nodedevice_agent.deviceplugin import connection, held_lists, host, plugin_watcher, registration_server
@@ -117,7 +117,7 @@ BOUNDS = {
     f"{server.MOST_REQUEST_BYTES // _MIB} MiB a request",
     f"{planner.MOST_CONTAINERS} containers that ask for parts, and {planner.MOST_PLANNED:,} with each physical device",
     f"{physical_devices.MOST_LINKED:,} devices of a domain",
-    f"{physical_devices.MOST_KINDS:,} devices of all, shared ones that are alike once",
+    f"{same_devices.MOST_KINDS:,} devices of all, shared ones that are alike once",
     f"{requests._MOST_PAGE_BYTES // _MIB} MiB a page of a list",
     f"{memory_bounds.MOST_OF_NODE} NodeDevices and {memory_bounds.MOST_BYTES_OF_NODE // _MIB} MiB of a node count with their lists",
     f"{recorder._MOST_WAITING:,} Events wait, of nodes in turn",

@@ -17,9 +17,9 @@ from nodedevice_common.decoding import Undecodable, convert
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, PluginSocket, by_numa, known_since
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
 from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons, noted
-from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod, is_config_hash
+from nodedevice_agent.identity import Identity
 
 # far more plugins than a node has
 _MAX_SOCKETS = 256

@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
-from nodedevice_agent.devicemanager.resources.claims import Claim, winners
-from nodedevice_agent.devicemanager.resources.identity import Identity
+from nodedevice_agent.devicemanager.resources.claims import Claim, Key, winners
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 
@@ -53,64 +52,51 @@ class OtherHolders:
 
     def of(self, pod_uid: str, numbers: Collection[str]) -> Holder | None:
         """A device that is not shared, that another pod holds, and that has one of these numbers, or is a device of this pod."""
-        return self._by_number(pod_uid, numbers) or self._in_a_container(pod_uid, numbers) or self._same(pod_uid)
-
-    def _by_number(self, pod_uid: str, numbers: Collection[str]) -> Holder | None:
-        listed = self._listed_tokens()
-        for holder, identity in self._held():
-            if holder.pod_uid == pod_uid or identity.is_shared:
-                continue
-            is_listed = holder.device_id in self._resources[holder.resource_name].devices
-            # the number of a device that is gone may be another's by now
-            known = identity.tokens if is_listed else {*identity.tokens} - listed
-            if not set(known).isdisjoint(numbers):
-                return holder
-        return None
-
-    def _in_a_container(self, pod_uid: str, numbers: Collection[str]) -> Holder | None:
+        naming = [resource for resource in self._resources.values() if resource.says_what_devices_are]
+        held = [*_held(naming)] if naming else []
+        mine = [claim for claim in held if self._pod(claim.key) == pod_uid]
+        others = [claim for claim in held if self._pod(claim.key) != pod_uid]
         # files that all containers have, such as /dev/nvidiactl, are no device's own
-        own = self._listed_tokens().intersection(numbers)
-        if not own:
-            return None
+        listed = {t for r in naming for device in r.devices.values() for t in device.identity if t in numbers}
+        key = self._by_number(others, {*numbers}, listed) or self._in_a_container(pod_uid, mine, listed)
+        key = key or self._same(mine, others)
+        return Holder(*key, self._pod(key)) if key is not None else None
+
+    def _pod(self, key: Key) -> str:
+        return self._resources[key[0]].holders[key[1]]
+
+    def _by_number(self, others: Iterable[Claim], numbers: set[str], listed: set[str]) -> Key | None:
+        for claim in others:
+            name, device_id = claim.key
+            # the number of a device that is gone may be another's by now
+            known = numbers if device_id in self._resources[name].devices else numbers - listed
+            if not claim.identity.is_shared and not known.isdisjoint(claim.identity.tokens):
+                return claim.key
+        return None
+
+    def _in_a_container(self, pod_uid: str, mine: Iterable[Claim], listed: set[str]) -> Key | None:
         # a file that was shared may be one by now that this pod has alone
-        alone = own & self._alone(pod_uid)
-        for resource_name, device_id, given, is_shared in self.given_numbers():
-            holder = self._resources[resource_name].holders[device_id]
-            if holder != pod_uid and not (alone if is_shared else own).isdisjoint(given):
-                return Holder(resource_name, device_id, holder)
+        alone = {token for claim in mine if not claim.identity.is_shared for token in claim.identity.tokens} & listed
+        for name, device_id, given, is_shared in self.given_numbers() if listed else ():
+            is_given = not (alone if is_shared else listed).isdisjoint(given)
+            if is_given and self._pod((name, device_id)) != pod_uid:
+                return name, device_id
         return None
 
-    def _alone(self, pod_uid: str) -> set[str]:
-        """What this pod's devices are that no other pod may have beside it."""
-        held = ((holder, identity) for holder, identity in self._held() if holder.pod_uid == pod_uid)
-        return {token for _, identity in held if not identity.is_shared for token in identity.tokens}
-
-    def _same(self, pod_uid: str) -> Holder | None:
+    def _same(self, mine: Collection[Claim], others: Iterable[Claim]) -> Key | None:
         """Two pods may hold one device where a name of the kernel's has passed to it: one of them runs with it at a time."""
-        mine, others = [], []
-        for holder, identity in self._held():
-            is_listed = self._resources[holder.resource_name].reported(holder.device_id) is not None
-            claim = Claim((holder.resource_name, holder.device_id), identity, is_listed=is_listed)
-            if holder.pod_uid == pod_uid:
-                mine.append(claim)
-            elif self._containers.of_pod(holder.pod_uid):
-                others.append(claim)
-        for winner in winners(others, mine).values() if mine and others else ():
-            name, device_id = winner.key
-            if (holds := self._resources[name].holders[device_id]) != pod_uid:
-                return Holder(name, device_id, holds)
-        return None
+        running = [claim for claim in others if mine and self._containers.of_pod(self._pod(claim.key))]
+        own = {claim.key for claim in mine}
+        found = (winner.key for winner in winners(running, mine).values()) if running else ()
+        return next((key for key in found if key not in own), None)
 
-    def _held(self) -> Iterator[tuple[Holder, Identity]]:
-        for resource in self._resources.values():
-            for device_id, pod_uid in resource.holders.items() if resource.says_what_devices_are else ():
-                identity = resource.identity_of(device_id)
-                if identity is not None:
-                    yield Holder(resource.name, device_id, pod_uid), identity
 
-    def _listed_tokens(self) -> set[str]:
-        naming = [resource for resource in self._resources.values() if resource.listed.has_identities]
-        return {token for resource in naming for device in resource.devices.values() for token in device.identity}
+def _held(resources: Iterable[Resource]) -> Iterator[Claim]:
+    for resource in resources:
+        for device_id in resource.holders:
+            identity, is_listed = resource.identity_of(device_id), resource.reported(device_id) is not None
+            if identity is not None:
+                yield Claim((resource.name, device_id), identity, is_listed=is_listed)
 
 
 def _paths(allocations: Iterable[Allocation]) -> set[str]:

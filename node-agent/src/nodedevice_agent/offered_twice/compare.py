@@ -9,12 +9,13 @@ two programs; so are one of the kubelet's and one of ours, as neither device man
 """
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from itertools import combinations, islice, product
+from itertools import chain, combinations, islice, product
 from typing import Final
 
 from msgspec import Struct, field
 
-from nodedevice_agent.offered_twice.identities import Kind, are_different, kind_of
+from nodedevice_agent.devicemanager.resources.devices import NOTHING
+from nodedevice_agent.identity import Kind, Sameness, compare, kind_of, lasting
 from nodedevice_agent.offered_twice.sources import Source
 
 # of which it is one, where a container holds several devices and their files are known together
@@ -32,18 +33,20 @@ class Offer(Struct, frozen=True):
     """What one NodeDevice has. program: who offers it, never compared with itself. scope: within which an identity that two
     devices have is none. driver: of DRA.
 
-    known: identities by device ID, where there are any. held: devices that are held together, and identities of which each is that
-    of one of them. is_offered: whether a pod can get the device, or holds it.
+    devices: as the source lists them, by ID; the same object as long as the list is the same. is_offered: whether a pod can get the
+    device, or holds it. known: tokens by device ID, where there are any. held: devices that are held together, and tokens of which
+    each is that of one of them.
     """
 
     resource_name: str
     source: Source
     program: str
     scope: str
-    known: Mapping[str, tuple[str, ...]]
-    held: Sequence[tuple[DeviceIDs, tuple[str, ...]]]
+    devices: Mapping[str, object]
     is_offered: Callable[[str], bool]
     is_held: Callable[[str], bool]
+    known: Mapping[str, tuple[str, ...]] = NOTHING
+    held: Sequence[tuple[DeviceIDs, tuple[str, ...]]] = ()
     driver: str = ""
 
 
@@ -73,19 +76,12 @@ class Kept(Struct):
 
     shared: by scope, files that two devices of it had at the same time. A file that two shares of a device had is nobody's when one
     pod has ended, either. inputs, common: what the offers said, and which of it several said. While that is the same, as it is when
-    a device breaks, nothing is looked for again.
+    a device breaks, nothing is looked for again. The caller keeps what is known of a list as long as the list is the same.
     """
 
     shared: dict[str, set[str]] = field(default_factory=dict)
     inputs: list[_Input] = field(default_factory=list)
     common: list[list[_Entry]] = field(default_factory=list)
-
-    def is_of(self, inputs: Sequence[_Input]) -> bool:
-        """Identities are compared as objects: who has a list of devices keeps them as long as it is the same."""
-        return len(inputs) == len(self.inputs) and all(
-            scope == before_scope and known is before_known and held == before_held
-            for (scope, known, held), (before_scope, before_known, before_held) in zip(inputs, self.inputs, strict=True)
-        )
 
 
 def find(offers: Sequence[Offer], kept: Kept) -> Generator[None, None, Findings]:
@@ -93,7 +89,7 @@ def find(offers: Sequence[Offer], kept: Kept) -> Generator[None, None, Findings]
     if len({offer.program for offer in offers}) < 2:
         return {}
     inputs = [(offer.scope, offer.known, offer.held) for offer in offers]
-    if not kept.is_of(inputs):
+    if inputs != kept.inputs:
         kept.common = yield from _in_common(offers, kept.shared)
         kept.inputs = inputs
     pairs: dict[tuple[int, int], dict[tuple[DeviceIDs, DeviceIDs], None]] = {}
@@ -111,7 +107,7 @@ def _in_common(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generato
     by_scope: dict[str, dict[str, _Entry]] = {}
     for number, offer in enumerate(offers):
         known = by_scope.setdefault(offer.scope, {})
-        for ids, identities in _statements(offer):
+        for ids, identities in chain((((device_id,), each) for device_id, each in offer.known.items()), offer.held):
             for identity in identities:
                 _note(known, identity, (number, ids))
             yield
@@ -127,12 +123,6 @@ def _in_common(offers: Sequence[Offer], shared: dict[str, set[str]]) -> Generato
     return common
 
 
-def _statements(offer: Offer) -> Iterator[tuple[DeviceIDs, tuple[str, ...]]]:
-    for device_id, identities in offer.known.items():
-        yield (device_id,), identities
-    yield from offer.held
-
-
 def _note(known: dict[str, _Entry], identity: str, entry: _Entry) -> None:
     """It is one of these devices; and where more is said of it, one that is among all that are named."""
     before = known.get(identity)
@@ -146,7 +136,7 @@ def _note(known: dict[str, _Entry], identity: str, entry: _Entry) -> None:
 
 def _without_shared(known: dict[str, _Entry], shared: set[str]) -> Iterator[None]:
     for identity, (number, ids) in known.items():
-        if kind_of(identity) == Kind.FILE:
+        if kind_of(identity) is Kind.FILE:
             if not ids and len(shared) < _MOST_SHARED:
                 shared.add(identity)
             elif identity in shared:
@@ -190,7 +180,7 @@ def _same(offers: Sequence[Offer], one: _Entry, other: _Entry) -> tuple[DeviceID
     candidates = [
         (a, b)
         for a, b in islice(product(mine, others), _MOST_CANDIDATES)
-        if not are_different(here.get(a, ()), there.get(b, ()))
+        if compare(lasting(here.get(a, ())), lasting(there.get(b, ()))) is not Sameness.OTHER
     ]
     if not candidates:
         return None

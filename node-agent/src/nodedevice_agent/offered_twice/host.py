@@ -17,8 +17,7 @@ from nodedevice_common.threads import in_thread
 
 from nodedevice_agent.lib.cdi_files import CdiFile, CdiFiles, CdiReading, devices_of, read_files
 from nodedevice_agent.lib.cdi_specification import CdiNode
-from nodedevice_agent.offered_twice.identities import Node, dev_path
-from nodedevice_agent.offered_twice.offers import MOST_NODES, Host
+from nodedevice_agent.offered_twice.files import MOST_NODES, Host, Node, dev_path
 
 log = logging.getLogger(__name__)
 

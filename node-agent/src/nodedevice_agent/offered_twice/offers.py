@@ -1,52 +1,29 @@
-"""What the device managers and the DRA pools of this node offer, brought into one form for the comparison. Pure.
+"""What the device managers and the DRA drivers of this node offer, brought into one form for the comparison. Pure.
 
-A device manager is ours, or what is known of the kubelet's. Of shares of a device, which several containers may hold, one stands
-for all: the device is offered twice if any of them is.
+Of shares of a device, which several containers may hold, one stands for all: the device is offered twice if any of them is.
 """
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct
 from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.nodedevice import DeviceTaint
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.availability import is_usable
-from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.identity import base_id, is_instance
 from nodedevice_agent.offered_twice.compare import DeviceIDs, Offer
-from nodedevice_agent.offered_twice.identities import Node, base_id, dev_path, is_instance
+from nodedevice_agent.offered_twice.files import MOST_NODES, Host, dev_path
 from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
 
-# of one NodeDevice, and of one container
+# of one NodeDevice
 MOST_PATHS: Final = 4096
-MOST_NODES: Final = 1024
-
-
-class Host(Struct, frozen=True):
-    """What was read of this host. nodes: by path from /dev on. cdi: device files by the name of a CDI device."""
-
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-    cdi: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
-
-    def named(self, paths: Iterable[str]) -> tuple[Node, ...]:
-        """paths: from /dev on, or empty."""
-        return tuple(self.nodes.get(path, Node(path)) for path in dict.fromkeys(paths) if path)
-
-    def of_cdi(self, names: Iterable[str]) -> tuple[Node, ...]:
-        found = dict.fromkeys(node for name in names for node in self.cdi.get(name, ()))
-        return tuple(self._seen(node) for node in found)[:MOST_NODES]
-
-    def _seen(self, node: Node) -> Node:
-        """A specification may give the number itself."""
-        seen = self.nodes.get(node.path, node)
-        return replace(seen, number=node.number) if node.number else seen
 
 
 class Held(Struct, frozen=True):
-    """Devices that one container holds, what of their files it got, and the CDI devices that the plugin named."""
+    """Devices that are held together, what of their files a container got, and the CDI devices that the plugin or driver named."""
 
     device_ids: DeviceIDs
     paths: tuple[str, ...] = ()
@@ -73,10 +50,35 @@ class DriversPool(Protocol):
     def devices(self) -> Mapping[str, DriversDevice]: ...
 
 
-def source_of(resource: Resource, *, is_kubelets: bool) -> Source:
-    if is_kubelets:
-        return Source.KUBELET
-    return Source.BUILT_IN if resource.is_built_in else Source.PLUGIN
+class PoolOffer(Struct, frozen=True):
+    """A DRA driver's pool that is shown. held: names of devices that pods hold. cdi: names of CDI devices, by device."""
+
+    resource_name: str
+    pool: DriversPool
+    held: Collection[str]
+    cdi: Mapping[str, tuple[str, ...]]
+
+
+def offer_of(resource: Resource, *, is_kubelets: bool = False) -> Offer:
+    """What a device manager has, ours or the kubelet's; nothing is known of the devices yet."""
+    name, units = resource.name, _Units(resource)
+    source = Source.KUBELET if is_kubelets else Source.BUILT_IN if resource.is_built_in else Source.PLUGIN
+    scope = f"{source.name} {name}"
+    return Offer(name, source, program_of(source, name), scope, resource.devices, units.is_offered, units.is_held)
+
+
+def offer_of_pool(found: PoolOffer) -> Offer:
+    pool, held = found.pool, found.held
+
+    def is_offered(device_id: str) -> bool:
+        device = pool.devices.get(device_id)
+        is_out = device is None or any(taint.is_exclusive for taint in device.taints)
+        return device_id in held or not is_out
+
+    program, is_held = program_of(Source.DRA, pool.driver), held.__contains__
+    return Offer(
+        found.resource_name, Source.DRA, program, program, pool.devices, is_offered, is_held, driver=pool.driver
+    )
 
 
 def program_of(source: Source, name: str) -> str:
@@ -96,84 +98,72 @@ def held_of(allocations: Iterable[Allocation]) -> list[Held]:
     return found
 
 
-def paths_of(devices: Collection[Device], source: Source) -> Generator[None, None, tuple[str, ...]]:
+def held_of_pool(found: PoolOffer) -> list[Held]:
+    """One name of CDI may be that of several devices of a claim."""
+    named: dict[str, list[str]] = {}
+    for device_id, names in found.cdi.items():
+        for each in names:
+            named.setdefault(each, []).append(device_id)
+    return [Held(tuple(ids), cdi=(name,)) for name, ids in named.items()]
+
+
+def paths_of(offer: Offer) -> Generator[None, None, tuple[str, ...]]:
     """The files whose numbers have to be known: IDs that are paths, and what a built-in plugin names. Yields after each device."""
     found: dict[str, None] = {}
-    for device in devices:
-        if source is Source.BUILT_IN:
-            found.update(dict.fromkeys(dev_path(path) for path, _ in device.files))
-        elif device.id.startswith("/"):
-            found[dev_path(base_id(device.id))] = None
+    for device in offer.devices.values():
+        found.update(dict.fromkeys(_paths(offer.source, device)))
         if len(found) >= MOST_PATHS:
             break
         yield
     return tuple(filter(None, found))
 
 
-def are_alike(before: Mapping[str, Device], now: Mapping[str, Device], source: Source) -> bool:
-    """Whether the same is known of two lists, as where a device of a plugin has broken: of its devices only IDs are read."""
-    return before is now or (source is not Source.BUILT_IN and before.keys() == now.keys())
-
-
-def known_of(
-    devices: Collection[Device], source: Source, host: Host
-) -> Generator[None, None, dict[str, tuple[str, ...]]]:
+def known_of(offer: Offer, host: Host) -> Generator[None, None, dict[str, tuple[str, ...]]]:
     """Identities by device ID. Yields after each device."""
     known: dict[str, tuple[str, ...]] = {}
-    for device in devices:
-        device_id = base_id(device.id)
-        if device_id not in known:
-            found = identities_of(source, _raw(device, source, host, is_only=len(devices) == 1))
-            if found:
-                known[device_id] = found
+    for listed_id, device in offer.devices.items():
+        device_id = listed_id if offer.source is Source.DRA else base_id(listed_id)
+        if device_id not in known and (found := identities_of(offer.source, _raw(offer, listed_id, device, host))):
+            known[device_id] = found
         yield
     return known
 
 
-def known_of_pool(devices: Mapping[str, DriversDevice]) -> Generator[None, None, dict[str, tuple[str, ...]]]:
-    """The same of a DRA driver's pool."""
-    known: dict[str, tuple[str, ...]] = {}
-    for name, device in devices.items():
-        if found := identities_of(Source.DRA, Raw(name, device.attributes)):
-            known[name] = found
-        yield
-    return known
+def are_alike(before: Mapping[str, object], now: Offer) -> bool:
+    """Whether the same is known of two lists, as where a device of a plugin has broken: of its devices only IDs are read."""
+    are_read_by_id = now.source in (Source.KUBELET, Source.PLUGIN)
+    return before is now.devices or (are_read_by_id and before.keys() == now.devices.keys())
 
 
-def _raw(device: Device, source: Source, host: Host, *, is_only: bool) -> Raw:
-    if source is Source.BUILT_IN:
-        nodes = host.named(dev_path(path) for path, _ in device.files)
-        return Raw(device.id, dict(device.attributes), device.identity, nodes, is_shared=device.is_shared)
-    path = dev_path(base_id(device.id)) if device.id.startswith("/") else ""
-    return Raw(device.id, nodes=host.named([path]), is_only=is_only)
-
-
-def offer_of(
-    resource: Resource, source: Source, host: Host, known: Mapping[str, tuple[str, ...]], held: Sequence[Held]
-) -> Offer:
-    is_only = len(resource.devices) == 1
-    statements = []
-    for each in () if source is Source.BUILT_IN else held:
+def statements_of(
+    offer: Offer, held: Iterable[Held], host: Host, known: Mapping[str, tuple[str, ...]]
+) -> list[tuple[DeviceIDs, tuple[str, ...]]]:
+    """What files say of held devices; those of an instance of a GPU are the GPU's, too."""
+    found, is_only = [], len(offer.devices) == 1
+    for each in held:
         nodes = host.named(each.paths) + host.of_cdi(each.cdi)
-        if nodes and not _has_instance(each.device_ids, known):
-            found = identities_of(source, Raw(nodes=nodes, is_only=is_only), is_of_all=False)
-            statements.append((each.device_ids, found))
-    units = _Units(resource)
-    return Offer(
-        resource.name,
-        source,
-        program_of(source, resource.name),
-        f"{source.name} {resource.name}",
-        known,
-        statements,
-        units.is_offered,
-        units.is_held,
-    )
+        if nodes and not any(is_instance(token) for i in each.device_ids for token in known.get(i, ())):
+            raw = Raw(nodes=nodes, is_only=is_only)
+            found.append((each.device_ids, identities_of(offer.source, raw, is_of_all=False)))
+    return found
 
 
-def _has_instance(device_ids: Iterable[str], known: Mapping[str, tuple[str, ...]]) -> bool:
-    """Whether one of them is an instance of a GPU, whose files are the GPU's, too."""
-    return any(is_instance(identity) for device_id in device_ids for identity in known.get(device_id, ()))
+# What a device is read from, in one place for each source. A device is one of a device manager, or of a DRA driver's pool.
+def _raw(offer: Offer, device_id: str, device: Any, host: Host) -> Raw:
+    if offer.source is Source.DRA:
+        return Raw(device_id, device.attributes)
+    nodes = host.named(_paths(offer.source, device))
+    if offer.source is Source.BUILT_IN:
+        return Raw(device_id, dict(device.attributes), device.identity, nodes, is_shared=device.is_shared)
+    return Raw(device_id, nodes=nodes, is_only=len(offer.devices) == 1)
+
+
+def _paths(source: Source, device: Any) -> Iterator[str]:
+    """From /dev on, or empty."""
+    if source is Source.BUILT_IN:
+        yield from (dev_path(path) for path, _ in device.files)
+    elif source is not Source.DRA and device.id.startswith("/"):
+        yield dev_path(base_id(device.id))
 
 
 class _Units:
@@ -199,45 +189,3 @@ class _Units:
                 if (base := base_id(each)) != each:
                     self._by_base.setdefault(base, []).append(each)
         return self._by_base.get(device_id, ())
-
-
-class PoolOffer(Struct, frozen=True):
-    """A DRA driver's pool that is shown. held: names of devices that pods hold. cdi: names of CDI devices, by device."""
-
-    resource_name: str
-    pool: DriversPool
-    held: Collection[str]
-    cdi: Mapping[str, tuple[str, ...]]
-
-
-def offer_of_pool(found: PoolOffer, host: Host, known: Mapping[str, tuple[str, ...]]) -> Offer:
-    pool, held = found.pool, found.held
-    # one name may be that of several devices of a claim
-    named: dict[str, list[str]] = {}
-    for device_id, names in found.cdi.items():
-        for each in names:
-            named.setdefault(each, []).append(device_id)
-    statements = []
-    for each, device_ids in named.items():
-        nodes = host.of_cdi([each])
-        if nodes and not _has_instance(device_ids, known):
-            raw = Raw(nodes=nodes, is_only=len(pool.devices) == 1)
-            statements.append((tuple(device_ids), identities_of(Source.DRA, raw, is_of_all=False)))
-
-    def is_offered(device_id: str) -> bool:
-        device = pool.devices.get(device_id)
-        is_out = device is None or any(taint.is_exclusive for taint in device.taints)
-        return device_id in held or not is_out
-
-    program = program_of(Source.DRA, pool.driver)
-    return Offer(
-        found.resource_name,
-        Source.DRA,
-        program,
-        program,
-        known,
-        statements,
-        is_offered,
-        held.__contains__,
-        pool.driver,
-    )

@@ -11,18 +11,8 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from nodedevice_agent.offered_twice.identities import (
-    Kind,
-    Node,
-    kind_of,
-    named_uuid,
-    node_identities,
-    number_of,
-    own,
-    pci_of,
-    serial_of,
-    uuid_of,
-)
+from nodedevice_agent.identity import Kind, base_id, is_instance, is_number, kind_of, own_serial, uuid_of
+from nodedevice_agent.offered_twice.files import Node
 
 AttributeValue = str | int | bool
 
@@ -37,10 +27,35 @@ _ANOTHERS: Final = re.compile(r"parent|pf|phys|root|host|node|board|cluster|fabr
 # what a graphics card, or an accelerator, has in sysfs: its PCI function is the one right above
 _FUNCTION: Final = re.compile(r"/devices/.*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/(?:drm|accel)")
 _ADAPTERS: Final = "/dev/infiniband/"
-_NUMBER: Final = re.compile(r"[cb]\d+:\d+")
-# vendor, product and serial; @ and a port follow where these are not its own (plugins/generic/lasting_places.py)
-_USB: Final = re.compile(r"/usb/([^:/@]*):[^:/@]*:([^:/@]+)(?:/.*)?")
 _VIRTUAL: Final = "/devices/virtual/"
+_SHORTEST_UUID: Final = 8
+_PCI_ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([01][0-9a-f])\.([0-7])", re.IGNORECASE)
+# what makers write where they know none
+_NO_SERIAL: Final = frozenset({"", "0", "none", "unknown", "n/a", "na", "null", "default", "0123456789abcdef"})
+
+
+def named_uuid(text: str) -> str | None:
+    """Of what its source calls a UUID, in whatever form."""
+    text = text.strip().lower()
+    is_one = len(text) >= _SHORTEST_UUID and text.strip("0-") and kind_of(text) is Kind.UUID
+    return uuid_of(text) or (text if is_one else None)
+
+
+def pci_of(text: str) -> str | None:
+    """A PCI address, as in sysfs: the driver's 00000000:1B:00.0 is 0000:1b:00.0."""
+    match = _PCI_ADDRESS.fullmatch(base_id(text))
+    if match is None:
+        return None
+    domain = int(match[1] or "0", 16)
+    return f"{Kind.PCI}:{domain:04x}:{match[2]}:{match[3]}.{match[4]}".lower()
+
+
+def serial_of(vendor: str, serial: str) -> str | None:
+    """A serial number means something beside its vendor alone. vendor: a name, or a number, such as 0x1a86."""
+    vendor, serial = vendor.strip().lower().removeprefix("0x"), serial.strip().lower()
+    if not vendor or serial in _NO_SERIAL or set(serial) == {"0"}:
+        return None
+    return f"{Kind.SERIAL}:{vendor}:{serial}"
 
 
 class Source(StrEnum):
@@ -55,7 +70,7 @@ class Source(StrEnum):
 class Raw(Struct, frozen=True):
     """A device as its source shows it, or several that are held together.
 
-    attributes: a driver's by qualified name, or a built-in plugin's. tokens: see devicemanager/resources/identity. nodes: device
+    attributes: a driver's by qualified name, or a built-in plugin's. tokens: see nodedevice_agent/identity.py. nodes: device
     files. is_only: whether its source offers nothing else. is_shared: several containers may hold it.
     """
 
@@ -77,44 +92,24 @@ class Row(Struct, frozen=True):
     read: Callable[[Raw], Iterable[str | None]]
 
 
-def _id_uuid(raw: Raw) -> Iterator[str | None]:
-    yield uuid_of(raw.id)
-
-
-def _id_pci(raw: Raw) -> Iterator[str | None]:
-    yield pci_of(raw.id)
-
-
 def _node_files(raw: Raw) -> Iterator[str]:
     """Those of a network adapter beside others are an addition, as plugins of GPUs make it."""
-    files = [[*node_identities(node, is_only=raw.is_only)] for node in raw.nodes]
-    owned = [(node.target or node.path, found) for node, found in zip(raw.nodes, files, strict=True) if found]
-    adapters = [path.startswith(_ADAPTERS) for path, _ in owned]
-    for (_, found), is_adapter in zip(owned, adapters, strict=True):
-        if not is_adapter or all(adapters):
-            yield from found
+    read = [(node.target or node.path, [*node.tokens(is_only=raw.is_only)]) for node in raw.nodes]
+    owned = [(path.startswith(_ADAPTERS), tokens) for path, tokens in read if tokens]
+    are_adapters = all(is_adapter for is_adapter, _ in owned)
+    return (token for is_adapter, tokens in owned if are_adapters or not is_adapter for token in tokens)
 
 
-def _attribute_uuid(raw: Raw) -> Iterator[str | None]:
-    yield from map(named_uuid, _plainest(raw.attributes, _UUID_NAMES, named_uuid))
-
-
-def _attribute_pci(raw: Raw) -> Iterator[str | None]:
+def _attribute_pci(raw: Raw) -> Iterable[str | None]:
     standard = raw.attributes.get(_PCI_BUS_ID)
-    named = (
-        [standard] if isinstance(standard, str) and pci_of(standard) else _plainest(raw.attributes, _PCI_NAMES, pci_of)
-    )
-    yield from map(pci_of, named)
+    found = pci_of(standard) if isinstance(standard, str) else None
+    return [found] if found else map(pci_of, _plainest(raw.attributes, _PCI_NAMES, pci_of))
 
 
 def _attribute_serial(raw: Raw) -> Iterator[str | None]:
     for serial in _plainest(raw.attributes, _SERIAL_NAMES, bool):
         for vendor in _plainest(raw.attributes, _VENDOR_NAMES, bool):
             yield serial_of(vendor, serial)
-
-
-def _token_uuid(raw: Raw) -> Iterator[str | None]:
-    yield from map(uuid_of, raw.tokens)
 
 
 def _token_pci(raw: Raw) -> Iterator[str | None]:
@@ -129,50 +124,55 @@ def _token_files(raw: Raw) -> Iterator[str]:
     virtual = [token for token in raw.tokens if token.startswith(_VIRTUAL)]
     if raw.is_shared and any(not token[-1].isdigit() for token in virtual):
         return
-    yield from map(number_of, filter(_NUMBER.fullmatch, raw.tokens))
+    yield from filter(is_number, raw.tokens)
     yield from _node_files(raw)
 
 
 def _token_serial(raw: Raw) -> Iterator[str | None]:
-    for match in filter(None, map(_USB.fullmatch, raw.tokens)):
-        yield serial_of(match[1], match[2])
+    return (serial_of(*found) for found in map(own_serial, raw.tokens) if found is not None)
 
 
-_IDS: Final = "its ID, without `::` and the number of a share"
-_PATH_IDS: Final = "its ID, where that is a path; links, such as those in `/dev/serial/by-id`, are followed"
+def _rows_of_plugins(source: Source, of_held: str) -> tuple[Row, ...]:
+    """Plugins that say nothing of their devices but IDs, and what a container gets."""
+    ids = "its ID, without `::` and the number of a share"
+    paths = "its ID, where that is a path; links, such as those in `/dev/serial/by-id`, are followed"
+    return (
+        Row(source, Kind.UUID, True, ids, lambda raw: [uuid_of(raw.id)]),
+        Row(source, Kind.PCI, True, ids, lambda raw: [pci_of(raw.id)]),
+        Row(source, Kind.FILE, True, paths, _node_files),
+        Row(source, Kind.FILE, False, of_held, _node_files),
+    )
+
+
 _ANSWER: Final = "device files in the plugin's response to Allocate, and of the CDI devices that it names"
-
+_UUIDS: Final = "an attribute whose name ends in `uuid`"
+_ADDRESSES: Final = f"`{_PCI_BUS_ID}`, or an attribute whose name ends in `pciAddress`"
+_SERIALS: Final = "attributes whose names end in `serial` and `vendor`, together"
+_CDI: Final = "device files of the CDI devices that the kubelet names"
+_FUNCTIONS: Final = "the driver (`nvml`), sysfs (`generic`, of graphics cards and accelerators)"
 TABLE: Final = (
-    Row(Source.KUBELET, Kind.UUID, True, _IDS, _id_uuid),
-    Row(Source.KUBELET, Kind.PCI, True, _IDS, _id_pci),
-    Row(Source.KUBELET, Kind.FILE, True, _PATH_IDS, _node_files),
-    Row(Source.KUBELET, Kind.FILE, False, f"{_ANSWER}, in the kubelet's checkpoint", _node_files),
-    Row(Source.DRA, Kind.UUID, True, "an attribute whose name ends in `uuid`", _attribute_uuid),
-    Row(
-        Source.DRA, Kind.PCI, True, f"`{_PCI_BUS_ID}`, or an attribute whose name ends in `pciAddress`", _attribute_pci
-    ),
+    *_rows_of_plugins(Source.KUBELET, f"{_ANSWER}, in the kubelet's checkpoint"),
     Row(
         Source.DRA,
-        Kind.SERIAL,
+        Kind.UUID,
         True,
-        "attributes whose names end in `serial` and `vendor`, together",
-        _attribute_serial,
+        _UUIDS,
+        lambda raw: map(named_uuid, _plainest(raw.attributes, _UUID_NAMES, named_uuid)),
     ),
-    Row(Source.DRA, Kind.FILE, False, "device files of the CDI devices that the kubelet names", _node_files),
-    Row(Source.PLUGIN, Kind.UUID, True, _IDS, _id_uuid),
-    Row(Source.PLUGIN, Kind.PCI, True, _IDS, _id_pci),
-    Row(Source.PLUGIN, Kind.FILE, True, _PATH_IDS, _node_files),
-    Row(Source.PLUGIN, Kind.FILE, False, _ANSWER, _node_files),
-    Row(Source.BUILT_IN, Kind.UUID, True, "the driver (`nvml`)", _token_uuid),
+    Row(Source.DRA, Kind.PCI, True, _ADDRESSES, _attribute_pci),
+    Row(Source.DRA, Kind.SERIAL, True, _SERIALS, _attribute_serial),
+    Row(Source.DRA, Kind.FILE, False, _CDI, _node_files),
+    *_rows_of_plugins(Source.PLUGIN, _ANSWER),
+    Row(Source.BUILT_IN, Kind.UUID, True, "the driver (`nvml`)", lambda raw: map(uuid_of, raw.tokens)),
+    Row(Source.BUILT_IN, Kind.PCI, True, _FUNCTIONS, _token_pci),
+    Row(Source.BUILT_IN, Kind.FILE, True, "device numbers (`nvml`, `generic`)", _token_files),
     Row(
         Source.BUILT_IN,
-        Kind.PCI,
+        Kind.SERIAL,
         True,
-        "the driver (`nvml`), sysfs (`generic`, of graphics cards and accelerators)",
-        _token_pci,
+        "sysfs (`generic`, of USB devices)",
+        _token_serial,
     ),
-    Row(Source.BUILT_IN, Kind.FILE, True, "device numbers (`nvml`, `generic`)", _token_files),
-    Row(Source.BUILT_IN, Kind.SERIAL, True, "sysfs (`generic`, of USB devices)", _token_serial),
 )
 _ROWS: Final = {
     (source, is_of_all): tuple(row for row in TABLE if row.source is source and row.is_of_all == is_of_all)
@@ -182,9 +182,14 @@ _ROWS: Final = {
 
 
 def identities_of(source: Source, raw: Raw, *, is_of_all: bool = True) -> tuple[str, ...]:
-    """What the source's rows read. is_of_all: False for what is known of held devices alone."""
+    """Tokens that the source's rows read. is_of_all: False for what is known of held devices alone.
+
+    Of an instance of a GPU only its own UUID: all else is the GPU's, too.
+    """
     rows = _ROWS[source, is_of_all]
-    return own(found for row in rows for found in row.read(raw) if found is not None and kind_of(found) == row.kind)
+    read = (found for row in rows for found in row.read(raw) if found is not None and kind_of(found) is row.kind)
+    tokens = tuple(dict.fromkeys(read))
+    return tuple(filter(is_instance, tokens)) or tokens
 
 
 def _plainest(

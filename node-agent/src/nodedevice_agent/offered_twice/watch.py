@@ -11,33 +11,32 @@ from contextlib import suppress
 from itertools import chain, repeat
 from typing import Final, Protocol, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec.structs import replace
 from nodedevice_api.names import Reason
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationKey
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.devices import NOTHING
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.kube.conditions import ConditionValue
-from nodedevice_agent.offered_twice.compare import Findings, Kept, find
+from nodedevice_agent.offered_twice.compare import Findings, Kept, Offer, find
+from nodedevice_agent.offered_twice.files import Host, Node
 from nodedevice_agent.offered_twice.host import HostReader
-from nodedevice_agent.offered_twice.identities import Node
 from nodedevice_agent.offered_twice.messages import message
 from nodedevice_agent.offered_twice.offers import (
     Held,
-    Host,
     PoolOffer,
     are_alike,
     held_of,
+    held_of_pool,
     known_of,
-    known_of_pool,
     offer_of,
     offer_of_pool,
     paths_of,
-    program_of,
-    source_of,
+    statements_of,
 )
 from nodedevice_agent.offered_twice.sources import Source
 
@@ -85,8 +84,7 @@ class OfferedTwice:
         self.is_known = False
         self._kept = Kept()
         # by resource, of lists that are the same still
-        self._lists: dict[tuple[str, bool], _List] = {}
-        self._pools: dict[str, tuple[object, Mapping[str, tuple[str, ...]]]] = {}
+        self._lists: dict[tuple[str, Source], _List] = {}
         self._answers: dict[AllocationKey, tuple[Allocation, list[Held]]] = {}
 
     def changed(self) -> None:
@@ -126,48 +124,34 @@ class OfferedTwice:
 
     async def _compared(self) -> Findings:
         managed, pools = list(self._sources.managed()), list(self._sources.pools())
-        if len({*map(_program, managed), *(program_of(Source.DRA, each.pool.driver) for each in pools)}) < 2:
-            self._lists, self._pools, self._answers = {}, {}, {}
+        offers = [offer_of(resource, is_kubelets=is_kubelets) for _, resource, is_kubelets in managed]
+        offers += map(offer_of_pool, pools)
+        if len({offer.program for offer in offers}) < 2:
+            self._lists, self._answers = {}, {}
             return {}
-        held = await in_steps(self._held({id(manager): manager for manager, _, _ in managed}.values()))
-        lists = [
-            (id(manager), resource, await self._list(resource, is_kubelets))
-            for manager, resource, is_kubelets in managed
-        ]
-        self._lists = {each.key: each for _, _, each in lists}
-        self._pools = {each.resource_name: await self._pool(each) for each in pools}
-        of_containers = list(chain.from_iterable(held.values()))
-        paths = {path for _, _, each in lists for path in each.paths}.union(*(each.paths for each in of_containers))
-        cdi = {name for each in of_containers for name in each.cdi}
-        cdi |= {name for each in pools for names in each.cdi.values() for name in names}
-        host = await self._host.read(paths, cdi)
-        offers = []
-        for manager, resource, each in lists:
-            known = await each.known(host)
-            of_resource = held.get((manager, resource.name), ())
-            offers.append(offer_of(resource, each.source, host, known, of_resource))
+        by_resource = await in_steps(self._held({id(manager): manager for manager, _, _ in managed}.values()))
+        lists = [await self._list(offer) for offer in offers]
+        self._lists = {(offer.resource_name, offer.source): each for offer, each in zip(offers, lists, strict=True)}
+        held = [by_resource.get((id(manager), resource.name), ()) for manager, resource, _ in managed]
+        held += map(held_of_pool, pools)
+        of_containers = [*chain.from_iterable(held)]
+        paths = {path for each in lists for path in each.paths}.union(*(each.paths for each in of_containers))
+        host = await self._host.read(paths, {name for each in of_containers for name in each.cdi})
+        for number, (offer, each) in enumerate(zip(offers, lists, strict=True)):
+            known = await each.known(offer, host)
+            # what a built-in plugin says itself is all of it
+            own = () if offer.source is Source.BUILT_IN else held[number]
+            offers[number] = replace(offer, known=known, held=statements_of(offer, own, host, known))
             # of many short lists none is a step by itself
             await asyncio.sleep(0)
-        offers += [offer_of_pool(each, host, self._pools[each.resource_name][1]) for each in pools]
         return await in_steps(find(offers, self._kept))
 
-    async def _list(self, resource: Resource, is_kubelets: bool) -> "_List":
-        source = source_of(resource, is_kubelets=is_kubelets)
-        before = self._lists.get((resource.name, is_kubelets))
-        devices = resource.devices
-        if before is not None and before.source is source and are_alike(before.devices, devices, source):
-            before.devices = devices
+    async def _list(self, offer: Offer) -> "_List":
+        before = self._lists.get((offer.resource_name, offer.source))
+        if before is not None and are_alike(before.devices, offer):
+            before.devices = offer.devices
             return before
-        paths = await in_steps(paths_of(devices.values(), source))
-        return _List((resource.name, is_kubelets), source, devices, paths)
-
-    async def _pool(self, found: PoolOffer) -> tuple[object, Mapping[str, tuple[str, ...]]]:
-        """Identities by device, and of which devices they are."""
-        before = self._pools.get(found.resource_name)
-        if before is not None and before[0] is found.pool.devices:
-            return before
-        devices = found.pool.devices
-        return devices, await in_steps(known_of_pool(devices))
+        return _List(offer.devices, await in_steps(paths_of(offer)))
 
     def _held(self, managers: Iterable[DeviceManager]) -> Generator[None, None, dict[tuple[int, str], list[Held]]]:
         """By device manager and resource. A response is decoded once."""
@@ -214,25 +198,17 @@ class OfferedTwice:
 class _List(Struct):
     """What is known of a list of devices, as long as it says the same. paths: files whose numbers have to be known."""
 
-    key: tuple[str, bool]
-    source: Source
-    devices: Mapping[str, Device]
+    devices: Mapping[str, object]
     paths: tuple[str, ...]
     nodes: tuple[Node, ...] | None = None
-    identities: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    identities: Mapping[str, tuple[str, ...]] = NOTHING
 
-    async def known(self, host: Host) -> Mapping[str, tuple[str, ...]]:
+    async def known(self, offer: Offer, host: Host) -> Mapping[str, tuple[str, ...]]:
         """Identities by device ID."""
         nodes = host.named(self.paths)
         if nodes != self.nodes:
-            self.identities = await in_steps(known_of(self.devices.values(), self.source, host))
-            self.nodes = nodes
+            self.identities, self.nodes = await in_steps(known_of(offer, host)), nodes
         return self.identities
-
-
-def _program(managed: tuple[DeviceManager, Resource, bool]) -> str:
-    _, resource, is_kubelets = managed
-    return program_of(source_of(resource, is_kubelets=is_kubelets), resource.name)
 
 
 async def in_steps(work: Generator[None, None, T]) -> T:

@@ -16,7 +16,7 @@ from nodedevice_agent.checkpoint.fields import MAX_FILES, MAX_TOKEN_CHARACTERS, 
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import encode_change, replayed
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, JournalMark
-from nodedevice_agent.devicemanager.resources.identity import Identity
+from nodedevice_agent.identity import Identity
 
 GPU, TTY = "example.com/gpu", "example.com/tty"
 START = JournalMark("ours", 7)

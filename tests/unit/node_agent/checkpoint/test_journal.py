@@ -19,9 +19,9 @@ from nodedevice_agent.devicemanager.allocation.allocations import (
     PluginSocket,
 )
 from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
-from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod
+from nodedevice_agent.identity import Identity
 
 GPU = "example.com/gpu"
 START = JournalMark("ours", 7)

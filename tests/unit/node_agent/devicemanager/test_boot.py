@@ -6,7 +6,7 @@ from nodedevice_agent.devicemanager.allocation.boot import after_boot
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN
 from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
-from nodedevice_agent.devicemanager.resources.identity import Identity
+from nodedevice_agent.identity import Identity
 
 OWN, FOREIGN, OLD = "example.com/own", "org.test/foreign", "example.com/old"
 FILES = (("/dev/a", "c1:3"),)

@@ -1,8 +1,8 @@
 """What is still true of a device after a boot, and which of several claims count."""
 
 import pytest
-from nodedevice_agent.devicemanager.resources.claims import Claim, after_boot, when_gone, winners
-from nodedevice_agent.devicemanager.resources.identity import Identity
+from nodedevice_agent.devicemanager.resources.claims import Claim, winners
+from nodedevice_agent.identity import Identity
 
 
 def claim(name: str, *tokens: str, shared: bool = False, parent: str = "", listed: bool = True) -> Claim:
@@ -22,33 +22,7 @@ def test_numbers_end_with_the_boot(shared: bool) -> None:
         "c188:x",
     )
     passing = ("c188:0", "b8:1", "path:/dev/x", "/devices/usb1/1-1")
-    assert after_boot(Identity((*passing, *lasting), shared)) == Identity(lasting, shared)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "are_one"),
-    [
-        ("/usb/1:2:S@1-1/x", "/usb/1:2:S@1-1/x", True),
-        # in another port it may be any that has the serial
-        ("/usb/1:2:S@1-1/x", "/usb/1:2:S@1-2/x", True),
-        ("/usb/1:2:S@1-1/x", "/usb/1:2:S/x", True),
-        ("/usb/1:2:S/x", "/usb/1:2:T/x", False),
-        ("/usb/1:2:S@1-1/x", "/usb/1:2:T@1-1/x", False),
-        # another firmware of one device
-        ("/usb/1:2:S/x", "/usb/1:3:S/x", True),
-        ("/usb/1:2:@1-1/x", "/usb/9:3:@1-1/x", True),
-        # another maker's, with a serial that many have
-        ("/usb/1:2:S/x", "/usb/9:2:S/x", False),
-        # or any without one
-        ("/usb/1:2:@1-1/x", "/usb/1:2:@1-2/x", True),
-        ("/usb/1:2:@1-1/x", "/usb/9:2:@1-2/x", False),
-        ("/usb/1:2:S/x", "/usb/1:2:@1-2/x", False),
-    ],
-)
-def test_a_number_proves_nothing_against_serials(one: str, other: str, are_one: bool) -> None:
-    held, offered = claim("held", "c1:9", one, listed=False), claim("offered", "c1:9", other)
-    assert winners([held], [offered]) == ({offered.key: held} if are_one else {})
-    assert winners([offered], [held]) == ({held.key: offered} if are_one else {})
+    assert Identity((*passing, *lasting), shared).after_boot() == Identity(lasting, shared)
 
 
 def test_of_two_lists_at_one_time_one_is_not_renewed_yet() -> None:
@@ -74,14 +48,14 @@ class TestByPort:
         assert winners([held], [claim("port", *self.PORT)])
 
     def test_when_it_is_empty_only_the_port_is_left(self) -> None:
-        left = when_gone(Identity(self.PORT, True))
+        left = Identity(self.PORT, True).when_gone()
         assert left == Identity(("/port/1-1", "/port/1-1/1.0", "by port 1-1"), True)
         elsewhere = claim("elsewhere", "c188:0", "/port/1-2/1.0", "/usb/1:2:S/1.0")
         assert not winners([claim("port", *left.tokens, listed=False)], [elsewhere])
 
     def test_of_any_other_device_all_is_left(self) -> None:
         identity = Identity(("c188:0", "/port/1-1/1.0", "/usb/1:2:S/1.0"))
-        assert when_gone(identity) == identity
+        assert identity.when_gone() == identity
 
 
 def test_each_kind_of_parts_counts() -> None:

@@ -136,7 +136,7 @@ def test_whatever_is_listed_counts_and_gives_a_short_printable_error(listed: lis
 @pytest.mark.parametrize(("is_shared", "kinds"), [(True, [["a", "b"], ["c"]]), (False, [["a"], ["b"], ["c"]])])
 def test_shared_devices_that_are_alike_are_of_one_kind(is_shared: bool, kinds: list[list[str]]) -> None:
     devices = [Device(name, identity=(number,), is_shared=is_shared) for name, number in zip("abc", "112", strict=True)]
-    assert [ids for _, ids in accept([*devices, Device("d")]).kinds] == kinds
+    assert [ids for _, ids in accept([*devices, Device("d")]).kinds.values()] == kinds
 
 
 def test_of_a_plugin_that_is_gone_a_list_of_the_bound_is_kept_and_of_a_longer_one_how_its_parts_are_given_out(

@@ -2,9 +2,9 @@
 
 import pytest
 from nodedevice_agent.devicemanager.pods import Container
-from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.known_identities import KnownIdentities
 from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS
+from nodedevice_agent.identity import Identity
 from nodedevice_api.names import Reason
 
 from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offers, own

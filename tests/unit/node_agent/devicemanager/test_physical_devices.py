@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import Effect, Publish
-from nodedevice_agent.devicemanager.resources import availability, physical_devices
+from nodedevice_agent.devicemanager.resources import availability, physical_devices, same_devices
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import snapshot
@@ -278,7 +278,7 @@ class TestTooManyToCompare:
     @pytest.fixture(autouse=True)
     def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(physical_devices, "MOST_LINKED", 6)
-        monkeypatch.setattr(physical_devices, "MOST_KINDS", 3)
+        monkeypatch.setattr(same_devices, "MOST_KINDS", 3)
 
     def test_of_a_resource_that_exceeds_it_nothing_is_given_out(self) -> None:
         scenario = Scenario()
@@ -340,6 +340,14 @@ class TestTooManyToCompare:
         scenario.plugin([Device("s", identity=("c1:0",), is_shared=True)], "x.example/a", 1, options)
         scenario.plugin([Device(f"a{i}", identity=(f"c1:{i}",)) for i in range(3)], "x.example/b", 2, options)
         assert [availability.free(resource) for resource in scenario.manager.resources.values()] == [("s",), ()]
+
+    def test_nor_does_what_names_too_many_physical_devices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(same_devices, "MOST_KINDS", 9)
+        scenario, options = Scenario(), PluginOptions(scope="built-in files")
+        parts = [Device(f"p{i}", identity=("c1:0",), parent="p0") for i in range(7)]
+        scenario.plugin(parts, "x.example/a", 3, options)
+        scenario.plugin([Device("d", identity=("c1:0",))], "x.example/b", 4, options)
+        assert [availability.free(resource) for resource in scenario.manager.resources.values()] == [(), ("d",)]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.booleans()), max_size=12))

@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from nodedevice_agent.identity import Kind
 from nodedevice_agent.offered_twice.compare import DeviceIDs, Finding, Kept, Offer, find
-from nodedevice_agent.offered_twice.identities import Kind, Node
+from nodedevice_agent.offered_twice.files import Node
 from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
 
 _NAMES: Mapping[Source, str] = {
@@ -35,10 +36,11 @@ def offer(
         source,
         program,
         program if source is Source.DRA else name,
-        {raw.id: found for raw in raws if (found := identities_of(source, raw))},
-        statements,
+        {raw.id: raw for raw in raws},
         lambda device_id: device_id not in out,
         lambda device_id: device_id in held,
+        {raw.id: found for raw in raws if (found := identities_of(source, raw))},
+        statements,
         name.partition("/")[0],
     )
 

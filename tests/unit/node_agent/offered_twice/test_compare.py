@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.offered_twice import compare
 from nodedevice_agent.offered_twice.compare import Kept, Offer, find
-from nodedevice_agent.offered_twice.identities import Node
+from nodedevice_agent.offered_twice.files import Node
 from nodedevice_agent.offered_twice.sources import Raw, Source
 
 from tests.unit.node_agent.offered_twice.offered import NUMBER, PATH, PCI, UUID, findings, offer, pairs

@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 from nodedevice_agent.lib import cdi_files
 from nodedevice_agent.offered_twice import host
+from nodedevice_agent.offered_twice.files import Node
 from nodedevice_agent.offered_twice.host import HostReader, read_host
-from nodedevice_agent.offered_twice.identities import Node, node_identities
 from nodedevice_common.yaml_decoding import first_document
 
 from tests.fakes.polling import until
@@ -59,7 +59,7 @@ def test_a_device_file_has_its_number_and_a_link_where_it_leads(tmp_path: Path) 
         Node("/dev/around"),
         Node("/dev/gone"),
     )
-    assert not [*node_identities(Node(""), is_only=True)]
+    assert not [*Node("").tokens(is_only=True)]
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,21 @@ from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.offered_twice.identities import Node
+from nodedevice_agent.offered_twice.compare import Offer
+from nodedevice_agent.offered_twice.files import Host, Node
 from nodedevice_agent.offered_twice.offers import (
     MOST_PATHS,
     Held,
-    Host,
     PoolOffer,
+    held_of_pool,
     known_of,
     offer_of,
     offer_of_pool,
     paths_of,
     program_of,
+    statements_of,
 )
 from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
 
@@ -68,8 +71,19 @@ def _made(work: Generator[None, None, T]) -> T:
             return found
 
 
+def _listed(source: Source, *devices: Device) -> Offer:
+    """Of one of ours, of a plugin or of a built-in one, or of the kubelet's."""
+    scope = f"{BUILT_IN}nvml" if source is Source.BUILT_IN else ""
+    scenario = Scenario.with_plugin(devices, options=PluginOptions(scope=scope))
+    return offer_of(scenario.manager.resources[GPU], is_kubelets=source is Source.KUBELET)
+
+
 def _paths(source: Source, *devices: Device) -> tuple[str, ...]:
-    return _made(paths_of(devices, source))
+    return _made(paths_of(_listed(source, *devices)))
+
+
+def _known(source: Source, *devices: Device) -> dict[str, tuple[str, ...]]:
+    return _made(known_of(_listed(source, *devices), HOST))
 
 
 def test_the_files_that_a_list_names() -> None:
@@ -85,7 +99,7 @@ HOST = Host({PATH: TTY}, {"v/c=a": (TTY,)})
 
 def test_a_built_in_device_is_known_by_the_files_that_it_names() -> None:
     device = Device("d", files=((PATH, NUMBER),))
-    known = _made(known_of([device], Source.BUILT_IN, HOST))
+    known = _known(Source.BUILT_IN, device)
     assert known == {"d": identities_of(Source.BUILT_IN, Raw("d", nodes=(TTY,)))}
     assert known["d"] != identities_of(Source.BUILT_IN, Raw("d", nodes=(Node(PATH),))), "its number is the host's word"
 
@@ -98,22 +112,21 @@ def test_a_built_in_device_is_known_by_the_files_that_it_names() -> None:
     ],
 )
 def test_what_a_container_has_says_what_its_devices_are(held: Held) -> None:
-    """But for devices that a plugin of ours names itself, and instances of a GPU, whose files are all instances'."""
-    resource = Scenario.with_plugin(["a", "b"]).manager.resources[GPU]
+    """But for instances of a GPU, whose files are all instances'."""
+    kubelets = _listed(Source.KUBELET, Device("a"), Device("b"))
     expected = identities_of(Source.KUBELET, Raw(nodes=(TTY,)), is_of_all=False)
-    assert offer_of(resource, Source.KUBELET, HOST, {}, [held]).held == [(("a",), expected)]
-    assert offer_of(resource, Source.BUILT_IN, HOST, {}, [held]).held == []
-    assert offer_of(resource, Source.KUBELET, Host({}, {}), {}, [Held(("a",), (), ())]).held == []
+    assert statements_of(kubelets, [held], HOST, {}) == [(("a",), expected)]
+    assert statements_of(kubelets, [Held(("a",), (), ())], Host({}, {}), {}) == []
     [instance] = identities_of(Source.KUBELET, Raw(f"MIG-{UUID.removeprefix('GPU-')}"))
-    assert offer_of(resource, Source.KUBELET, HOST, {"a": (instance,)}, [held]).held == []
-    assert len(offer_of(resource, Source.KUBELET, HOST, {"b": (instance,)}, [held]).held) == 1
+    assert statements_of(kubelets, [held], HOST, {"a": (instance,)}) == []
+    assert len(statements_of(kubelets, [held], HOST, {"b": (instance,)})) == 1
 
 
 def test_which_devices_pods_can_get_or_have() -> None:
     """Shares by the device that they are of."""
     scenario = Scenario.with_plugin(["a", Device("sick", healthy=False), "s::0", "s::1", Device("t::0", healthy=False)])
     scenario.run(pod("p", gpu=1))
-    found = offer_of(scenario.manager.resources[GPU], Source.PLUGIN, HOST, {}, [])
+    found = offer_of(scenario.manager.resources[GPU])
     ids = ("a", "sick", "s", "t", "unknown")
     assert [device_id for device_id in ids if found.is_held(device_id)] == ["a"]
     assert [device_id for device_id in ids if found.is_offered(device_id)] == ["a", "s"]
@@ -128,17 +141,21 @@ def test_which_devices_pods_can_get_or_have() -> None:
 
 def test_what_several_containers_may_have_is_not_known_by_a_file_of_the_kernel() -> None:
     fuse = Device("fuse", identity=("c10:229", "/devices/virtual/misc/fuse"))
-    assert _made(known_of([fuse], Source.BUILT_IN, HOST)) == {"fuse": ("file:c10:229",)}
-    assert _made(known_of([replace(fuse, is_shared=True)], Source.BUILT_IN, HOST)) == {}
+    assert _known(Source.BUILT_IN, fuse) == {"fuse": ("c10:229",)}
+    assert _known(Source.BUILT_IN, replace(fuse, is_shared=True)) == {}
 
 
 @pytest.mark.parametrize("device_id", ["some-name", "pool/dev/a1", "/srv/a1"])
 def test_an_id_that_is_no_path_below_dev_names_no_file(device_id: str) -> None:
     assert _paths(Source.PLUGIN, Device(device_id)) == ()
-    assert _made(known_of([Device(device_id)], Source.PLUGIN, HOST)) == {}
+    assert _known(Source.PLUGIN, Device(device_id)) == {}
 
 
 DRIVER = "gpu.vendor.example"
+
+
+def _statements(found: PoolOffer, host: Host, known: Mapping[str, tuple[str, ...]]) -> object:
+    return statements_of(offer_of_pool(found), held_of_pool(found), host, known)
 
 
 def _pool(*names: str, held: Collection[str] = (), cdi: Mapping[str, tuple[str, ...]] | None = None) -> PoolOffer:
@@ -151,20 +168,20 @@ def test_the_files_of_a_drivers_device_say_what_it_is() -> None:
     """But for those of instances of a GPU."""
     found = _pool("a", "b", cdi={"a": ("v/c=a",)})
     expected = identities_of(Source.DRA, Raw(nodes=(TTY,)), is_of_all=False)
-    assert offer_of_pool(found, HOST, {}).held == [(("a",), expected)]
-    assert offer_of_pool(found, Host(), {}).held == []
+    assert _statements(found, HOST, {}) == [(("a",), expected)]
+    assert _statements(found, Host(), {}) == []
     [instance] = identities_of(Source.KUBELET, Raw(f"MIG-{UUID.removeprefix('GPU-')}"))
-    assert offer_of_pool(found, HOST, {"a": (instance,)}).held == []
+    assert _statements(found, HOST, {"a": (instance,)}) == []
 
 
-@pytest.mark.parametrize(("names", "identities"), [(["a"], ("file:/dev/widget",)), (["a", "b"], ())])
+@pytest.mark.parametrize(("names", "identities"), [(["a"], ("path:/dev/widget",)), (["a", "b"], ())])
 def test_a_file_without_a_number_is_that_of_a_pools_only_device(names: list[str], identities: tuple[str, ...]) -> None:
     host = Host({}, {"v/c=a": (Node("/dev/widget"),)})
-    assert offer_of_pool(_pool(*names, cdi={"a": ("v/c=a",)}), host, {}).held == [(("a",), identities)]
+    assert _statements(_pool(*names, cdi={"a": ("v/c=a",)}), host, {}) == [(("a",), identities)]
 
 
 def test_a_pools_device_is_offered_while_it_is_there_or_held() -> None:
-    found = offer_of_pool(_pool("a", held=("gone",)), HOST, {})
+    found = offer_of_pool(_pool("a", held=("gone",)))
     ids = ("a", "gone", "unknown")
     assert [device_id for device_id in ids if found.is_offered(device_id)] == ["a", "gone"]
     assert [device_id for device_id in ids if found.is_held(device_id)] == ["gone"]

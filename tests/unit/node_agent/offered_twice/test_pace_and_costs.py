@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.offered_twice import compare, watch
+from nodedevice_agent.offered_twice.files import Host
 from nodedevice_agent.offered_twice.host import HostReader
-from nodedevice_agent.offered_twice.offers import Host
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import later, virtual_time
@@ -91,9 +91,8 @@ async def test_once_all_is_known_everything_is_published(node: Node) -> None:
 @pytest.mark.parametrize(
     ("module", "reading", "count"),
     [
-        (watch, "paths_of", 2),
-        (watch, "known_of", 2),
-        (watch, "known_of_pool", 1),
+        (watch, "paths_of", 3),
+        (watch, "known_of", 3),
         (watch, "with_edits_of", 1),
         (compare, "_of_several", 1),
     ],

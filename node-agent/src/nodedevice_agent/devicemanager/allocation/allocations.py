@@ -16,10 +16,10 @@ from nodedevice_agent.devicemanager.allocation import answer_limit
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.resources.cordons import Cordons
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod
+from nodedevice_agent.identity import Identity
 
 NO_NUMA_NODE = -1
 # the end of the year 9999: a later time has no text in the API

@@ -10,7 +10,6 @@ from dataclasses import replace
 from msgspec import structs
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.devicemanager.resources.claims import after_boot as identity_after_boot
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN
 
 
@@ -26,7 +25,7 @@ def after_boot(checkpoint: Checkpoint, may_be_built_in: Callable[[str], bool]) -
 
     kept = (replace(a, response=None, edits=None, files=()) if is_built_in(a) else a for a in checkpoint.allocations)
     identities = {
-        name: {device_id: identity_after_boot(identity) for device_id, identity in of_resource.items()}
+        name: {device_id: identity.after_boot() for device_id, identity in of_resource.items()}
         for name, of_resource in checkpoint.identities.items()
     }
     return structs.replace(checkpoint, allocations=tuple(kept), identities=identities)

@@ -4,19 +4,14 @@ Whoever holds a device has it. Of free ones the exclusive one goes before those 
 priority counts, the resource's name, and the place in the list: the same choice after every restart.
 """
 
-import re
-from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from collections.abc import Collection, Iterable
 
 from msgspec import Struct
-from nodedevice_common.same_device import BY_PORT, PORT, is_lasting, may_be_one, with_serial_alone
 
-from nodedevice_agent.devicemanager.resources.identity import Identity
+from nodedevice_agent.identity import Identity, Index, Sameness, compare, is_number
 
 # the resource's name, and the device's ID
 Key = tuple[str, str]
-_NUMBER: Final = re.compile(r"[cb]\d+:\d+")
-_STEP: Final = re.compile("/")
 
 
 class Claim(Struct, frozen=True):
@@ -36,14 +31,23 @@ def winners(held: Iterable[Claim], offered: Iterable[Claim]) -> dict[Key, Claim]
 
     offered: free ones, in the order of preference.
     """
-    taken = _Taken()
+    taken, kinds = Index[Claim](), set[tuple[Identity, tuple[str, str] | None]]()
+
+    def take(claim: Claim) -> None:
+        # of the parts of one device, which are alike, one stands for all: a GPU may have a thousand
+        kind = claim.identity, claim.parent
+        if not claim.identity.is_shared or kind not in kinds:
+            taken.add(claim, claim.identity.tokens)
+        kinds.add(kind)
+
     for claim in held:
-        taken.add(claim)
+        take(claim)
     lost: dict[Key, Claim] = {}
     for claim in sorted(offered, key=lambda claim: claim.identity.is_shared):
-        winner = taken.same(claim)
+        related = taken.related(claim.identity.tokens)
+        winner = next((other for other in related if _excludes(other, claim)), None)
         if winner is None:
-            taken.add(claim)
+            take(claim)
         else:
             lost[claim.key] = winner
     return lost
@@ -59,14 +63,14 @@ def opened_files(numbers: Collection[str], listed: Iterable[Collection[str]]) ->
     of_several = []
     for tokens in listed:
         if not found.keys().isdisjoint(tokens):
-            own = _numbers(tokens)
+            own = [*filter(is_number, tokens)]
             if len(own) > 1:
                 of_several.append((tokens, own))
             else:
                 found[own[0]].update(tokens)
     others = {number: set[str]() for _, own in of_several for number in own}
     for tokens in listed if others else ():
-        if not others.keys().isdisjoint(tokens) and len(own := _numbers(tokens)) == 1:
+        if not others.keys().isdisjoint(tokens) and len(own := [*filter(is_number, tokens)]) == 1:
             others[own[0]].update(tokens)
     for tokens, own in of_several:
         for number in found.keys() & own:
@@ -74,79 +78,8 @@ def opened_files(numbers: Collection[str], listed: Iterable[Collection[str]]) ->
     return found
 
 
-def _numbers(tokens: Iterable[str]) -> list[str]:
-    return [token for token in tokens if _NUMBER.fullmatch(token)]
-
-
-def after_boot(identity: Identity) -> Identity:
-    """What is still true after a boot of the node."""
-    tokens = tuple(filter(is_lasting, identity.tokens))
-    return Identity(tokens, identity.is_shared)
-
-
-def when_gone(identity: Identity) -> Identity:
-    """Of a device that is not listed any more: of one selected by its port, what was in there is no part of it now."""
-    if not _is_by_port(identity):
-        return identity
-    return Identity(tuple(t for t in identity.tokens if t.startswith((BY_PORT, PORT))), identity.is_shared)
-
-
-class _Taken:
-    """Claims by what they are."""
-
-    def __init__(self) -> None:
-        # of the parts of one device, which are alike, one stands for all: a GPU may have a thousand
-        self._kinds: set[tuple[Identity, tuple[str, str] | None]] = set()
-        self._by_token = _Index()
-        # by tokens with a serial that several devices have, as if one device alone had it
-        self._by_serial = _Index()
-
-    def add(self, claim: Claim) -> None:
-        kind = claim.identity, claim.parent
-        if claim.identity.is_shared and claim.identity.tokens and kind in self._kinds:
-            return
-        self._kinds.add(kind)
-        for token in claim.identity.tokens:
-            self._by_token.add(token, claim)
-            if alone := with_serial_alone(token):
-                self._by_serial.add(alone, claim)
-
-    def same(self, claim: Claim) -> Claim | None:
-        """The first one that is the same device, and with which it cannot be given out."""
-        return next((other for other in self._related(claim) if _excludes(other, claim)), None)
-
-    def _related(self, claim: Claim) -> Iterator[Claim]:
-        for token in claim.identity.tokens:
-            yield from self._by_token.related(token)
-            # what was held when it had its serial alone may be any that has it now
-            yield from self._by_serial.related(token)
-            if alone := with_serial_alone(token):
-                yield from self._by_token.related(alone)
-
-
-class _Index:
-    """Claims by a token, and by each place above it."""
-
-    def __init__(self) -> None:
-        self._at: dict[str, list[Claim]] = {}
-        self._below: dict[str, list[Claim]] = {}
-
-    def add(self, token: str, claim: Claim) -> None:
-        self._at.setdefault(token, []).append(claim)
-        for place in _above(token):
-            self._below.setdefault(place, []).append(claim)
-
-    def related(self, token: str) -> Iterator[Claim]:
-        """Those with this token, or with a place in it or above it."""
-        if not self._at:
-            return
-        yield from self._at.get(token, ())
-        yield from self._below.get(token, ())
-        for place in filter(self._at.__contains__, _above(token)):
-            yield from self._at[place]
-
-
 def _excludes(one: Claim, other: Claim) -> bool:
+    """Whether only one of two devices that have a token or a place in common can be given out."""
     if one.key == other.key:
         return False
     # Uses of one physical device exclude each other by rules of their own; but an instance of it may be listed by another resource
@@ -157,15 +90,4 @@ def _excludes(one: Claim, other: Claim) -> bool:
         return False
     # What is listed with one number or place at one time is one device: of two serials, one is of a list that is not renewed yet.
     are_both_listed = one.is_listed and other.is_listed
-    return are_both_listed or may_be_one(one.identity.tokens, other.identity.tokens)
-
-
-def _is_by_port(identity: Identity) -> bool:
-    return any(token.startswith(BY_PORT) for token in identity.tokens)
-
-
-def _above(token: str) -> list[str]:
-    """The places that a place in sysfs is in, the nearest first; none for other tokens."""
-    if not token.startswith("/"):
-        return []
-    return [token[: step.start()] for step in _STEP.finditer(token, 1)][::-1]
+    return are_both_listed or compare(one.identity.tokens, other.identity.tokens) is not Sameness.OTHER

@@ -127,7 +127,7 @@ class ListedDevices:
     by_parent: Mapping[str, Sequence[str]] = field(init=False, repr=False, compare=False)
     has_identities: bool = field(init=False, repr=False, compare=False)
     has_aliases: bool = field(init=False, repr=False, compare=False)
-    kinds: Sequence[tuple[Device, Sequence[str]]] = field(init=False, repr=False, compare=False)
+    kinds: Mapping[object, tuple[Device, Sequence[str]]] = field(init=False, repr=False, compare=False)
     unconfirmed: frozenset[str] = field(init=False, repr=False, compare=False)
     at_nodes: Mapping[tuple[int, ...], int] = field(init=False, repr=False, compare=False)
 
@@ -158,7 +158,7 @@ class ListedDevices:
         object.__setattr__(self, "has_identities", has_identities)
         object.__setattr__(self, "has_aliases", has_aliases)
         object.__setattr__(self, "unconfirmed", frozenset(unconfirmed) if unconfirmed else _NO_IDS)
-        object.__setattr__(self, "kinds", _kinds(self.devices.values()) if has_identities else ())
+        object.__setattr__(self, "kinds", _kinds(self.devices.values()) if has_identities else NOTHING)
         at_nodes = Counter(device.numa_nodes for device in self.devices.values())
         object.__setattr__(self, "at_nodes", at_nodes if any(at_nodes) else NOTHING)
 
@@ -246,14 +246,14 @@ def _added(listed: ListedDevices, more: Collection[Device]) -> Mapping[tuple[int
     return at_nodes + Counter(listed.at_nodes or {(): len(listed.devices)})
 
 
-def _kinds(devices: Iterable[Device]) -> Sequence[tuple[Device, Sequence[str]]]:
-    """See ListedDevices.kinds."""
+def _kinds(devices: Iterable[Device]) -> Mapping[object, tuple[Device, Sequence[str]]]:
+    """See ListedDevices.kinds, by what the devices of each have alike."""
     found: dict[object, tuple[Device, list[str]]] = {}
     for device in devices:
         if device.identity:
             alike = (device.identity, device.parent) if device.is_shared else device.id
             found.setdefault(alike, (device, []))[1].append(device.id)
-    return tuple(found.values())
+    return found
 
 
 NO_DEVICES = ListedDevices({})

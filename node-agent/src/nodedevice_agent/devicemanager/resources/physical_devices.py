@@ -5,40 +5,27 @@ of several resources. Pods that hold it decide; without any, the use that it has
 listed first. What is listed in other ways is held back until then, and nobody is evicted.
 The IDs of physical devices count within a scope: the domain of the resource's name, so that no plugin uses up another vendor's
 devices by naming them, or what a built-in plugin's IDs stand for.
-A device of a built-in plugin is besides what its identity says, under any ID of any resource: see claims.
+A device of a built-in plugin is besides what its identity says, under any ID of any resource: see same_devices.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from nodedevice_api.parts import parent_and_number
 
-from nodedevice_agent.devicemanager.resources.claims import Claim, opened_files, winners
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices
-from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.preference import Preference
 from nodedevice_agent.devicemanager.resources.resource import OtherUse, Resource
+from nodedevice_agent.devicemanager.resources.same_devices import GivenNumbers, SameDevices
 
 # A word, the name of the resource (that of instances is empty), and the size of parts.
 Use = tuple[str, str, str]
 _WHOLE, _PARTS, _INSTANCES = "whole", "parts", "instances"
-# the scope, and the ID of a physical device in it
-Parent = tuple[str, str]
-# of device files in running containers: the resource's name, one of the devices, the numbers, and whether these may be shared
-GivenNumbers = Iterable[tuple[str, str, tuple[str, ...], bool]]
-
-
-# Devices that are compared with each other at each change: of one scope those that name physical devices, and of all built-in
-# plugins those that say what they are, where those that are shared and alike count once. A node has some hundred.
+# Devices of one scope that name physical devices, which are compared with each other at each change. A node has some hundred.
 MOST_LINKED = 16384
-MOST_KINDS = 4096
 _TOO_MANY_LINKED = (
     "the plugins of {0} name the physical devices of more than {1} devices, and of this resource none is given out: "
     "have them list fewer, coarser devices"
-)
-_TOO_MANY_KINDS = (
-    "the configured plugins of this node list more than {0} devices that may be one and the same, and of this resource none is "
-    "given out: narrow its paths or its selection, or those of other resources"
 )
 
 
@@ -47,12 +34,13 @@ class PhysicalDevices:
 
     def __init__(self, resources: Mapping[str, Resource], preference: Preference) -> None:
         self._resources = resources
-        self._preference = preference
+        self._same = SameDevices(resources, preference)
         # by scope, of those that are listed in some way
         self._uses: dict[str, dict[str, Use]] = {}
         # by scope: what was looked at, and what was found by resource and device ID
         self._seen: dict[str, _Seen] = {}
-        self._had_identities = False
+        # of the resources of which something was held back
+        self._found: frozenset[str] = frozenset()
 
     def hold_back(self, given: GivenNumbers = ()) -> set[str]:
         """Something was listed or released. Sets what each resource has to hold back; returns the names of those that changed.
@@ -60,26 +48,17 @@ class PhysicalDevices:
         given: the device files that running containers have.
         """
         scopes = {_scope(r) for r in self._resources.values() if r.listed.by_parent} | self._uses.keys()
-        has_identities = any(r.listed.has_identities for r in self._resources.values())
-        if not scopes and not has_identities and not self._had_identities:
+        if not scopes and not self._found and self._same.is_idle:
             return set()
-        self._had_identities = has_identities
-        excess = self._too_many_kinds()
-        found: dict[str, dict[str, OtherUse]] = {}
-        for scope in scopes:
-            seen = self._look(scope)
-            excess |= seen.excess
-            found |= {name: {**held_back} for name, held_back in seen.found.items()}
-        if has_identities:
-            offers = self._offers(excess)
-            alike = {claim.key: ids for claim, ids in offers}
-            for (name, device_id), winner in winners(self._claims(given), (claim for claim, _ in offers)).items():
-                of_resource, use = found.setdefault(name, {}), self._same_device(winner)
-                for each in alike[name, device_id]:
-                    of_resource.setdefault(each, use)
-        return {r.name for r in self._resources.values() if _set(r, found.get(r.name, {}), excess.get(r.name, ""))}
-
-    # -- uses of physical devices -----------------------------------------------------------------------------------------
+        seen = [self._look(scope) for scope in scopes]
+        excess = {name: why for each in seen for name, why in each.excess.items()}
+        found, too_many = self._same.held_back(given, excess)
+        excess = {**too_many, **excess}
+        for name, held_back in ((name, held_back) for each in seen for name, held_back in each.found.items()):
+            found[name] = {**found.get(name, {}), **held_back}
+        before, self._found = self._found, frozenset((*found, *excess))
+        named = (self._resources[name] for name in self._found | before if name in self._resources)
+        return {r.name for r in named if _set(r, found.get(r.name, {}), excess.get(r.name, ""))}
 
     def _look(self, scope: str) -> "_Seen":
         """What is held back in that scope: decided again where anything has changed that it rests on."""
@@ -110,52 +89,6 @@ class PhysicalDevices:
         before = self._uses.get(scope, {})
         uses = self._uses[scope] = {p: _decided(before.get(p), uses, held.get(p, ())) for p, uses in listed.items()}
         return {resource.name: _held_back_in(resource, listed, held, uses) for resource in naming}, excess
-
-    # -- devices that are one ---------------------------------------------------------------------------------------------
-
-    def _claims(self, given: GivenNumbers) -> Iterator[Claim]:
-        for resource in self._resources.values():
-            for device_id, identity in resource.claimed_identities().items():
-                device = resource.reported(device_id)
-                is_listed = device is not None and not device.is_unconfirmed
-                yield Claim((resource.name, device_id), identity, _parent(resource, device_id), is_listed)
-        given = [*given]
-        if not given:
-            return
-        listed = [device.identity for resource in self._resources.values() for device, _ in resource.kinds]
-        opened = opened_files({number for _, _, numbers, _ in given for number in numbers}, listed)
-        for resource_name, device_id, numbers, is_shared in given:
-            tokens = {token for number in numbers for token in opened[number]}
-            yield Claim((resource_name, device_id), Identity(tuple(sorted(tokens)), is_shared))
-
-    def _same_device(self, winner: Claim) -> OtherUse:
-        resource_name, device_id = winner.key
-        resource = self._resources[resource_name]
-        if device_id in resource.holders:
-            return OtherUse(resource_name, device_id, "allocated")
-        return OtherUse(resource_name, device_id, "cordoned" if resource.is_cordoned(device_id) else "offered")
-
-    def _offers(self, excess: Collection[str]) -> list[tuple[Claim, Sequence[str]]]:
-        """The free ones, in the order in which they are preferred, one for all that are alike; and the IDs of these."""
-        return [
-            (Claim((r.name, device.id), Identity(device.identity, device.is_shared), _parent(r, device.id)), ids)
-            for r in self._by_preference()
-            for device, ids in (r.offered() if r.name not in excess else ())
-        ]
-
-    def _by_preference(self) -> list[Resource]:
-        """Of those that say what their devices are."""
-        naming = [resource for resource in self._resources.values() if resource.listed.has_identities]
-        return sorted(naming, key=lambda resource: self._preference.key(resource.name))
-
-    def _too_many_kinds(self) -> dict[str, str]:
-        """By resource: why nothing of it is given out."""
-        excess, count = {}, 0
-        for resource in self._by_preference():
-            count += len(resource.kinds)
-            if count > MOST_KINDS:
-                excess[resource.name] = _TOO_MANY_KINDS.format(MOST_KINDS)
-        return excess
 
 
 class _Seen(Struct):
@@ -222,12 +155,6 @@ def _held(resources: Iterable[Resource], listed: Mapping[str, object]) -> dict[s
 
 def _scope(resource: Resource) -> str:
     return resource.scope or ""
-
-
-def _parent(resource: Resource, device_id: str) -> Parent | None:
-    device = resource.devices.get(device_id)
-    parent = device.parent if device is not None else resource.parent_of(device_id)
-    return (_scope(resource), parent) if parent and resource.scope is not None else None
 
 
 def _listed(resources: list[Resource]) -> dict[str, list[Use]]:

@@ -4,7 +4,7 @@ Source: kubelet device manager, endpoints and their stop grace period. Connectio
 plugin's connection never affects a newer one (the kubelet before 1.37 looked them up by resource name).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import Enum
 
@@ -25,8 +25,8 @@ from nodedevice_agent.devicemanager.resources.connections import (
 )
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, NOTHING, Device, ListedDevices, Size
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDamping, FlapDampingLimits
-from nodedevice_agent.devicemanager.resources.identity import Identity
 from nodedevice_agent.devicemanager.resources.known_identities import KnownIdentities
+from nodedevice_agent.identity import Identity
 
 STOP_GRACE_PERIOD_SECONDS = 300.0
 
@@ -322,21 +322,32 @@ class Resource:
         """Whether a plugin of this program says it, or has said it of held ones; the lists of others are long."""
         return self.listed.has_identities or bool(self._identities)
 
-    def claimed_identities(self) -> dict[str, Identity]:
-        """Of held and cordoned devices, which nobody gets under another name."""
+    def claimed_identities(self, *, only_apart: bool = False) -> dict[str, Identity]:
+        """Of held and cordoned devices, which are given out under no other name.
+
+        only_apart: without those that are what a connected plugin lists now.
+        """
         if not self.says_what_devices_are:
             return {}
-        found = {device_id: self.identity_of(device_id) for device_id in self._claimed()}
+        claimed = self._apart(self._claimed()) if only_apart else self._claimed()
+        found = {device_id: self.identity_of(device_id) for device_id in claimed}
         return {device_id: identity for device_id, identity in found.items() if identity is not None}
 
     def _named(self) -> Collection[str]:
         """Devices that are known by name without a plugin."""
         return {*self.holders, *self.reserved, *self.cordoned_ids}
 
-    def _claimed(self) -> Collection[str]:
+    def _claimed(self) -> Set[str]:
         if ALL_DEVICES in self.cordoned_ids:
             return {*self.holders, *self.devices}
         return {*self.holders, *self.cordoned_ids} if self.cordoned_ids else self.holders.keys()
+
+    def _apart(self, claimed: Set[str]) -> Iterable[str]:
+        """Of claimed devices, those that are not what a connected plugin lists now; mostly there are none."""
+        apart = self._identities.apart
+        if self.is_live and self.listed is self._reported:
+            return apart & claimed
+        return (i for i in claimed if i in apart or self.reported(i) is None)
 
     def _stored(self) -> dict[str, tuple[str, ...]]:
         """What devices are whose IDs stand in allocations and cordons, held ones first."""
@@ -358,20 +369,19 @@ class Resource:
         return self._reported.devices.get(device_id) if self.is_live else None
 
     @property
-    def kinds(self) -> Sequence[tuple[Device, Sequence[str]]]:
+    def kinds(self) -> Mapping[object, tuple[Device, Sequence[str]]]:
         """Of the devices as a connected plugin lists them now; see ListedDevices."""
-        return self._reported.kinds if self.is_live else ()
+        return self._reported.kinds if self.is_live else NOTHING
 
-    def offered(self) -> Iterator[tuple[Device, Sequence[str]]]:
-        """By kind, in the plugin's order, the devices that may be allocated, and the first of each.
+    def free_of(self, device_ids: Iterable[str]) -> Sequence[str]:
+        """Of listed devices, those that are not held, cordoned or unconfirmed."""
+        out = self._reported.unconfirmed
+        free = [i for i in device_ids if i not in self.holders and i not in out]
+        return [i for i in free if not self.is_cordoned(i)] if self.cordons else free
 
-        Held, cordoned and unconfirmed ones are left out.
-        """
-        devices, out = self._reported.devices, self._reported.unconfirmed
-        for _, ids in self.kinds:
-            free = [i for i in ids if i not in self.holders and i not in out and not self.is_cordoned(i)]
-            if free:
-                yield devices[free[0]], free
+    def claimed_of(self, device_ids: Iterable[str]) -> Sequence[str]:
+        """Of listed devices, those that are held or cordoned."""
+        return [i for i in device_ids if i in self.holders or (self.cordons and self.is_cordoned(i))]
 
     def parent_of(self, device_id: str) -> str:
         """The physical device of a listed one, or of a held one, as it was listed or by its ID; the ID itself without any."""
@@ -381,6 +391,12 @@ class Resource:
         if past := self._past_parents.get(device_id):
             return past
         return device_id if part is None else part[0]
+
+    def scoped_parent(self, device_id: str) -> tuple[str, str] | None:
+        """The physical device of a listed one, or of a held one, in its scope; None without either."""
+        device = self.devices.get(device_id)
+        parent = device.parent if device is not None else self.parent_of(device_id)
+        return (self.scope, parent) if parent and self.scope is not None else None
 
     def is_cordoned(self, device_id: str) -> bool:
         if device_id in self.cordoned_ids or ALL_DEVICES in self.cordoned_ids:

@@ -5,17 +5,15 @@ The identity that was stored with the ID decides whose it is. The device that it
 device that has the name now goes by another ID until the stored one is released.
 """
 
-import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from msgspec import structs
-from nodedevice_api.parts import parent_and_number, part_id
-from nodedevice_common.same_device import Sameness, is_lasting, is_moved, same_device
+from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device, ListedDevices
+from nodedevice_agent.identity import Sameness, is_moved, lasting, made_id, same_device
 
-_HASH_DIGITS = 8
 # of an ID that is made, so that it stays within the bound of device IDs
 _LONGEST_BASE = 100
 
@@ -42,7 +40,7 @@ def with_stored_ids(listed: ListedDevices, stored: Stored) -> ListedDevices:
 
 def leads_to(stored: tuple[str, ...], device: Device) -> bool:
     """Whether an ID with that stored identity stands for this device. Without a lasting token the name itself counts."""
-    return not any(map(is_lasting, stored)) or same_device(stored, device.identity) is Sameness.SAME
+    return not lasting(stored) or same_device(stored, device.identity) is Sameness.SAME
 
 
 def replaced(listed: ListedDevices, renamed: Iterable[tuple[Device, Device]]) -> ListedDevices:
@@ -68,8 +66,8 @@ def _moved(listed: ListedDevices, stored: Stored, taken: Collection[str]) -> dic
     """By listed ID: the stored ID of a device that is listed under another name."""
     known = {i for i in stored if i in listed.devices and i not in taken}
     by_alias = {alias for d in listed.devices.values() for alias in d.aliases if alias in stored}
-    sought = [i for i in stored if i not in known and any(map(is_lasting, stored[i]))]
-    near: dict[str, list[Device]] = {token: [] for i in sought for token in filter(is_lasting, stored[i])}
+    sought = [i for i in stored if i not in known and lasting(stored[i])]
+    near: dict[str, list[Device]] = {token: [] for i in sought for token in lasting(stored[i])}
     for device in listed.devices.values() if near else ():
         for token in device.identity if device.id not in known else ():
             if token in near:
@@ -109,19 +107,11 @@ def _other_names(
     used = {*listed.devices, *stored, *given}
     for listed_id in sorted(taken):
         device = listed.devices[listed_id]
-        new = next((alias for alias in device.aliases if alias not in used), "") or _made(device)
+        new = next((alias for alias in device.aliases if alias not in used), "") or made_id(
+            device.id, device.identity, _LONGEST_BASE
+        )
         used.add(new)
         yield listed_id, new
-
-
-def _made(device: Device) -> str:
-    """An ID of what the device is: the same at each list."""
-    lasting = "\n".join(filter(is_lasting, device.identity)) or "\n".join(device.identity)
-    digest = hashlib.sha256(lasting.encode()).hexdigest()[:_HASH_DIGITS]
-    part = parent_and_number(device.id)
-    if part is None:
-        return f"{device.id[:_LONGEST_BASE]}-{digest}"
-    return part_id(f"{part[0][:_LONGEST_BASE]}-{digest}", part[1])
 
 
 def _named(device: Device, new: str) -> Device:

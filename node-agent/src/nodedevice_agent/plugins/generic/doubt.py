@@ -5,22 +5,22 @@ they were for a minute, and are not allocated meanwhile. They lose the files and
 that is another device's by now: they are listed by one that is made of it.
 """
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from nodedevice_api.parts import parent_and_number, part_id
-from nodedevice_common.same_device import Sameness, is_lasting, may_be_one, same_device
+from nodedevice_api.parts import parent_and_number
 
+from nodedevice_agent.identity import Sameness, compare, is_lasting, lasting, made_id, same_device
 from nodedevice_agent.lib.deviceplugin_server.values import MAX_DEVICE_ID, ContainerAllocation, PluginDevice
 from nodedevice_agent.plugins.generic.devices import GenericDevice
 
 # A fault that lasts longer may be of a device that is broken, or gone.
 KEPT_SECONDS: Final = 60.0
 _UNREAD = "Unread"
-_HASH_DIGITS: Final = 8
+# of an ID that is made: after it come a hyphen and eight digits
+_LONGEST_BASE: Final = MAX_DEVICE_ID - 9
 _Devices = Mapping[str, GenericDevice]
 
 
@@ -79,10 +79,8 @@ class _Others:
 
     def have(self, device: PluginDevice) -> bool:
         """Whether this device was found by another name, or as a part of another one."""
-        candidates = (
-            found for token in device.identity if is_lasting(token) for found in self._identities.get(token, ())
-        )
-        return any(may_be_one(device.identity, found) for found in candidates)
+        candidates = (found for token in lasting(device.identity) for found in self._identities.get(token, ()))
+        return any(compare(device.identity, found) is not Sameness.OTHER for found in candidates)
 
     def without(self, device: GenericDevice) -> GenericDevice:
         """Without the files and numbers that are another's now."""
@@ -105,19 +103,17 @@ def _displaced(known: _Devices, sure: _Devices) -> list[tuple[str, GenericDevice
     return [
         (i, _renamed(device))
         for i, device in known.items()
-        if i in sure and same_device(device.listed.identity, sure[i].listed.identity) is Sameness.OTHER
+        if i in sure and same_device(device.listed.identity, sure[i].listed.identity) > Sameness.UNKNOWN
     ]
 
 
 def _renamed(device: GenericDevice) -> GenericDevice:
     """The ID is the same in each scan."""
     listed = device.listed
-    lasting = "\n".join(filter(is_lasting, listed.identity))
-    digest = hashlib.sha256(lasting.encode()).hexdigest()[:_HASH_DIGITS]
-    part = parent_and_number(listed.id)
-    base = f"{(part[0] if part else listed.id)[: MAX_DEVICE_ID - _HASH_DIGITS - 1]}-{digest}"
-    new_id = part_id(base, part[1]) if part else base
-    return replace(device, listed=replace(listed, id=new_id, parent=base if listed.parent else ""))
+    new_id = made_id(listed.id, listed.identity, _LONGEST_BASE)
+    part = parent_and_number(new_id)
+    parent = (part[0] if part else new_id) if listed.parent else ""
+    return replace(device, listed=replace(listed, id=new_id, parent=parent))
 
 
 def _without(device: GenericDevice, files: Collection[tuple[str, str]]) -> ContainerAllocation:

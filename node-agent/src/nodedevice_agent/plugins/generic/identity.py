@@ -1,24 +1,22 @@
-"""Tokens that say which device a device file belongs to, and whether two sets of them are of one device. Pure.
+"""Places in sysfs that say which device a device file belongs to. Pure.
 
-Tokens (see DeviceDetails): the number `c188:0`, places in sysfs `/devices/...`, which include what is below them, and the same
-places without the kernel's numbers (lasting_places.py). Two devices with an equal token, or with a place inside the other's place,
-are one.
+They are tokens of its identity (nodedevice_agent/identity.py), beside its number and the same places without the kernel's numbers
+(lasting_places.py).
 
 Siblings are two devices: the ports of an adapter, the video nodes of a camera. What drives all of them has a place above them.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from nodedevice_agent.plugins.generic.functions import Node, upwards
+from nodedevice_agent.identity import iommu_token
+from nodedevice_agent.plugins.generic.functions import Node
 
 _SCSI_DEVICE = re.compile(r"\d+:\d+:\d+:\d+")
 _VFIO_GROUP = re.compile(r"(?:noiommu-)?(\d+)")
 _INPUT = re.compile(r"input\d+")
 _OSS = re.compile(r"(dsp|adsp|audio|mixer|midi|amidi|dmmidi|admmidi)\d*")
 _SCSI_COMPANIONS = frozenset({"bsg", "scsi_changer", "scsi_generic", "scsi_tape"})
-_NUMBER = re.compile(r"[cb]\d+:\d+")
-_PATH = "path:"
 
 
 def places(node: Node) -> tuple[str, ...]:
@@ -27,45 +25,6 @@ def places(node: Node) -> tuple[str, ...]:
     So a disk and its sg file are one device, and the disk's partitions are parts of both and not of each other.
     """
     return tuple(dict.fromkeys((node.sysfs, *_driven(node), *node.also)))
-
-
-def path_token(path: str) -> str:
-    """Of a file that has no number of its own."""
-    return _PATH + path
-
-
-def vfio_group(number: str) -> str:
-    """The token of an IOMMU group, whose devices only one process can have."""
-    return f"pair:iommu:{number}:vfio"
-
-
-def is_number(token: str) -> bool:
-    """Whether it stands for one device file: its number, or what is there instead."""
-    return bool(_NUMBER.fullmatch(token)) or token.startswith(_PATH)
-
-
-class Identified:
-    """Devices by their tokens, so that each further one is compared with all of them at once."""
-
-    def __init__(self) -> None:
-        self._by_token: dict[str, dict[int, None]] = {}
-        # by each place above one of theirs
-        self._below: dict[str, dict[int, None]] = {}
-
-    def add(self, device: int, tokens: Iterable[str]) -> None:
-        for token in tokens:
-            self._by_token.setdefault(token, {})[device] = None
-            for above in _above(token):
-                self._below.setdefault(above, {})[device] = None
-
-    def same(self, tokens: Iterable[str]) -> list[int]:
-        """Those that are one device with this."""
-        found: dict[int, None] = {}
-        for token in tokens:
-            found |= self._by_token.get(token, {}) | self._below.get(token, {})
-            for above in _above(token):
-                found |= self._by_token.get(above, {})
-        return [*found]
 
 
 def _driven(node: Node) -> Iterator[str]:
@@ -121,9 +80,4 @@ def _driven(node: Node) -> Iterator[str]:
             yield f"{base}/umad{name.removeprefix('issm')}"
         case "vfio":
             if group := _VFIO_GROUP.fullmatch(name):
-                yield vfio_group(group[1])
-
-
-def _above(token: str) -> Iterator[str]:
-    """The places that a place is in."""
-    return upwards(token.rpartition("/")[0]) if token.startswith("/") else iter(())
+                yield iommu_token(group[1])

@@ -4,10 +4,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 from msgspec.structs import replace
 
+from nodedevice_agent.identity import hub_token, path_token
 from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, usb_path
-from nodedevice_agent.plugins.generic.identity import path_token, places
-from nodedevice_agent.plugins.generic.lasting_places import LastingPlaces, of_hub
+from nodedevice_agent.plugins.generic.identity import places
+from nodedevice_agent.plugins.generic.lasting_places import LastingPlaces
 from nodedevice_agent.plugins.shared_files import is_shared_file
 
 # numbers of the kernel's memory devices, such as /dev/null; block devices of this major are RAM disks
@@ -116,7 +117,7 @@ class Inventory:
             return own
         has_own_serial = usb is not None and bool(usb.serial) and self._has_own_serial(usb)
         lasting = [token for place in own for token in self._lasting.of(place, usb, has_own_serial=has_own_serial)]
-        return tuple(map(of_hub, lasting)) if is_hub else (*own, *lasting)
+        return tuple(map(hub_token, lasting)) if is_hub else (*own, *lasting)
 
 
 def is_memory(number: str) -> bool:

@@ -73,21 +73,6 @@ def kind_of(name: str) -> str:
     return ""
 
 
-def is_of_usb_device(token: str) -> bool:
-    """Whether it is of a USB device wherever it is plugged in."""
-    return token.startswith("/usb/")
-
-
-def of_hub(token: str) -> str:
-    """The same for a hub, in which nothing is that is plugged into it."""
-    return f"hub {token}"
-
-
-def port_tokens(port: str) -> tuple[str, str]:
-    """Of whatever is plugged in there. The second one says that no serial is meant: the device manager knows it."""
-    return f"/port/{port}", f"by port {port}"
-
-
 def _positions(names: Iterable[str]) -> Mapping[str, int]:
     """Of each name among those of its kind."""
     found: dict[str, int] = {}

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence, Set
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodedevice_agent.identity import Index, path_token, port_tokens
 from nodedevice_agent.plugins.generic.found import Found, FoundFile, FoundFunction, Selected, found_functions
-from nodedevice_agent.plugins.generic.identity import Identified, path_token
-from nodedevice_agent.plugins.generic.lasting_places import port_tokens
 from nodedevice_agent.plugins.generic.settings import GroupSettings
 
 
@@ -53,7 +52,7 @@ def choose(groups: Sequence[GroupSettings], found: Found, selected: Selected) ->
     """found: the files that match each pattern; selected: the devices of groups that select, by the group's index."""
     # exclusive ones first, and as the groups are
     offers = sorted(_offers(groups, found, selected), key=lambda offer: offer.is_shared)
-    known = Identified()
+    known = Index[int]()
     listed: list[Offer] = []
     names: dict[str, int] = {}
     not_listed = []
@@ -93,9 +92,9 @@ def _offers(groups: Sequence[GroupSettings], found: Found, selected: Selected) -
             )
 
 
-def _same(offer: Offer, known: Identified, listed: Sequence[Offer]) -> list[int]:
+def _same(offer: Offer, known: Index[int], listed: Sequence[Offer]) -> list[int]:
     """Listed offers beside which this one cannot be listed."""
-    same = known.same(_keys(offer))
+    same = [*dict.fromkeys(known.related(_keys(offer)))]
     if not offer.is_shared:
         return same
     # what several containers may have may also be offered in several ways

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodedevice_agent.identity import iommu_token
 from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, note_again, note_unanswered, unanswered
 from nodedevice_agent.lib.patient_reads import ask
 from nodedevice_agent.plugins.generic.functions import Node, UsbDevice, upwards
-from nodedevice_agent.plugins.generic.identity import vfio_group
 from nodedevice_agent.plugins.generic.settings import USB_ID
 
 _MAX_BYTES = 4096
@@ -175,7 +175,7 @@ class Sysfs:
         """
         if subsystem == _VFIO_DEVICES:
             group = self._target(parent, "iommu_group").rpartition("/")[2]
-            return (vfio_group(group),) if group else ()
+            return (iommu_token(group),) if group else ()
         if subsystem == _DRM:
             minor = self._nvidia_minor(parent.rpartition("/")[2])
             return (f"{_NVIDIA_MAJOR}:{minor}",) if minor else ()

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct, field
-from nodedevice_common.same_device import Sameness, same_device
 
+from nodedevice_agent.identity import Sameness, compare
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.identity import gpu_file
 from nodedevice_agent.plugins.nvml.mig import capability_file, capability_nodes
@@ -108,7 +108,7 @@ def _remedy(file: str) -> str:
 def _other_gpu(uuid: str, gpu: Gpu, specified: Specified, now: NowOnHost) -> str:
     for path, number in specified.nodes:
         owners = _owners(path, number, gpu, now)
-        if owners is not None and same_device({uuid}, owners) is not Sameness.SAME:
+        if owners is not None and compare({uuid}, owners) is not Sameness.SAME:
             return f"by it a container with {uuid} gets {path}, which is {_named(owners)} now"
     return ""
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
-from nodedevice_common.same_device import Sameness, same_device
 
+from nodedevice_agent.identity import path_token
 from nodedevice_agent.lib import own_command
 from nodedevice_agent.lib.last_known import LastKnown
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, NEEDED_NODES
@@ -50,7 +50,7 @@ def number_of(root: str, path: str) -> str:
     if device < 0:
         return ""
     major, minor = os.major(device), os.minor(device)
-    return f"path:{path}" if major == _MEMORY_MAJOR else f"c{major}:{minor}"
+    return path_token(path) if major == _MEMORY_MAJOR else f"c{major}:{minor}"
 
 
 def with_known_numbers(root: str, gpus: Collection[Gpu]) -> dict[str, Gpu]:
@@ -70,7 +70,7 @@ def with_known_numbers(root: str, gpus: Collection[Gpu]) -> dict[str, Gpu]:
 
 def _may_have_number(gpu: Gpu, owners: Mapping[int, str]) -> bool:
     owner = owners.get(gpu.minor) if gpu.minor is not None else None
-    return owner is None or same_device({gpu.uuid}, {owner}) is not Sameness.OTHER
+    return owner in (None, gpu.uuid)
 
 
 def is_there(root: str, path: str) -> bool:

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nodedevice_agent.identity import Index
 from nodedevice_agent.lib.config_rules import plugins_problems
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.generic.identity import Identified
 from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 
@@ -101,9 +101,9 @@ def test_each_device_once(host: FakeSysfs, raw: list[dict[str, Any]]) -> None:
     assert not [name for name, count in ids.items() if count > 1]
     for device in devices:
         # no device is the same as an exclusive one
-        known = Identified()
+        known = Index[int]()
         known.add(0, device.identity)
-        same = [other for other in devices if other is not device and known.same(other.identity)]
+        same = [other for other in devices if other is not device and [*known.related(other.identity)]]
         assert device.is_shared or not same
         assert all(other.is_shared for other in same)
         given = {node.host_path for node in source.allocate([device.id], None).device_nodes}

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from nodedevice_agent.identity import Index
 from nodedevice_agent.plugins.generic.files import found_file, kernel_path
 from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.generic.functions import Node
-from nodedevice_agent.plugins.generic.identity import Identified
 from nodedevice_agent.plugins.generic.inventory import Inventory
 from nodedevice_agent.plugins.generic.scan import SelectScan
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
@@ -211,9 +211,9 @@ def are_one(host: FakeSysfs, pair: tuple[Where, Where]) -> bool:
     first, second = (tokens(host, path) for path in paths)
     found = []
     for one, other in ((first, second), (second, first)):
-        known = Identified()
+        known = Index[int]()
         known.add(0, one)
-        found.append(known.same(other) == [0])
+        found.append({*known.related(other)} == {0})
     assert found[0] == found[1], "whichever comes first"
     return found[0]
 

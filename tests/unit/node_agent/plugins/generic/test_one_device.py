@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from nodedevice_agent.identity import Index
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.generic.identity import Identified
 from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 
@@ -83,9 +83,9 @@ def ids(host: FakeSysfs, *groups: dict[str, Any]) -> list[str]:
 
 
 def are_same(one: PluginDevice, other: PluginDevice) -> bool:
-    known = Identified()
+    known = Index[int]()
     known.add(0, one.identity)
-    return bool(known.same(other.identity))
+    return bool([*known.related(other.identity)])
 
 
 PAIRS = [pytest.param(a, b, id=f"{a} x {b}") for a, b in product(WAYS, repeat=2)]

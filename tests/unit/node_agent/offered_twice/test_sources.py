@@ -1,61 +1,34 @@
-"""What a device is, in one form whichever way it was written; and what says nothing of it."""
+"""What each source says of its devices, as tokens; and what says nothing of them."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.offered_twice.identities import (
-    Kind,
-    Node,
-    are_different,
-    base_id,
-    dev_path,
-    is_instance,
-    kind_of,
+from nodedevice_agent.identity import Kind, kind_of
+from nodedevice_agent.offered_twice.files import Node, dev_path
+from nodedevice_agent.offered_twice.sources import (
+    AttributeValue,
+    Raw,
+    Source,
+    identities_of,
     named_uuid,
-    node_identities,
-    own,
     pci_of,
     serial_of,
-    uuid_of,
 )
-from nodedevice_agent.offered_twice.sources import AttributeValue, Raw, Source, identities_of
 
 HEX = "0650a168-e770-3ea8-8ac3-8a1d419763e0"
 BUS = "resource.kubernetes.io/pciBusID"
 
 
 @pytest.mark.parametrize(
-    ("text", "found", "base"),
-    [
-        (f"GPU-{HEX}", f"uuid:gpu-{HEX}", f"GPU-{HEX}"),
-        (f"GPU-{HEX.upper()}::12", f"uuid:gpu-{HEX}", f"GPU-{HEX.upper()}"),
-        (f"GPU-{HEX}-9", f"uuid:gpu-{HEX}", f"GPU-{HEX}"),
-        (f"GPU-{HEX}-_-79", f"uuid:gpu-{HEX}", f"GPU-{HEX}"),
-        (HEX, f"uuid:{HEX}", HEX),
-        (f"MIG-{HEX}", f"uuid:mig-{HEX}", f"MIG-{HEX}"),
-        (f"MIG-GPU-{HEX}/7/0", f"uuid:mig-gpu-{HEX}/7/0", f"MIG-GPU-{HEX}/7/0"),
-        (f"MIG-GPU-{HEX}/7/0::1", f"uuid:mig-gpu-{HEX}/7/0", f"MIG-GPU-{HEX}/7/0"),
-        ("GPU-00000000-0000-0000-0000-000000000000", None, "GPU-00000000-0000-0000-0000-000000000000"),
-        (f"GPU-{HEX}x", None, f"GPU-{HEX}x"),
-        (f"x GPU-{HEX}", None, f"x GPU-{HEX}"),
-        ("gpu-0", None, "gpu-0"),
-        ("tty::3", None, "tty"),
-        ("tty-3", None, "tty-3"),
-        ("da39a3ee5e6b4b0d3255bfef95601890afd80709", None, "da39a3ee5e6b4b0d3255bfef95601890afd80709"),
-        ("", None, ""),
-    ],
-)
-def test_a_uuid_and_the_device_of_a_share(text: str, found: str | None, base: str) -> None:
-    assert (uuid_of(text), base_id(text)) == (found, base)
-
-
-@pytest.mark.parametrize(
     ("text", "found"),
     [
-        (f" GPU-{HEX} ", f"uuid:gpu-{HEX}"),
-        ("0x1A2B3C4D", "uuid:0x1a2b3c4d"),
-        ("12345678", "uuid:12345678"),
+        (f" GPU-{HEX} ", f"gpu-{HEX}"),
+        ("0x1A2B3C4D", "0x1a2b3c4d"),
+        ("12345678", "12345678"),
         ("1234567", None),
+        # another kind's
+        ("/usb/0403:6001:A5", None),
+        ("serial:0403:a5", None),
         ("00000000-0000", None),
         ("", None),
     ],
@@ -121,14 +94,14 @@ def test_a_path_is_taken_from_dev_on(path: str, found: str) -> None:
 @pytest.mark.parametrize(
     ("node", "found", "found_of_only"),
     [
-        (Node("/dev/nvidia0", "c195:0"), ["file:c195:0", "file:/dev/nvidia0"], None),
-        (Node("/dev/nvidia0"), ["file:/dev/nvidia0"], None),
-        (Node("/dev/serial/by-id/a", "c188:0", "/dev/ttyUSB0", True), ["file:c188:0", "file:/dev/ttyUSB0"], None),
-        (Node("/dev/sda", "b8:0", "/dev/sda", True), ["file:b8:0", "file:/dev/sda"], None),
-        (Node("/dev/vfio/12", "c240:0"), ["file:c240:0", "file:/dev/vfio/12"], None),
-        (Node("/dev/fuse", "c10:229"), [], ["file:c10:229", "file:/dev/fuse"]),
-        (Node("/dev/widget", "c240:1", "/dev/widget", is_own=True), ["file:c240:1", "file:/dev/widget"], None),
-        (Node("/dev/w", "c10:229", "/dev/w", is_own=True, is_copy=True), ["file:/dev/w"], None),
+        (Node("/dev/nvidia0", "c195:0"), ["c195:0", "path:/dev/nvidia0"], None),
+        (Node("/dev/nvidia0"), ["path:/dev/nvidia0"], None),
+        (Node("/dev/serial/by-id/a", "c188:0", "/dev/ttyUSB0", True), ["c188:0", "path:/dev/ttyUSB0"], None),
+        (Node("/dev/sda", "b8:0", "/dev/sda", True), ["b8:0", "path:/dev/sda"], None),
+        (Node("/dev/vfio/12", "c240:0"), ["c240:0", "path:/dev/vfio/12"], None),
+        (Node("/dev/fuse", "c10:229"), [], ["c10:229", "path:/dev/fuse"]),
+        (Node("/dev/widget", "c240:1", "/dev/widget", is_own=True), ["c240:1", "path:/dev/widget"], None),
+        (Node("/dev/w", "c10:229", "/dev/w", is_own=True, is_copy=True), ["path:/dev/w"], None),
         (Node("/dev/nvidia-new-control", "c240:0", "/dev/nvidia-new-control", is_own=True), [], []),
         (Node("/dev/kfd", "c235:0", "/dev/kfd", True), [], []),
         (Node("/dev/vfio/vfio", "c10:196"), [], []),
@@ -136,52 +109,24 @@ def test_a_path_is_taken_from_dev_on(path: str, found: str) -> None:
         (Node("/dev/my-link0", "c195:255", "/dev/nvidiactl"), [], []),
         (Node("/dev/nvidia-caps/nvidia-cap3", "c241:3"), [], []),
         (Node("/dev/nvidia-caps-imex-channels/channel0", "c242:0"), [], []),
-        (Node("", "c195:0"), [], ["file:c195:0"]),
+        (Node("", "c195:0"), [], ["c195:0"]),
         (Node(""), [], []),
     ],
 )
 def test_a_file_that_is_the_devices_own(node: Node, found: list[str], found_of_only: list[str] | None) -> None:
     """found_of_only: where its source offers nothing else."""
-    assert [*node_identities(node)] == found
-    assert [*node_identities(node, is_only=True)] == (found if found_of_only is None else found_of_only)
-
-
-def test_an_instance_is_its_own_uuid_alone() -> None:
-    instance = f"uuid:mig-{HEX}"
-    assert (is_instance(instance), is_instance(f"uuid:gpu-{HEX}"), kind_of(instance)) == (True, False, "uuid")
-    assert own([f"uuid:gpu-{HEX}", "pci:0000:1b:00.0", instance, instance]) == (instance,)
-    assert own(["pci:a", "uuid:b", "pci:a"]) == ("pci:a", "uuid:b")
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "is_different"),
-    [
-        (["pci:a"], ["pci:b"], True),
-        (["pci:a", "pci:b"], ["pci:b"], False),
-        (["pci:a"], ["uuid:b"], False),
-        (["file:a"], ["file:b"], False),
-        (["serial:a"], ["serial:b"], False),
-        ([f"uuid:gpu-{HEX}"], [f"uuid:gpu-{HEX[::-1]}"], False),
-        ([f"uuid:gpu-{HEX}"], [f"uuid:gpu-1{HEX[1:]}"], True),
-        ([f"uuid:gpu-{HEX}"], [f"uuid:1{HEX[1:]}"], False),
-        ([f"uuid:gpu-{HEX}"], ["uuid:0x12345678"], False),
-        ([f"uuid:gpu-{HEX}"], [f"uuid:rack:gpu-1{HEX[1:]}"], False),
-        ([f"uuid:gpu-{HEX}", "pci:a"], [f"uuid:gpu-{HEX}", "pci:b"], True),
-    ],
-)
-def test_two_devices_that_say_that_they_are_different(one: list[str], other: list[str], is_different: bool) -> None:
-    assert are_different(one, other) is is_different
-    assert are_different(other, one) is is_different
+    assert [*node.tokens()] == found
+    assert [*node.tokens(is_only=True)] == (found if found_of_only is None else found_of_only)
 
 
 @pytest.mark.parametrize(
     ("attributes", "found"),
     [
-        ({"x.example.com/UUID": f"GPU-{HEX}"}, [f"uuid:gpu-{HEX}"]),
-        ({"gpuUuid": f"GPU-{HEX}"}, [f"uuid:gpu-{HEX}"]),
-        ({"uuid": f"GPU-{HEX}", "gpuUUID": "something-else"}, [f"uuid:gpu-{HEX}"]),
-        ({"zUUID": f"GPU-{HEX}", "aaUUID": "12345678"}, [f"uuid:gpu-{HEX}"]),
-        ({"uuid": f"GPU-{HEX}", "y.example.com/uuid": "12345678"}, [f"uuid:gpu-{HEX}", "uuid:12345678"]),
+        ({"x.example.com/UUID": f"GPU-{HEX}"}, [f"gpu-{HEX}"]),
+        ({"gpuUuid": f"GPU-{HEX}"}, [f"gpu-{HEX}"]),
+        ({"uuid": f"GPU-{HEX}", "gpuUUID": "something-else"}, [f"gpu-{HEX}"]),
+        ({"zUUID": f"GPU-{HEX}", "aaUUID": "12345678"}, [f"gpu-{HEX}"]),
+        ({"uuid": f"GPU-{HEX}", "y.example.com/uuid": "12345678"}, [f"gpu-{HEX}", "12345678"]),
         ({"parentUUID": f"GPU-{HEX}", "clusterUUID": "12345678", "uuid": True, "uuids": "12345678"}, []),
         ({BUS: "0000:1b:00.0", "pciAddress": "0000:1c:00.0"}, ["pci:0000:1b:00.0"]),
         ({BUS: "nonsense", "x/vfPCIAddress": "0000:1c:00.0"}, ["pci:0000:1c:00.0"]),
@@ -205,7 +150,7 @@ def test_what_a_drivers_attributes_say(attributes: dict[str, AttributeValue], fo
 @pytest.mark.parametrize(
     ("raw", "found"),
     [
-        (Raw("x", tokens=(f"GPU-{HEX}", "c195:0")), [f"uuid:gpu-{HEX}", "file:c195:0"]),
+        (Raw("x", tokens=(f"GPU-{HEX}", "c195:0")), [f"gpu-{HEX}", "c195:0"]),
         (Raw("x", {"pciBusID": "0000:1b:00.0"}), ["pci:0000:1b:00.0"]),
         (Raw("x", {"pciBusID": "nonsense"}), []),
         (Raw("x", tokens=("/devices/pci0000:00/0000:1b:00.0/drm",)), ["pci:0000:1b:00.0"]),
@@ -215,11 +160,13 @@ def test_what_a_drivers_attributes_say(attributes: dict[str, AttributeValue], fo
         (Raw("x", tokens=("/devices/pci0000:00/0000:1b:00.0/tty/ttyS4",)), []),
         (Raw("x", tokens=("/usb/0403:6001:A5/1.0",)), ["serial:0403:a5"]),
         (Raw("x", tokens=("/usb/0403:6001:A5@1-2/1.0", "/usb/0403:6001:", "/port/1-2", "hub /usb/0403:6001:A5")), []),
-        (Raw("x", tokens=("b8:0", "path:/dev/x", "c1")), ["file:b8:0"]),
+        (Raw("x", tokens=("b8:0", "path:/dev/x", "c1")), ["b8:0"]),
         (Raw("x", tokens=("c10:229", "/devices/virtual/misc/fuse"), is_shared=True), []),
-        (Raw("x", tokens=("c10:229", "/devices/virtual/misc/fuse")), ["file:c10:229"]),
-        (Raw("x", tokens=("b7:0", "/devices/virtual/block/loop0"), is_shared=True), ["file:b7:0"]),
-        (Raw("x", nodes=(Node("/dev/x1", "c1:1"),)), ["file:c1:1", "file:/dev/x1"]),
+        (Raw("x", tokens=("c10:229", "/devices/virtual/misc/fuse")), ["c10:229"]),
+        (Raw("x", tokens=("b7:0", "/devices/virtual/block/loop0"), is_shared=True), ["b7:0"]),
+        (Raw("x", nodes=(Node("/dev/x1", "c1:1"),)), ["c1:1", "path:/dev/x1"]),
+        # all else of an instance is its GPU's
+        (Raw("x", tokens=(f"GPU-{HEX}", "c195:0", f"MIG-{HEX}", f"MIG-{HEX}")), [f"mig-{HEX}"]),
     ],
 )
 def test_what_a_built_in_plugin_says(raw: Raw, found: list[str]) -> None:
@@ -249,5 +196,5 @@ _RAWS = st.builds(
 def test_whatever_a_source_shows_is_read(raw: Raw, source: Source, is_of_all: bool) -> None:
     found = identities_of(source, raw, is_of_all=is_of_all)
     assert len({*found}) == len(found)
-    assert {kind_of(identity) for identity in found} <= {*Kind}
-    assert all(identity.partition(":")[2] for identity in found)
+    assert {kind_of(token) for token in found} <= {Kind.UUID, Kind.PCI, Kind.FILE, Kind.SERIAL}
+    assert all(token.rpartition(":")[2] for token in found)

@@ -1,0 +1,148 @@
+"""Which free devices are held back, as another name of each is held, cordoned or preferred. Pure.
+
+What devices have in common is found once for each change of what they are. So an allocation, a release or another health costs
+what those devices cost that have something in common with another one, and nothing where there are none.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from nodedevice_agent.devicemanager.resources.claims import Claim, opened_files, winners
+from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device
+from nodedevice_agent.devicemanager.resources.preference import Preference
+from nodedevice_agent.devicemanager.resources.resource import OtherUse, Resource
+from nodedevice_agent.identity import Identity, is_number, overlapping
+
+# device files in running containers: the resource's name, one of the devices, the numbers, and whether these may be shared
+Given = tuple[str, str, tuple[str, ...], bool]
+GivenNumbers = Iterable[Given]
+# the resource's name, and what its devices of one kind have alike, or the ID of a device that is not as it is listed
+_Node = tuple[str, object]
+# its place among all, the first device, and the IDs of all that are shared and alike; see ListedDevices.kinds
+_Kind = tuple[int, Device, Sequence[str]]
+# a resource's name, its kinds, and claimed devices that are not as a plugin lists them now
+_Said = tuple[str, Mapping[object, tuple[Device, Sequence[str]]], Mapping[str, Identity]]
+
+# Of all built-in plugins, where those that are shared and alike count once. A node has some hundred.
+MOST_KINDS: Final = 4096
+_TOO_MANY_KINDS: Final = (
+    "the configured plugins of this node list more than {0} devices that may be one and the same, and of this resource none is "
+    "given out: narrow its paths or its selection, or those of other resources"
+)
+
+
+class SameDevices:
+    """Of the resources whose plugins say what their devices are; for any others it costs nothing."""
+
+    def __init__(self, resources: Mapping[str, Resource], preference: Preference) -> None:
+        self._resources = resources
+        self._preference = preference
+        self._seen: Sequence[_Said] = []
+        self._kinds: Mapping[_Node, _Kind] = {}
+        self._by_number: Mapping[str, Sequence[_Node]] = {}
+        self._tokens: Mapping[_Node, tuple[str, ...]] = {}
+        # nodes that have something in common with another one
+        self._contested: frozenset[_Node] = frozenset()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no plugin says what its devices are, nor has said it of held ones when it was asked last."""
+        return not self._seen and not any(resource.listed.has_identities for resource in self._resources.values())
+
+    def held_back(
+        self, given: GivenNumbers, out: Collection[str] = ()
+    ) -> tuple[dict[str, dict[str, OtherUse]], dict[str, str]]:
+        """By resource: what is held back, by device ID; and why nothing of it is given out.
+
+        given: what running containers have. out: resources of which nothing is given out anyway.
+        """
+        by_preference = [resource for resource in self._resources.values() if resource.listed.has_identities]
+        by_preference.sort(key=lambda resource: self._preference.key(resource.name))
+        excess = _too_many(by_preference)
+        self._follow(excess)
+        given = [each for each in given if self._matters(each)] if by_preference else []
+        near = {node for _, _, numbers, _ in given for node in self._at(numbers)}
+        kinds: dict[str, list[_Kind]] = {}
+        for node in self._kinds.keys() & (self._contested | near):
+            kinds.setdefault(node[0], []).append(self._kinds[node])
+        giving = [r for r in by_preference if r.name not in out and r.name in kinds]
+        offers = [offer for r in giving for kind in sorted(kinds[r.name]) if (offer := _offer(r, kind))]
+        alike = {claim.key: ids for claim, ids in offers}
+        found: dict[str, dict[str, OtherUse]] = {}
+        claims = [*self._claims(kinds), *self._opened(given)] if offers else ()
+        for (name, device_id), winner in winners(claims, (claim for claim, _ in offers)).items():
+            found.setdefault(name, {}).update(dict.fromkeys(alike[name, device_id], self._other_use(winner)))
+        return found, excess
+
+    def _follow(self, excess: Collection[str]) -> None:
+        naming = [resource for resource in self._resources.values() if resource.says_what_devices_are]
+        seen: Sequence[_Said] = [
+            (r.name, NOTHING if (is_out := r.name in excess) else r.kinds, r.claimed_identities(only_apart=not is_out))
+            for r in naming
+        ]
+        if seen == self._seen:
+            return
+        listed = [((name, alike), device, ids) for name, kinds, _ in seen for alike, (device, ids) in kinds.items()]
+        tokens: dict[_Node, tuple[str, ...]] = {node: device.identity for node, device, _ in listed}
+        by_number: dict[str, list[_Node]] = {}
+        for node, identity in tokens.items():
+            for number in filter(is_number, identity):
+                by_number.setdefault(number, []).append(node)
+        tokens |= {(name, i): identity.tokens for name, _, apart in seen for i, identity in apart.items()}
+        if tokens != self._tokens:
+            self._contested = overlapping(tokens)
+        self._seen, self._by_number, self._tokens = seen, by_number, tokens
+        self._kinds = {node: (number, device, ids) for number, (node, device, ids) in enumerate(listed)}
+
+    def _at(self, numbers: Iterable[str]) -> Iterator[_Node]:
+        return (node for number in numbers for node in self._by_number.get(number, ()))
+
+    def _matters(self, given: Given) -> bool:
+        """Whether something that is listed with one of these numbers may be given out, or is another device, too."""
+        nodes = [*self._at(given[2])]
+        return any(node in self._contested or self._resources[node[0]].free_of(self._kinds[node][2]) for node in nodes)
+
+    def _claims(self, kinds: Mapping[str, Sequence[_Kind]]) -> Iterator[Claim]:
+        for name, _, apart in self._seen:
+            resource = self._resources[name]
+            listed = (device_id for _, _, ids in kinds.get(name, ()) for device_id in ids)
+            claimed = {i: resource.identity_of(i) for i in resource.claimed_of(listed)}
+            for device_id, identity in {**claimed, **apart}.items():
+                device = resource.reported(device_id)
+                is_listed = device is not None and not device.is_unconfirmed
+                if identity is not None:
+                    yield Claim((name, device_id), identity, resource.scoped_parent(device_id), is_listed)
+
+    def _opened(self, given: Sequence[Given]) -> Iterator[Claim]:
+        listed = [device.identity for _, device, _ in self._kinds.values()] if given else ()
+        opened = opened_files({number for _, _, numbers, _ in given for number in numbers}, listed)
+        for resource_name, device_id, numbers, is_shared in given:
+            tokens = {token for number in numbers for token in opened[number]}
+            yield Claim((resource_name, device_id), Identity(tuple(sorted(tokens)), is_shared))
+
+    def _other_use(self, winner: Claim) -> OtherUse:
+        resource_name, device_id = winner.key
+        resource = self._resources[resource_name]
+        if device_id in resource.holders:
+            return OtherUse(resource_name, device_id, "allocated")
+        return OtherUse(resource_name, device_id, "cordoned" if resource.is_cordoned(device_id) else "offered")
+
+
+def _too_many(by_preference: Iterable[Resource]) -> dict[str, str]:
+    """By resource: why nothing of it is given out."""
+    excess, count = {}, 0
+    for resource in by_preference:
+        count += len(resource.kinds)
+        if count > MOST_KINDS:
+            excess[resource.name] = _TOO_MANY_KINDS.format(MOST_KINDS)
+    return excess
+
+
+def _offer(resource: Resource, kind: _Kind) -> tuple[Claim, Sequence[str]] | None:
+    """The first free one, one for all that are alike; and the IDs of these."""
+    _, device, ids = kind
+    free = resource.free_of(ids)
+    if not free:
+        return None
+    identity = Identity(device.identity, device.is_shared)
+    return Claim((resource.name, free[0]), identity, resource.scoped_parent(free[0])), free

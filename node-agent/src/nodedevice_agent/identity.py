@@ -1,0 +1,424 @@
+"""What a device is, whatever it is called, and whether two identities are of one device. Pure.
+
+An identity is a set of tokens. Each source of devices makes them in one place, and everything that compares devices compares
+tokens by this module: one device for one pod, devices that are offered twice, stored names, and names in CDI specifications.
+
+    c188:0, b8:1                 FILE    a device number
+    path:/dev/x                  FILE    the kernel's path of a device file
+    GPU-0650a168-…               UUID    a UUID, in the words of its maker; what is no other kind
+    pci:0000:1b:00.0             PCI     a PCI address
+    serial:0403:a50285bi         SERIAL  a vendor and a serial number
+    /devices/…                   PLACE   a place in sysfs, which includes what is below it
+    /lasting/…, /port/…, /usb/…  PLACE   the same without the kernel's numbers; of USB by port, and by vendor, product and serial
+    hub /usb/…                   PLACE   a hub, which does not include what is plugged in there
+    by port 1-3                  PORT    the device is whatever is in that port
+    pair:iommu:7:vfio            PAIR    devices that one process has at a time
+
+Tokens that last over a replug and a boot decide. Device numbers, paths and places in sysfs pass from one device to another. They
+decide only where neither side has a lasting token.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum, StrEnum
+from itertools import chain
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
+from nodedevice_api.parts import parent_and_number, part_id
+
+T = TypeVar("T")
+
+_NUMBER: Final = re.compile(r"[cb]\d+:\d+")
+_FORMS: Final = re.compile(
+    r"(?P<file>[cb]\d+:\d+\Z|path:)|(?P<place>/|hub )|(?P<port>by port )|(?P<pair>pair:)|(?P<pci>pci:)|(?P<serial>serial:)"
+)
+_PATH: Final = "path:"
+_DEVICES: Final = "/devices/"
+_STEP: Final = re.compile("/")
+_HUB: Final = "hub "
+# Before a place within a USB device: its vendor, product and serial, and, where others have these too, @ and its port.
+_USB: Final = "/usb/"
+# one with a serial, and with its port
+_REPEATED: Final = re.compile(r"(/usb/[^:/]*:[^:/]*:[^@/]+)@[^/]*(/.*)?")
+# before a place within whatever is in a port
+_PORT: Final = "/port/"
+_LASTING: Final = "/lasting/"
+_PAIR: Final = "pair:"
+_BY_PORT: Final = "by port "
+_HEX: Final = "[0-9a-f]"
+# Words before it are the maker's: GPU-, MIG-. After it the numbers of an instance, as old drivers name it (MIG-GPU-…/7/0), or that
+# of a share: ::0 of NVIDIA's plugin, -0 of HAMi's, -_-0 of Alibaba's.
+_UUID: Final = re.compile(
+    rf"((?:[a-z]+-)*)({_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}})(/\d+/\d+)?(?:(?:::|-_-|-)\d+)?",
+    re.IGNORECASE,
+)
+_INSTANCE: Final = "mig-"
+_SHARE: Final = re.compile(r"::\d+$")
+_HASH_DIGITS: Final = 8
+
+
+class Kind(StrEnum):
+    UUID = "uuid"
+    PCI = "pci"
+    FILE = "file"
+    SERIAL = "serial"
+    PLACE = "place"
+    PAIR = "pair"
+    PORT = "port"
+
+
+_KINDS: Final[Mapping[str | None, Kind]] = {kind.value: kind for kind in Kind}
+
+
+class Sameness(IntEnum):
+    """From the same device to another one.
+
+    UNKNOWN: the identities have nothing that could be compared, or all that they have may be another device's too.
+    OVERLAPPING: two devices with a part in common, such as two pairs of sticks with one stick in both.
+    """
+
+    SAME = 0
+    UNKNOWN = 1
+    OVERLAPPING = 2
+    OTHER = 3
+
+
+class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
+    """What one device is. Fields are renamed as in the checkpoint's file.
+
+    is_shared: several containers may hold it, so it is the same device as another one only if that is not shared.
+    """
+
+    tokens: tuple[str, ...]
+    is_shared: bool = False
+
+    def after_boot(self) -> "Identity":
+        """What is still true after a boot of the node."""
+        return Identity(lasting(self.tokens), self.is_shared)
+
+    def when_gone(self) -> "Identity":
+        """Of a device that is not listed any more: if it is selected by its port, what was in the port is no part of it now."""
+        if not any(token.startswith(_BY_PORT) for token in self.tokens):
+            return self
+        return Identity(tuple(t for t in self.tokens if t.startswith((_BY_PORT, _PORT))), self.is_shared)
+
+
+# -- tokens -----------------------------------------------------------------------------------------------------------------
+
+
+def kind_of(token: str) -> Kind:
+    found = _FORMS.match(token)
+    return _KINDS[found.lastgroup] if found else Kind.UUID
+
+
+def is_number(token: str) -> bool:
+    return _NUMBER.fullmatch(token) is not None
+
+
+def is_lasting(token: str) -> bool:
+    """Whether a token means the same device after a boot."""
+    return not token.startswith((_PATH, _DEVICES)) and not is_number(token)
+
+
+def lasting(tokens: Iterable[str]) -> tuple[str, ...]:
+    return tuple(filter(is_lasting, tokens))
+
+
+def path_token(path: str) -> str:
+    return _PATH + path
+
+
+def iommu_token(group: str) -> str:
+    """Of an IOMMU group, whose devices only one process can have."""
+    return f"{_PAIR}iommu:{group}:vfio"
+
+
+def hub_token(place: str) -> str:
+    return _HUB + place
+
+
+def port_tokens(port: str) -> tuple[str, str]:
+    """Of whatever is plugged in there."""
+    return _PORT + port, _BY_PORT + port
+
+
+def with_serial_alone(token: str) -> str:
+    """Of a USB device whose serial others have too: the token that it had before that was seen; empty for any other token."""
+    match = _REPEATED.fullmatch(token)
+    return f"{match[1]}{match[2] or ''}" if match else ""
+
+
+def uuid_of(text: str) -> str | None:
+    """The UUID in an ID, also in that of a share, in small letters; None where there is none."""
+    match = _UUID.fullmatch(text)
+    if match is None or not match[2].strip("0-"):
+        return None
+    return f"{match[1]}{match[2]}{match[3] or ''}".lower()
+
+
+def base_id(device_id: str) -> str:
+    """Of a share the ID of the device that it is one of; else the same."""
+    match = _UUID.fullmatch(device_id)
+    return device_id[: match.end(3) if match[3] else match.end(2)] if match else _SHARE.sub("", device_id)
+
+
+def is_instance(token: str) -> bool:
+    """Whether it is the UUID of an instance of a GPU, and not of the GPU. token: in small letters."""
+    return token.startswith(_INSTANCE)
+
+
+def own_serial(token: str) -> tuple[str, str] | None:
+    """Vendor and serial number in a token of a USB device, if no other device has the serial number."""
+    place = _place(token, "")
+    is_own = place is not None and place.is_own and place.serial and not place.is_hub
+    return (place.vendor, place.serial) if place is not None and is_own else None
+
+
+def made_id(device_id: str, tokens: Collection[str], most: int) -> str:
+    """Another ID for a device whose own ID is another device's: the same one for equal tokens. most: characters of the base."""
+    digest = hashlib.sha256("\n".join(lasting(tokens) or tokens).encode()).hexdigest()[:_HASH_DIGITS]
+    part = parent_and_number(device_id)
+    base = f"{(part[0] if part else device_id)[:most]}-{digest}"
+    return part_id(base, part[1]) if part else base
+
+
+# -- the comparison -----------------------------------------------------------------------------------------------------------
+
+
+def compare(one: Collection[str], other: Collection[str]) -> Sameness:
+    """Whether two identities are of one device; the same in both directions.
+
+    A device of several parts is the same one where all parts of one side are parts of the other: a file more or less is an edit of
+    the configuration. UUIDs of one maker, or PCI addresses, that differ are of two devices, whatever else is equal: the ports of an
+    adapter have one serial number, partitions of a GPU one PCI address. A device that is selected by its port may be any.
+    """
+    if one == other and any(map(is_lasting, one)):
+        return Sameness.SAME
+    tables = {kind: [[_compared(a, b) for b in others] for a in mine] for kind, mine, others in _comparable(one, other)}
+    wholes = {kind: _whole(table) for kind, table in tables.items()}
+    whole = max(wholes.values(), default=Sameness.UNKNOWN)
+    if whole is not Sameness.OTHER or Sameness.OTHER in (wholes.get(Kind.UUID), wholes.get(Kind.PCI)):
+        return whole
+    have_common = any(found is not Sameness.OTHER for table in tables.values() for row in table for found in row)
+    is_by_port = any(token.startswith(_BY_PORT) for token in (*one, *other))
+    return Sameness.OVERLAPPING if have_common or is_by_port else Sameness.OTHER
+
+
+def same_device(stored: Collection[str], now: Collection[str]) -> Sameness:
+    """Whether a name leads to the device that it was stored for: the device that it led to then, and the one that it leads to now.
+
+    A stored identity that names a port means whatever is in the port.
+    """
+    meant = [_PORT + token.removeprefix(_BY_PORT) for token in stored if token.startswith(_BY_PORT)]
+    if not meant or stored == now:
+        return compare(stored, now)
+    places = [token for token in now if token.startswith(_PORT)]
+    if not places:
+        return Sameness.UNKNOWN
+    are_all = all(any(_are_related(place, other) for other in places) for place in meant)
+    return Sameness.SAME if are_all else Sameness.OTHER
+
+
+def is_moved(stored: Collection[str], now: Collection[str]) -> bool:
+    """Whether this is certainly the stored device, and the whole of it: what a name stood for, found under another name."""
+    return same_device(stored, now) is Sameness.SAME and _shape(stored) == _shape(now)
+
+
+class Index(Generic[T]):
+    """Items by the tokens of their identities, so that each further one is compared with its candidates alone."""
+
+    def __init__(self) -> None:
+        self._own = _Places[T]()
+        # by tokens with a serial that several devices have, as if one device alone had it
+        self._alone = _Places[T]()
+
+    def add(self, item: T, tokens: Collection[str]) -> None:
+        self._own.add(item, tokens)
+        self._alone.add(item, _with_serials_alone(tokens))
+
+    def related(self, tokens: Iterable[str]) -> Iterator[T]:
+        """Those with one of these tokens, or with a place in it or above it; one that has several comes several times."""
+        for token in tokens:
+            yield from self._own.related(token)
+            # what was stored when it had its serial alone may be any that has it now
+            yield from self._alone.related(token)
+            for alone in _with_serials_alone((token,)):
+                yield from self._own.related(alone)
+
+
+def overlapping(identities: Mapping[T, Collection[str]]) -> frozenset[T]:
+    """Items that have something in common with another one: at least those that Index would find for each other."""
+    tokens = {item: {*of, *_with_serials_alone(of)} for item, of in identities.items()}
+    counts = Counter(chain.from_iterable(tokens.values()))
+    several = {token for token, count in counts.items() if count > 1}
+    found, places = set[T](), set[str]()
+    for item, of in tokens.items():
+        above = counts.keys() & set().union(*map(_above, of)).difference(of)
+        places |= above
+        if above or not several.isdisjoint(of):
+            found.add(item)
+    return frozenset(found.union(item for item, of in tokens.items() if not places.isdisjoint(of)))
+
+
+# -- internals ------------------------------------------------------------------------------------------------------------
+
+
+class _Place(NamedTuple):
+    """Where a device is, or what it is where that is USB. within: the place in the USB device, or the whole place.
+
+    serial: empty for none. port: of a USB device. is_own: whether no other USB device has its vendor, product and serial.
+    """
+
+    is_usb: bool
+    within: str
+    is_hub: bool = False
+    vendor: str = ""
+    product: str = ""
+    serial: str = ""
+    port: str = ""
+    is_own: bool = False
+
+
+class _Places(Generic[T]):
+    """Items by a token, and by each place above it."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, list[T]] = {}
+        self._below: dict[str, list[T]] = {}
+
+    def add(self, item: T, tokens: Iterable[str]) -> None:
+        for token in tokens:
+            self._at.setdefault(token, []).append(item)
+            for place in _above(token):
+                self._below.setdefault(place, []).append(item)
+
+    def related(self, token: str) -> Iterable[T]:
+        if not self._at:
+            return ()
+        above = filter(None, map(self._at.get, _above(token)))
+        return chain(self._at.get(token, ()), self._below.get(token, ()), *above)
+
+
+# what is compared: a place, all UUIDs or PCI addresses of an identity, or any other token
+_Part = _Place | frozenset[str] | str
+_DECIDING: Final = frozenset({Kind.PLACE, Kind.PAIR, Kind.UUID, Kind.PCI})
+
+
+def _comparable(one: Iterable[str], other: Iterable[str]) -> Iterator[tuple[Kind, list[_Part], list[_Part]]]:
+    """What both sides have of each kind; numbers only where neither has anything that lasts."""
+    mine, others = _parts(one), _parts(other)
+    if not mine and not others:
+        mine, others = _numbers(one), _numbers(other)
+    return ((kind, parts, others[kind]) for kind, parts in mine.items() if parts and others.get(kind))
+
+
+def _numbers(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
+    return {Kind.FILE: [token for token in tokens if kind_of(token) is not Kind.SERIAL]}
+
+
+def _parts(tokens: Iterable[str]) -> dict[Kind, list[_Part]]:
+    """By kind, of those that last. Places in a port, and serial numbers, which each source spells in its way, decide nothing."""
+    by_kind: dict[Kind, list[str]] = {}
+    for token in tokens:
+        kind = kind_of(token)
+        if kind in _DECIDING and not token.startswith(_DEVICES):
+            by_kind.setdefault(kind, []).append(token)
+    found: dict[Kind, list[_Part]] = {}
+    for kind, of_kind in by_kind.items():
+        if kind is Kind.PLACE:
+            ports = {token.split("/")[2] for token in of_kind if token.startswith(_PORT)}
+            port = ports.pop() if len(ports) == 1 else ""
+            if places := [place for token in of_kind if (place := _place(token, port)) is not None]:
+                found[kind] = [*places]
+        else:
+            found[kind] = [*of_kind] if kind is Kind.PAIR else [frozenset(of_kind)]
+    return found
+
+
+def _place(token: str, port: str) -> _Place | None:
+    """port: of the identity that the token is of."""
+    bare = token.removeprefix(_HUB)
+    if bare.startswith(_LASTING):
+        return _Place(False, bare)
+    if not bare.startswith(_USB):
+        return None
+    name, _, within = bare.removeprefix(_USB).partition("/")
+    words, _, own_port = name.partition("@")
+    vendor, product, serial = (words + "::").split(":")[:3]
+    return _Place(True, f"/{within}", bare != token, vendor, product, serial, own_port or port, not own_port)
+
+
+def _whole(table: Sequence[Sequence[Sameness]]) -> Sameness:
+    """Whether all parts of one side are parts of the other side. table: a row for each part of one side."""
+    columns: Iterable[tuple[Sameness, ...]] = zip(*table, strict=True)
+    return min(max(map(min, table)), max(map(min, columns)))
+
+
+def _compared(one: _Part, other: _Part) -> Sameness:
+    """Of one kind."""
+    if isinstance(one, _Place) and isinstance(other, _Place):
+        return _compared_places(one, other)
+    if isinstance(one, frozenset) and isinstance(other, frozenset):
+        return _compared_names(one, other)
+    return Sameness.SAME if _are_related(str(one), str(other)) else Sameness.OTHER
+
+
+def _compared_names(one: frozenset[str], other: frozenset[str]) -> Sameness:
+    """UUIDs, or PCI addresses: those of one form decide. An instance has its GPU's UUID beside its own."""
+    if one == other:
+        return Sameness.SAME
+    mine, others = _by_form(one), _by_form(other)
+    if any(mine[form].isdisjoint(others[form]) for form in mine.keys() & others.keys()):
+        return Sameness.OTHER
+    return Sameness.UNKNOWN if one.isdisjoint(other) else Sameness.SAME
+
+
+def _by_form(names: Iterable[str]) -> dict[str, set[str]]:
+    """Of a UUID by its maker's words; another maker's say nothing about it. PCI addresses have one form."""
+    found: dict[str, set[str]] = {}
+    for name in names:
+        match = _UUID.fullmatch(name)
+        form = match[1].lower() if match else re.split("[-:]", name)[0]
+        found.setdefault(form, set()).add(name)
+    return found
+
+
+def _compared_places(one: _Place, other: _Place) -> Sameness:
+    if (one.is_usb, one.is_hub, one.serial) != (other.is_usb, other.is_hub, other.serial):
+        return Sameness.OTHER
+    is_one_product = (one.vendor, one.product) == (other.vendor, other.product)
+    # other firmware of one device may have other interfaces
+    if is_one_product and not _are_related(one.within, other.within):
+        return Sameness.OTHER
+    if one.vendor != other.vendor:
+        # in one port without a serial: a boot loader, or another stick
+        return Sameness.UNKNOWN if not one.serial and one.port == other.port else Sameness.OTHER
+    if (one.is_own and one.serial and other.is_own) or not one.is_usb:
+        return Sameness.SAME
+    if one.port and one.port == other.port:
+        return Sameness.SAME
+    # several devices have no serial, or one serial: in another port it may be any of them
+    return Sameness.UNKNOWN if is_one_product or not (one.port and other.port) else Sameness.OTHER
+
+
+def _are_related(one: str, other: str) -> bool:
+    """Whether one place is the other, or is in it; for what is no place, whether both are the same."""
+    return one == other or one.startswith(f"{other.rstrip('/')}/") or other.startswith(f"{one.rstrip('/')}/")
+
+
+def _with_serials_alone(tokens: Iterable[str]) -> list[str]:
+    return [alone for token in tokens if "@" in token and (alone := with_serial_alone(token))]
+
+
+def _above(token: str) -> list[str]:
+    """The places that a place is in, the nearest first; none for other tokens."""
+    return [token[: step.start()] for step in _STEP.finditer(token, 1)][::-1] if token.startswith("/") else []
+
+
+def _shape(tokens: Iterable[str]) -> list[str]:
+    """All parts of a device, in words that do not depend on where a USB device is, and on how many have its serial."""
+    parts = (part for of_kind in _parts(tokens).values() for part in of_kind)
+    return sorted(part.within if isinstance(part, _Place) else " ".join(sorted(part)) for part in parts)

@@ -1,0 +1,86 @@
+"""Device files of the host, and which of them say what a device is. Pure."""
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from nodedevice_agent.identity import path_token
+
+# of one container
+MOST_NODES: Final = 1024
+_DEV: Final = "/dev/"
+_NUMBERED: Final = re.compile(r".*\d")
+# Files by which every device of a driver is used, and those of the kernel itself.
+_CONTROL: Final = frozenset(
+    {
+        *("kfd", "vfio", "rdma_cm", "gdrdrv", "davinci_manager", "devmm_svm", "hisi_hdc"),
+        *("null", "zero", "full", "random", "urandom", "tty", "ptmx", "console", "mem", "kmsg"),
+    }
+)
+_NVIDIA: Final = "nvidia"
+# capabilities of MIG instances and of IMEX channels
+_CAPABILITIES: Final = re.compile(r"/dev/nvidia-caps[^/]*/.*")
+
+
+class Node(Struct, frozen=True):
+    """A device file of the host. path: from /dev on. number: such as c195:0, "" where it is not known. target: where a link leads.
+
+    is_own: whether there is a device behind it that is none of the kernel's inventions, such as that of /dev/fuse. is_copy: it has
+    the number of one of these, and another name than the kernel's: so only its path says anything. inode: how a reader knows it
+    again; None where nothing is known.
+    """
+
+    path: str
+    number: str = ""
+    target: str = ""
+    is_own: bool = False
+    is_copy: bool = False
+    inode: tuple[int, int, int] | None = None
+
+    def tokens(self, *, is_only: bool = False) -> Iterator[str]:
+        """None where the file is not the device's own: each device of a driver has it.
+
+        One that the kernel has invented, or of which nothing is known, is one device's where its name has a number (/dev/vfio/12),
+        or where its source offers nothing else (is_only).
+        """
+        path = self.target or self.path
+        name = path.rpartition("/")[2]
+        is_numbered = _NUMBERED.fullmatch(name) is not None
+        if name in _CONTROL or _CAPABILITIES.fullmatch(path) or (name.startswith(_NVIDIA) and not is_numbered):
+            return
+        if self.is_own or is_only or is_numbered:
+            if self.number and not self.is_copy:
+                yield self.number
+            if path:
+                yield path_token(path)
+
+
+class Host(Struct, frozen=True):
+    """What was read of this host. nodes: by path from /dev on. cdi: device files by the name of a CDI device."""
+
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    cdi: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
+
+    def named(self, paths: Iterable[str]) -> tuple[Node, ...]:
+        """paths: from /dev on, or empty."""
+        return tuple(self.nodes.get(path, Node(path)) for path in dict.fromkeys(paths) if path)
+
+    def of_cdi(self, names: Iterable[str]) -> tuple[Node, ...]:
+        found = dict.fromkeys(node for name in names for node in self.cdi.get(name, ()))
+        return tuple(self._seen(node) for node in found)[:MOST_NODES]
+
+    def _seen(self, node: Node) -> Node:
+        """A specification may give the number itself."""
+        seen = self.nodes.get(node.path, node)
+        return replace(seen, number=node.number) if node.number else seen
+
+
+def dev_path(path: str) -> str:
+    """From /dev on, wherever the host's is seen; "" for a path outside of it."""
+    path = posixpath.normpath(path)
+    _, dev, name = path.rpartition(_DEV)
+    return f"{dev}{name}" if dev else ""

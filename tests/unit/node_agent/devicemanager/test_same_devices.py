@@ -1,0 +1,136 @@
+"""What is held back after each change is what a comparison of all devices with each other finds; it costs less."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nodedevice_agent.devicemanager.resources import availability
+from nodedevice_agent.devicemanager.resources.claims import Claim, winners
+from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.identity import Identity
+from nodedevice_api.names import ALL_DEVICES
+
+from tests.examples import examples
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, pod
+
+NAMES = (GPU, NIC)
+OPTIONS = PluginOptions(scope=f"{BUILT_IN}generic")
+# few, so that many of them are the same device
+TOKENS = (
+    "c1:1",
+    "c1:2",
+    "GPU-A",
+    "/devices/usb1/1-1",
+    "/devices/usb1/1-1/tty",
+    "/usb/1:2:S/x",
+    "/usb/1:2:S@1-1/x",
+    "/port/1-1/x",
+    "by port 1-1",
+)
+
+
+def expected(scenario: Scenario) -> dict[tuple[str, str], tuple[str, str]]:
+    """By device that is held back: the one that it is. Of all that are held or cordoned, and all free ones by name."""
+    resources = sorted(scenario.manager.resources.values(), key=lambda resource: resource.name)
+    lost = winners(_claims(resources), _offers(resources))
+    return {key: winner.key for key, winner in lost.items()}
+
+
+def _claims(resources: Sequence[Resource]) -> Iterator[Claim]:
+    for resource in resources:
+        for device_id, identity in resource.claimed_identities().items():
+            is_listed = resource.reported(device_id) is not None
+            yield Claim((resource.name, device_id), identity, resource.scoped_parent(device_id), is_listed)
+
+
+def _offers(resources: Sequence[Resource]) -> Iterator[Claim]:
+    for resource in resources:
+        for device, ids in resource.kinds.values():
+            for device_id in resource.free_of(ids):
+                identity = Identity(device.identity, device.is_shared)
+                yield Claim((resource.name, device_id), identity, resource.scoped_parent(device_id))
+
+
+_DEVICES = st.lists(
+    st.builds(
+        Device,
+        st.sampled_from("abc"),
+        identity=st.lists(st.sampled_from(TOKENS), min_size=1, max_size=3, unique=True).map(tuple),
+        is_shared=st.booleans(),
+    ),
+    max_size=3,
+    unique_by=lambda device: device.id,
+)
+_CHANGES = st.one_of(
+    st.tuples(st.just("list"), st.sampled_from(NAMES), _DEVICES),
+    st.tuples(st.just("cordon"), st.sampled_from(NAMES), st.sampled_from([[], ["a"], ["b", "c"], [ALL_DEVICES]])),
+    st.tuples(st.just("run"), st.sampled_from(NAMES), st.integers(0, 9)),
+    st.tuples(st.just("end"), st.sampled_from(NAMES), st.integers(0, 9)),
+    st.tuples(st.just("leave"), st.sampled_from(NAMES), st.none()),
+)
+
+
+@settings(max_examples=examples(300))
+@given(st.lists(_CHANGES, min_size=4, max_size=20))
+def test_the_same_is_held_back_as_by_comparing_all(changes: list[tuple[str, str, Any]]) -> None:
+    scenario, endpoints, numbers = Scenario(), dict[str, int](), count(1)
+    for change, name, what in changes:
+        if change == "list":
+            effects = (
+                [] if name in endpoints else scenario.connect(name, endpoints.setdefault(name, next(numbers)), OPTIONS)
+            )
+            scenario.answer_all(effects + scenario.lists(what, name, endpoints[name]))
+        elif change == "run":
+            scenario.run(pod(f"p{what}", **{"gpu" if name == GPU else "nic": 1}))
+        elif change == "end":
+            scenario.answer_all(scenario.gone(f"p{what}"))
+        elif name in endpoints and change == "cordon":
+            scenario.answer_all(scenario.cordon(name, what))
+        elif name in endpoints:
+            scenario.answer_all(scenario.disconnect(name, endpoints.pop(name)))
+        found = {
+            (resource.name, device_id): (use.resource_name, use.device_id)
+            for resource in scenario.manager.resources.values()
+            for device_id, use in resource.held_back.items()
+        }
+        assert found.keys() == expected(scenario).keys()
+
+
+def test_what_a_pod_has_alone_is_shared_once_it_has_ended() -> None:
+    scenario = Scenario.with_plugin([Device("a", identity=("GPU-A",))], options=OPTIONS).run(pod("p", gpu=1))
+    scenario.lists([Device(device_id, identity=("GPU-A",), is_shared=True) for device_id in "ab"])
+    assert availability.free(scenario.manager.resources[GPU]) == ()
+    scenario.gone("p")
+    assert availability.free(scenario.manager.resources[GPU]) == ("a", "b")
+
+
+@pytest.mark.parametrize("kinds", ["all different", "two alike"])
+def test_an_allocation_costs_the_same_however_many_devices_have_nothing_in_common(kinds: str) -> None:
+    assert _calls(400, kinds) == _calls(100, kinds)
+
+
+def _calls(devices: int, kinds: str) -> int:
+    """Functions that are called when something was allocated."""
+    listed = [Device(f"d{number}", identity=(f"c1:{number}", f"/devices/{number}/x")) for number in range(devices)]
+    scenario = Scenario.with_plugin(listed, options=OPTIONS)
+    if kinds == "two alike":
+        scenario.plugin([Device("other", identity=("c1:0",))], NIC, 2, OPTIONS)
+    scenario.run(pod("p", gpu=1))
+    manager, calls = scenario.manager, 0
+
+    def called(frame: object, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(called)
+    try:
+        manager._physical.hold_back(manager.other_holders.given_numbers())
+    finally:
+        sys.setprofile(None)
+    return calls

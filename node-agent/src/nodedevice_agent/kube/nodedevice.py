@@ -158,8 +158,8 @@ class NodeDeviceSync:
         self._seen(None)
 
     def _seen(self, found: NodeDeviceObject | None) -> None:
-        if found is not None and _version(found) < self._version:
-            # the event of an earlier write of ours, after the response to a later one
+        if found is not None and 0 < _version(found) <= self._version:
+            # the response to a write of ours has shown it, or what came after it
             return
         if found is None and self._source.forget(self._resource_name):
             return
@@ -171,11 +171,22 @@ class NodeDeviceSync:
             self._contention.edited()
             # counted once, until the status is restored
             self._ours = ()
+        self._observe(found, kept)
+        self.touch()
+
+    def _observe(self, found: NodeDeviceObject | None, kept: KeptStatus | None) -> None:
+        """The object as it is now."""
         self._is_owned = found is None or _has_owner(found, self._node_name)
         self._observed = kept
         uid, spec = (found.metadata.uid or "", found.spec) if found is not None else ("", {})
         self._source.cordoned(self._resource_name, uid, cordons_of(observed_spec(spec).cordoned_devices))
-        self.touch()
+
+    def _responded(self, written: NodeDeviceObject) -> None:
+        """The object as it is after a write of ours: its event brings nothing more."""
+        self._version = _version(written)
+        self._observe(written, KeptStatus(written.status))
+        if not self._is_owned:
+            self.touch()
 
     def _is_edited(self, status: Json, kept: KeptStatus | None) -> bool:
         """Whether another client wrote it. Our own write may be observed before its response; a new object has no status."""
@@ -281,16 +292,17 @@ class NodeDeviceSync:
                 return False
             await self._create()
             written = await self._apply(status)
-        self._observed, self._version, self._ours = KeptStatus(written.status), _version(written), (status,)
+        self._ours = (status,)
+        self._responded(written)
         return True
 
     async def _create(self) -> None:
         self._writes.spend(self._share)
         uid = await self._cluster.node_uid(self._node_name)
-        await self._cluster.create_node_device((self._node_name, uid), self._resource_name)
+        created = await self._cluster.create_node_device((self._node_name, uid), self._resource_name)
         event = "NodeDevice created" if self._is_owned else "NodeDevice owner reference restored"
         log.info(event, extra={"nodedevice": self._name})
-        self._is_owned = True
+        self._responded(created)
 
     async def _apply(self, status: KeptStatus) -> NodeDeviceObject:
         began = time.perf_counter()

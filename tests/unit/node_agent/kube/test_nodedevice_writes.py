@@ -11,6 +11,7 @@ from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
+from nodedevice_agent.kube.served import StatusMaker
 from nodedevice_agent.kube.write_budget import AGENT_WRITES_AT_ONCE
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
@@ -68,6 +69,12 @@ class Visited(FixedStatus):
         super().__init__(cast(KubeClient, objects), total=total)
         self.cordons: list[tuple[str, set[str]]] = []
         self.is_forgotten = False
+        # statuses so far
+        self.made = 0
+
+    def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker:
+        self.made += 1
+        return super().status_maker(resource_name, observed, wall_time)
 
     def is_parked(self, resource_name: str) -> bool:
         return True
@@ -200,6 +207,26 @@ async def test_it_is_settled_once_it_is_read_and_nothing_is_left_to_be_written(c
             await asyncio.sleep(0)
         made.touch()
         assert not made.is_settled
+
+
+@virtual_time
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("found", [None, an_object(7)], ids=["created", "written"])
+async def test_the_event_of_a_write_of_ours_asks_for_no_other_status(found: NodeDeviceObject | None) -> None:
+    """Its response has shown all of it: cordons, too. An event after it does."""
+    objects = Objects(found)
+    source = Visited(objects)
+    sync = NodeDeviceSync(source, GPU)
+    async with background(sync.run()):
+        await all_is_done()
+        assert (objects.requests[-1], source.made, sync.is_settled) == (("status", NAME, 1), 1, True)
+        assert source.cordons[-1] == ("u", set())
+        sync.updated(an_object(1, 50, spec={"cordonedDevices": [{"id": "d0"}]}))
+        await all_is_done()
+        assert (source.made, source.cordons[-1]) == (1, ("u", set()))
+        sync.updated(an_object(1, 51, spec={"cordonedDevices": [{"id": "d0"}]}))
+        await asyncio.sleep(1)
+        assert (source.made, source.cordons[-1]) == (2, ("u", {"d0"}))
 
 
 # -- what another client has written -------------------------------------------------------------------------------------------

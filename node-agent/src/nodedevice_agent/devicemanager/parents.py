@@ -41,9 +41,7 @@ def _available(resource: Resource) -> Set[str]:
     return {*availability.free(resource), *availability.unconfirmed(resource), *reserved}
 
 
-def _view(
-    resource: Resource, parent: str, device_ids: list[str], healthy: Set[str], available: Set[str]
-) -> ParentView:
+def _view(resource: Resource, parent: str, device_ids: list[str], healthy: Set[str], available: Set[str]) -> ParentView:
     unhealthy = [i for i in device_ids if i not in healthy]
     counts = PartCounts(
         total=len(device_ids),

@@ -244,13 +244,7 @@ class NodeDeviceSync:
 
     async def _publish(self) -> bool:
         """Write the status if it differs from the observed one and it is its turn. Returns whether it was written."""
-        await self._source.saved()
-        if self._stopped.is_set():
-            return False
-        async with self._writes.making:
-            made = await self._made()
-        if self._stopped.is_set():
-            return False
+        made = await self._made()
         if made is None or (made.is_stored and self._is_owned):
             self._writes.leave(self._share)
             self._ours = (made.status,) if made is not None else self._ours
@@ -259,15 +253,26 @@ class NodeDeviceSync:
             return False
         if self._observed is None or not self._is_owned:
             await self._create()
+            # by now a plugin that has just registered has listed its devices
+            made = await self._made()
+            if made is None:
+                return True
         # what is sent is in memory as objects, until the response
         async with self._writes.sending if made.status.is_long else nullcontext():
             return await self._send(made.status)
 
     async def _made(self) -> "_Made | None":
-        """The status to be written; None while the last published one stays. A long one is made in a thread, but for the look at
-        the resource.
+        """The status to be written; None while the last published one stays, and once stopped. A long one is made in a thread, but
+        for the look at the resource.
         """
-        observed = self._observed
+        await self._source.saved()
+        if self._stopped.is_set():
+            return None
+        async with self._writes.making:
+            made = await self._made_of(self._observed)
+        return None if self._stopped.is_set() else made
+
+    async def _made_of(self, observed: KeptStatus | None) -> "_Made | None":
         is_long = observed is not None and observed.is_long
         before = await in_thread_if(is_long, lambda: observed_status(observed.read() if observed is not None else {}))
         wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -52,7 +52,7 @@ def idle(stack: Stack, devices: Observer) -> tuple[dict[str, Result], float]:
         writes = _agent_writes(stack) - writes
     each = [100 * (after - before) for before, after in pairwise(cpu)]
     rows = {
-        "agent_memory": result(memory, "MiB", 44),
+        "agent_memory": result(memory, "MiB", 40),
         "agent_rss": information(agent_rss, "MiB"),
         "agent_idle_cpu": judged(100 * (cpu[-1] - cpu[0]) / passed, worst(each), "%", 0.3, _SECONDS),
         "agent_idle_writes": judged(writes, writes, "writes", 0, _SECONDS),
@@ -85,7 +85,7 @@ def many_devices(stack: Stack, devices: Observer) -> dict[str, Result]:
         with full_node(stack, devices, NODE_B, _MANY, _DEVICES, PODS):
             memory = [_memory_after(agent, 0.1) for _ in range(_RUNS)]
         call(plugin.stop())
-    return {"update_1000_cpu": result(measured, "ms", 50), "agent_memory_1000": result(memory, "MiB", 60)}
+    return {"update_1000_cpu": result(measured, "ms", 50), "agent_memory_1000": result(memory, "MiB", 48)}
 
 
 def parts(stack: Stack, devices: Observer, whole: float) -> dict[str, Result]:

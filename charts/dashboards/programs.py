@@ -149,7 +149,7 @@ def agents(board: dashboard.Dashboard) -> None:
     board.with_panel(
         over_time(
             "Memory of agents",
-            "Resident memory of the ten largest; the budget of an idle agent is 64 MiB.",
+            "Resident memory of the ten largest, mapped code included; an idle agent has some 60 MiB.",
             {
                 "{{node}}": f"topk(10, process_resident_memory_bytes{{{q.OF_NODE}}} * on (cluster, instance) group_left () "
                 f"nodedevice_agent_info{{{q.OF_NODE}}})"

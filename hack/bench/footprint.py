@@ -1,17 +1,17 @@
-"""What agent and operator take of a node: memory in MiB of resident set, CPU in time that the kernel accounts to the process."""
+"""What agent and operator take of a node: memory in MiB (memory.py), CPU in time that the kernel accounts to the process."""
 
 import json
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from uuid import UUID
 
 import psutil
 import yaml
 
 from hack.bench.load import GPUS, PODS, available, event_loop, full_node, status
-from hack.bench.results import Result, judged, result, worst
+from hack.bench.memory import charged_mib
+from hack.bench.results import Result, information, judged, result, worst
 from hack.cluster.cluster import a_pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Program, Stack
@@ -33,31 +33,32 @@ def idle(stack: Stack, devices: Observer) -> tuple[dict[str, Result], float]:
     """A minute in which nothing happens, with 8 devices and 110 pods on the node, 8 of which hold one.
 
     agent_idle_cpu: percent of a core over the whole minute, and of its worst second. agent_idle_writes: what both agents wrote to
-    the API in that time, their Leases apart. Also the MiB of anonymous memory of the agent with the pods.
+    the API in that time, their Leases apart. Also the MiB of the agent with the pods. agent_rss: with the code that is mapped.
     """
     agent, operator = _process(stack.agents[NODE_A]), _process(stack.operator)
     with full_node(stack, devices, NODE_A, GPU, GPUS, GPUS):
         # what the last pod brought is still on its way: to the agent, and into the audit log
         time.sleep(_SETTLING_SECONDS)
         writes = _agent_writes(stack)
-        cpu, agent_rss, operator_rss = [cpu_seconds(agent.pid)], [], []
+        cpu, memory, agent_rss, operator_rss = [cpu_seconds(agent.pid)], [], [], []
         began = time.monotonic()
         for second in range(1, _SECONDS + 1):
             time.sleep(max(0.0, began + second - time.monotonic()))
             cpu.append(cpu_seconds(agent.pid))
+            memory.append(charged_mib(agent.pid))
             agent_rss.append(agent.memory_info().rss / MIB)
             operator_rss.append(operator.memory_info().rss / MIB)
         passed = time.monotonic() - began
         writes = _agent_writes(stack) - writes
-        anonymous = _anonymous(agent)
     each = [100 * (after - before) for before, after in pairwise(cpu)]
     rows = {
-        "agent_rss": result(agent_rss, "MiB", 64),
+        "agent_memory": result(memory, "MiB", 40),
+        "agent_rss": information(agent_rss, "MiB"),
         "agent_idle_cpu": judged(100 * (cpu[-1] - cpu[0]) / passed, worst(each), "%", 0.3, _SECONDS),
         "agent_idle_writes": judged(writes, writes, "writes", 0, _SECONDS),
         "operator_rss": result(operator_rss, "MiB", 96),
     }
-    return rows, anonymous
+    return rows, rows["agent_memory"].value
 
 
 def many_devices(stack: Stack, devices: Observer) -> dict[str, Result]:
@@ -82,16 +83,15 @@ def many_devices(stack: Stack, devices: Observer) -> dict[str, Result]:
             measured.append(1000 * (cpu_seconds(agent.pid) - before))
             devices.forget()
         with full_node(stack, devices, NODE_B, _MANY, _DEVICES, PODS):
-            rss = [_rss_after(agent, 0.1) for _ in range(_RUNS)]
+            memory = [_memory_after(agent, 0.1) for _ in range(_RUNS)]
         call(plugin.stop())
-    return {"update_1000_cpu": result(measured, "ms", 50), "agent_rss_1000": result(rss, "MiB", 96)}
+    return {"update_1000_cpu": result(measured, "ms", 50), "agent_memory_1000": result(memory, "MiB", 48)}
 
 
-def parts(stack: Stack, devices: Observer, anonymous: float) -> dict[str, Result]:
-    """Eight devices of 80 parts, on a node with 110 pods. anonymous: in MiB, of an agent with eight whole devices and as many pods.
+def parts(stack: Stack, devices: Observer, whole: float) -> dict[str, Result]:
+    """Eight devices of 80 parts, on a node with 110 pods. whole: MiB of an agent with eight whole devices and as many pods.
 
-    parts_rss: what the parts add to that; the code that an idle agent does not have in memory is not theirs. parts_cpu: the agent's
-    CPU time for a pod that comes, status written and seen.
+    parts_memory: what the parts add to that. parts_cpu: the agent's CPU time for a pod that comes, status written and seen.
     parts_status_40, parts_status_110: the agent's part of the status as JSON, in KiB, with so many pods that hold some.
     """
     agent = _process(stack.agents[NODE_PARTS])
@@ -109,13 +109,10 @@ def parts(stack: Stack, devices: Observer, anonymous: float) -> dict[str, Result
         cpu.append(1000 * (cpu_seconds(agent.pid) - before))
         sizes[number] = len(json.dumps(status(seen, NODE_PARTS, PARTS_NAME), separators=(",", ":"))) / 1024
         devices.forget()
-    more = []
-    for _ in range(_RUNS):
-        time.sleep(0.1)
-        more.append(_anonymous(agent) - anonymous)
+    more = [_memory_after(agent, 0.1) - whole for _ in range(_RUNS)]
     stack.control_plane.remove_namespace(namespace)
     return {
-        "parts_rss": result(more, "MiB", 4),
+        "parts_memory": result(more, "MiB", 4),
         "parts_cpu": result(cpu, "ms", 30),
         "parts_status_40": judged(sizes[40], sizes[40], "KiB", 12, 1),
         "parts_status_110": judged(sizes[110], sizes[110], "KiB", 40, 1),
@@ -131,15 +128,9 @@ def _process(program: Program) -> psutil.Process:
     return psutil.Process(program.process.pid)
 
 
-def _rss_after(process: psutil.Process, seconds: float) -> float:
+def _memory_after(process: psutil.Process, seconds: float) -> float:
     time.sleep(seconds)
-    return float(process.memory_info().rss / MIB)
-
-
-def _anonymous(process: psutil.Process) -> float:
-    """MiB that no file has, as the kernel counts them."""
-    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
-    return int(status.partition("RssAnon:")[2].split()[0]) / 1024
+    return charged_mib(process.pid)
 
 
 def cpu_seconds(pid: int) -> float:

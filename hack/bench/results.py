@@ -14,7 +14,7 @@ PER_SECOND = "/s"
 
 
 class Result(msgspec.Struct):
-    """value: median, unless its step says otherwise. goal: what the design asks of it. n: measurements.
+    """value: median, unless its step says otherwise. goal: what the design asks of it; None for information. n: measurements.
 
     p99: what one in a hundred is worse than. ok: value <= goal; for a rate (unit /s) value >= goal.
     """
@@ -22,7 +22,7 @@ class Result(msgspec.Struct):
     value: float
     p99: float
     unit: str
-    goal: float
+    goal: float | None
     ok: bool
     n: int
 
@@ -30,6 +30,13 @@ class Result(msgspec.Struct):
 def result(measured: Sequence[float], unit: str, goal: float) -> Result:
     """Of single measurements."""
     return judged(statistics.median(measured), worst(measured, unit), unit, goal, len(measured))
+
+
+def information(measured: Sequence[float], unit: str) -> Result:
+    """Of single measurements that no budget is for."""
+    return Result(
+        round(statistics.median(measured), 5), round(worst(measured, unit), 5), unit, None, True, len(measured)
+    )
 
 
 def ratio(measured: Sequence[float], compared: Sequence[float], goal: float) -> Result:
@@ -86,8 +93,9 @@ def show(results: Mapping[str, Result]) -> None:
     for column in ("what", "value", "p99", "goal", "unit", "n", "ok"):
         table.add_column(column, justify="left" if column in ("what", "unit", "ok") else "right")
     for name, r in results.items():
-        goal = f"{'≥' if r.unit == PER_SECOND else '≤'} {r.goal:,g}"
-        table.add_row(name, _number(r.value), _number(r.p99), goal, r.unit, str(r.n), "yes" if r.ok else "NO")
+        goal = "" if r.goal is None else f"{'≥' if r.unit == PER_SECOND else '≤'} {r.goal:,g}"
+        ok = "" if r.goal is None else "yes" if r.ok else "NO"
+        table.add_row(name, _number(r.value), _number(r.p99), goal, r.unit, str(r.n), ok)
     Console(width=110).print(table)
 
 

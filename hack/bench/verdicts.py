@@ -20,7 +20,7 @@ class Verdict(Enum):
     WORSE = "WORSE"
     BETTER = "better"
     EQUAL = "as before"
-    # one side alone has the row, or in another unit; or it is a p99
+    # one side alone has the row, or in another unit; or it is a p99, or has no goal
     NOT_JUDGED = "not judged"
 
 
@@ -66,7 +66,7 @@ def _row(name: str, old: Sequence[Result], new: Sequence[Result]) -> Row:
         spread = max(abs(before) * _ALLOWED, max(r.value for r in old) - min(r.value for r in old))
         if before:
             change, allowed = 100 * (after - before) / abs(before), 100 * spread / abs(before)
-        if not name.endswith(_P99_ROW):
+        if not name.endswith(_P99_ROW) and all(result.goal is not None for result in (*old, *new)):
             verdict = _verdict(after - before, spread, is_rate=PER_SECOND in units)
     unit = (*new, *old)[0].unit
     return Row(name, unit, before, after, _p99(old), _p99(new), change, allowed, verdict)

@@ -11,7 +11,7 @@ import pytest
 
 from hack.bench import trees, verdicts
 from hack.bench.against import Round, bench_of, measure_missing, missing, publish
-from hack.bench.results import Result, judged
+from hack.bench.results import Result, information, judged
 from hack.bench.trees import Tree, TreeError
 from hack.bench.verdicts import Row, Verdict
 
@@ -70,6 +70,11 @@ def test_a_row_of_one_side_is_shown_and_not_judged() -> None:
         ("added", None, 2.0, Verdict.NOT_JUDGED),
         ("dropped", 1.0, None, Verdict.NOT_JUDGED),
     ]
+
+
+def test_information_is_shown_and_not_judged() -> None:
+    (row,) = verdicts.rows([{"row": information([1.0, 1.0], "MiB")}], [{"row": information([9.0, 9.0], "MiB")}])
+    assert (row.old, row.new, row.verdict) == (1.0, 9.0, Verdict.NOT_JUDGED)
 
 
 def test_a_row_in_another_unit_is_not_judged() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.bench.results import judged, publishing
+from hack.bench.results import information, judged, publishing, show, verdict
 
 
 @pytest.mark.parametrize("end", [None, TimeoutError(), ZeroDivisionError(), KeyboardInterrupt()])
@@ -34,3 +34,10 @@ def test_of_no_rows_nothing_is_published(tmp_path: Path, capsys: pytest.CaptureF
         raise TimeoutError
     assert not path.exists()
     assert capsys.readouterr().out == ""
+
+
+def test_information_has_no_goal_and_misses_none(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {"resident": information([1.0, 3.0, 2.0], "MiB"), "late": judged(3.0, 3.0, "s", 2.0, 1)}
+    show(rows)
+    assert (rows["resident"].value, rows["resident"].goal, verdict(rows)) == (2.0, None, "missed: late")
+    assert "resident" in capsys.readouterr().out

@@ -12,11 +12,11 @@ import ssl
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlsplit
 
 import h11
+from msgspec import Struct
 from nodedevice_kube.credentials import Access, Headers
 from nodedevice_kube.proxies import Proxy
 
@@ -50,8 +50,7 @@ class _Ended(Broken):
     """The peer ended the connection before the first byte of a response."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """target: path and query. headers: without those of the connection and the credentials.
 
     before_write: called just before the first byte is sent, each time; what it raises is raised, and nothing is sent.

@@ -11,6 +11,7 @@ afterwards (comparing, copying, encoding, logging) needs no care.
 
 import json
 import threading
+from functools import cached_property
 from typing import Any, Final, TypeVar, overload
 
 import msgspec
@@ -96,11 +97,16 @@ def _octets(data: bytes | str | msgspec.Raw) -> bytes:
 
 
 class _Decoder:
-    """Of one form. keeps_any_shape: whether some place of it takes anything at all, however deep."""
+    """Of one form."""
 
     def __init__(self, form: Any) -> None:
         self.decode = msgspec.json.Decoder(form).decode
-        self.keeps_any_shape = _keeps_any_shape(form)
+        self._form = form
+
+    @cached_property
+    def keeps_any_shape(self) -> bool:
+        """Whether some place of it takes anything at all, however deep. Takes milliseconds of a large form, such as settings."""
+        return _keeps_any_shape(self._form)
 
 
 # a program has some fifty forms

@@ -11,11 +11,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Literal, cast
 
+from msgspec import Struct
 from nodedevice_kube.masking import masked
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
@@ -70,8 +70,7 @@ def parse_address(address: str) -> tuple[str, int]:
 Authentication = Literal["none", "token"]
 
 
-@dataclass(frozen=True)
-class Protection:
+class Protection(Struct, frozen=True):
     """certificate: None for plain HTTP. access: to /metrics; None for everybody."""
 
     certificate: ServerCertificate | None = None

@@ -1,6 +1,6 @@
 """When to try again, and how often: exponential backoff, jitter, token bucket. Pure: time and random numbers are arguments."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 # 2 to this power exceeds every limit; beyond about 1,000 a float overflows
 _MAX_DOUBLINGS = 64
@@ -19,8 +19,7 @@ def jittered(seconds: float, spread: float, random_number: float) -> float:
     return seconds * (1 - spread + 2 * spread * random_number)
 
 
-@dataclass(slots=True)
-class Backoff:
+class Backoff(Struct):
     """Growing delays in seconds; one instance for each thing that is retried."""
 
     first_seconds: float = 0.2

@@ -1,11 +1,11 @@
 """The nodes of a YAML document, whose texts are nothing yet: neither numbers nor null. Pure."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+
+class Scalar(Struct, frozen=True):
     """tag: as written, in its long form; "" without one. is_plain: written without quotes, so that its text decides what it is."""
 
     text: str

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-import psutil
-
-from hack.bench.footprint import MIB, cpu_seconds
+from hack.bench.footprint import cpu_seconds
+from hack.bench.memory import charged_mib
 from hack.bench.results import Result, judged, result, worst
 from hack.cluster.node.containerd import NRI_SOCKET
 from hack.cluster.observe import Observer, Seen
@@ -115,7 +114,7 @@ def _breaks(of: NodeUnderTest, nodes: Observer, run: int) -> float:
 
 
 def full(of: NodeUnderTest) -> dict[str, Result]:
-    """Memory in MiB of resident set, CPU in percent of a core, while nothing happens:
+    """Memory in MiB, CPU in percent of a core, while nothing happens:
     with 110 running pods, 8 of which hold a device each.
     """
     resource = of.kinds["many"].resource
@@ -128,16 +127,16 @@ def full(of: NodeUnderTest) -> dict[str, Result]:
             of.wait_running(names[number])
     pid = of.agent.pid
     assert pid is not None
-    cpu, rss = [cpu_seconds(pid)], []
+    cpu, memory = [cpu_seconds(pid)], []
     began = time.monotonic()
     for second in range(1, _IDLE_SECONDS + 1):
         time.sleep(max(0.0, began + second - time.monotonic()))
         cpu.append(cpu_seconds(pid))
-        rss.append(psutil.Process(pid).memory_info().rss / MIB)
+        memory.append(charged_mib(pid))
     passed = time.monotonic() - began
     of.remove_pods()
     each = [100 * (after - before) for before, after in pairwise(cpu)]
     return {
-        "agent_rss_110": result(rss, "MiB", 64),
+        "agent_memory_110": result(memory, "MiB", 44),
         "agent_cpu_110": judged(100 * (cpu[-1] - cpu[0]) / passed, worst(each), "%", 0.3, _IDLE_SECONDS),
     }

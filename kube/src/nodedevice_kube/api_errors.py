@@ -20,8 +20,7 @@ Source: the statuses and reasons of k8s.io/apimachinery pkg/api/errors @ 1.37.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from nodedevice_kube.decoding import Undecodable, decode_json
 from nodedevice_kube.masking import masked
@@ -45,8 +44,7 @@ _PERMANENT: Final = (
 _STATUS_OF_ALL_REQUESTS: Final = frozenset({401, 429, 502, 503, 504})
 
 
-@dataclass(frozen=True, slots=True)
-class FieldConflict:
+class FieldConflict(NamedTuple):
     """A field that another field manager owns: server-side apply gives it as a cause of its refusal."""
 
     manager: str

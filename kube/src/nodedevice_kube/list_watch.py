@@ -20,8 +20,7 @@ Source: k8s.io/apiserver pkg/storage/cacher, cacheWatcher.process @ 1.37.
 
 import enum
 import math
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from nodedevice_kube.api_errors import ApiError, Gone, InvalidResponse, NotFound, Silent, Unavailable, Unreachable
 from nodedevice_kube.retries import spread_pause
@@ -44,8 +43,7 @@ class Request(enum.Enum):
     WATCH = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(NamedTuple):
     """How often, and after what.
 
     first_pause_seconds: after one failure; doubled for each further one, up to longest_list_pause_seconds after a list, and

@@ -21,29 +21,31 @@ _NAMED: Final = rf"[\w.-]{{0,64}}(?:{_NAMES})(?:[_-]?(?:data|id|key|value))?"
 # within a text in quotes, quotes have a backslash
 _QUOTE: Final = r"""\\{0,3}["']"""
 _VALUE: Final = r"""[^\s"'\\,;&<>]+"""
-_PATTERNS: Final = (
+# Before each group: words in small letters, of which its patterns need one. Most texts have none, and then nothing is compiled.
+_PATTERNS: Final = {
     # a private key, also one whose end was cut off
-    r"(?P<keep>-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----)(?:.*?(?=-----END)|.*)",
+    ("private key",): (r"(?P<keep>-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----)(?:.*?(?=-----END)|.*)",),
     # scheme://user:password@host; a password may have a slash or an @. What has a digest is an image.
-    r"(?P<keep>://)(?:[^\s\"'<>/@]{1,4096}(?:@[^\s\"'<>/@]{1,1024})*"
-    r"|[^\s\"'<>/@:]{0,256}:(?!\d{1,5}[/?\#])[^\s\"'<>@]{1,4096})(?=@(?!sha\d{3}:))",
+    ("@",): (
+        r"(?P<keep>://)(?:[^\s\"'<>/@]{1,4096}(?:@[^\s\"'<>/@]{1,1024})*"
+        r"|[^\s\"'<>/@:]{0,256}:(?!\d{1,5}[/?\#])[^\s\"'<>@]{1,4096})(?=@(?!sha\d{3}:))",
+    ),
     # a header
-    rf"(?P<keep>\bauthorization{_QUOTE}?\s*[:=]\s*(?:\[?{_QUOTE})?(?:(?:basic|bearer|digest|negotiate)\s+)?){_VALUE}",
-    r"(?P<keep>\bbearer\s+)(?!(?:tokens?|auth\w*|credentials?|scheme|realm)\b)[^\s\"'\\,;<>]{6,}",
-    r"(?P<keep>\b(?:basic|bearer token|bearer)\s+)(?=[a-z+/_.-]{0,64}[0-9=])[a-z0-9+/=_.-]{12,}",
+    ("authorization", "bearer", "basic"): (
+        rf"(?P<keep>\bauthorization{_QUOTE}?\s*[:=]\s*(?:\[?{_QUOTE})?(?:(?:basic|bearer|digest|negotiate)\s+)?){_VALUE}",
+        r"(?P<keep>\bbearer\s+)(?!(?:tokens?|auth\w*|credentials?|scheme|realm)\b)[^\s\"'\\,;<>]{6,}",
+        r"(?P<keep>\b(?:basic|bearer token|bearer)\s+)(?=[a-z+/_.-]{0,64}[0-9=])[a-z0-9+/=_.-]{12,}",
+    ),
     # key=value of a query, an environment or a flag; key: value where either is in quotes
-    rf"(?P<keep>(?<![\w.-]){_NAMED}=(?:{_QUOTE})?){_VALUE}",
-    rf"(?P<keep>{_QUOTE}{_NAMED}{_QUOTE}\s*[:=]\s*{_QUOTE})[^\"'\\]+",
-    rf"(?P<keep>--(?:{_NAMES})[\s=]+(?:{_QUOTE})?)(?!-){_VALUE}",
-    rf"(?P<keep>(?<![\w.-]){_NAMED}: +(?:{_QUOTE})?)(?=[^\s\"'\\,;]{{0,64}}\d)[^\s\"'\\,;<>]{{16,}}",
+    ("passw", "passphrase", "secret", "token", "credential", "key"): (
+        rf"(?P<keep>(?<![\w.-]){_NAMED}=(?:{_QUOTE})?){_VALUE}",
+        rf"(?P<keep>{_QUOTE}{_NAMED}{_QUOTE}\s*[:=]\s*{_QUOTE})[^\"'\\]+",
+        rf"(?P<keep>--(?:{_NAMES})[\s=]+(?:{_QUOTE})?)(?!-){_VALUE}",
+        rf"(?P<keep>(?<![\w.-]){_NAMED}: +(?:{_QUOTE})?)(?=[^\s\"'\\,;]{{0,64}}\d)[^\s\"'\\,;<>]{{16,}}",
+    ),
     # a JSON web token
-    r"(?P<keep>\b)eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?",
-)
-# Each pattern needs one of these, in small letters. Most texts have none; a search for words takes a hundredth of the time.
-_HINTS: Final = (
-    *("private key", "://", "authorization", "bearer", "basic", "eyj"),
-    *("passw", "passphrase", "secret", "token", "credential", "key"),
-)
+    ("eyj",): (r"(?P<keep>\b)eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?",),
+}
 _USER_INFO: Final = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?([^/?#]*(?:/[^?#]*)?)@", re.IGNORECASE)
 
 
@@ -54,10 +56,10 @@ def masked(text: str) -> str:
         if each in text:
             text = text.replace(each, MASK)
     small = text.lower()
-    if not any(hint in small for hint in _HINTS):
-        return text
-    for pattern in map(_compiled, _PATTERNS):
-        text = pattern.sub(rf"\g<keep>{MASK}", text)
+    for hints, patterns in _PATTERNS.items():
+        if any(hint in small for hint in hints):
+            for pattern in map(_compiled, patterns):
+                text = pattern.sub(rf"\g<keep>{MASK}", text)
     return text
 
 

@@ -4,7 +4,7 @@ Source: API Concepts, "Resource URIs", of Kubernetes' documentation @ 1.37.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 JSON = "application/json"
@@ -16,8 +16,7 @@ METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(NamedTuple):
     """A kind as the API server serves it. api_version: v1, or a group and version, such as coordination.k8s.io/v1."""
 
     api_version: str

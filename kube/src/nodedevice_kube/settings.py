@@ -1,13 +1,12 @@
 """How to reach one API server, and as whom: the values of a kubeconfig's context, or of a pod. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 
-@dataclass(frozen=True, slots=True)
-class Impersonation:
+class Impersonation(NamedTuple):
     """As whom to act. Source: the headers Impersonate-User, -Uid, -Group and -Extra-KEY of the Kubernetes API."""
 
     user: str = ""
@@ -16,9 +15,8 @@ class Impersonation:
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Settings:
-    """No repr, as it has secrets. Data is PEM; paths are absolute; "" where a kubeconfig says nothing.
+class Settings(NamedTuple):
+    """Its repr has no secrets. Data is PEM; paths are absolute; "" where a kubeconfig says nothing.
 
     server: URL without a slash at the end. origin: where the settings come from, for messages. context: "" in a pod.
     namespace: "" where neither kubeconfig nor pod names one. exec_plugin: an entry of a kubeconfig; exec_folder: that file's.
@@ -44,11 +42,14 @@ class Settings:
     token_file: str = ""
     username: str = ""
     password: str = ""
-    exec_plugin: Mapping[str, Any] = field(default_factory=dict)
+    exec_plugin: Mapping[str, Any] = MappingProxyType({})
     exec_folder: str = ""
     exec_config: Any = None
     impersonation: Impersonation = Impersonation()
     account: str = ""
+
+    def __repr__(self) -> str:
+        return f"Settings({self.server!r}, {self.origin!r})"
 
     @property
     def name(self) -> str:
@@ -79,4 +80,4 @@ class Settings:
 
     def acting_as(self, impersonation: Impersonation) -> "Settings":
         """The same with another impersonation."""
-        return replace(self, impersonation=impersonation)
+        return self._replace(impersonation=impersonation)

@@ -38,9 +38,9 @@ from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.served import ServedByKubelet
+from nodedevice_agent.lib import memory
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.filesystem import boot_id
-from nodedevice_agent.lib.memory import give_back
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
@@ -178,7 +178,7 @@ class Agent:
                 start(retried("offered twice", self._offered_twice.run))
                 start(vital("lease", self._lease.run))
                 start(retried("configs", self._configs.run))
-                start(retried("memory", partial(give_back, self._publisher.has_parked)))
+                start(retried("memory", partial(memory.release, self._publisher.has_parked)))
         finally:
             if self._pod_resources is not None:
                 await self._pod_resources.stop()

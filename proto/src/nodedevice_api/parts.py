@@ -7,9 +7,10 @@ A part is a share of a physical device, its parent, such as a unit of a GPU's me
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 # No part number is higher than the number of devices that a node may list.
 MAX_PART_DIGITS: Final = 6
@@ -52,8 +53,7 @@ class Advertise(StrEnum):
     LARGEST = "Largest"
 
 
-@dataclass(frozen=True, slots=True)
-class PartRules:
+class PartRules(Struct, frozen=True):
     """sm_percent: of a parent's multiprocessors, for each part of a container whose pod has no annotation for it; 0: no limit.
 
     None where containers are not limited, and the annotation has no effect.

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import pytest
-from nodedevice_agent import agent
 from nodedevice_agent.agent import Agent
 from nodedevice_agent.cli import run
 from nodedevice_agent.configs.watch import ConfigWatch
@@ -28,6 +27,7 @@ from nodedevice_agent.kube.pods import PodWatch
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
+from nodedevice_agent.lib import memory
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.offered_twice.watch import OfferedTwice
 from nodedevice_agent.plugins.run import PluginRunner
@@ -56,7 +56,7 @@ NRI: Final[dict[str, tuple[Any, str]]] = {
     "kubelet observer": (Observer, "run"),
     "kubelet state": (KubeletReader, "run"),
     "lease": (LeaseKeeper, "run"),
-    "memory": (agent, "give_back"),
+    "memory": (memory, "release"),
     "offered twice": (OfferedTwice, "run"),
     "node": (run, "_check_node"),
     "nodedevice": (NodeDeviceSync, "run"),

@@ -1,6 +1,6 @@
 """The physical devices of a resource whose devices are parts: how many parts of each there are, and what they are used for."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from msgspec import Struct
 from nodedevice_api.nodedevice import PartCounts
@@ -21,24 +21,33 @@ class ParentView(Struct, frozen=True):
 
 def parent_views(resource: Resource, missing: Iterable[str]) -> list[ParentView]:
     """Sorted by ID. missing: held devices that are not listed; one that was held whole counts as a part of itself."""
-    parts: dict[str, list[str]] = {}
-    for device_id in (*resource.listed.ids, *missing):
+    parts = {parent: [*ids] for parent, ids in resource.listed.by_parent.items()}
+    for device_id in missing:
         parts.setdefault(resource.parent_of(device_id), []).append(device_id)
-    # they count as available, as devices without parts do
-    unconfirmed = frozenset(availability.unconfirmed(resource))
-    return [_view(resource, parent, parts[parent], unconfirmed) for parent in sorted(parts)]
+    healthy, available = _healthy(resource), _available(resource)
+    return [_view(resource, parent, parts[parent], healthy, available) for parent in sorted(parts)]
 
 
-def _view(resource: Resource, parent: str, device_ids: list[str], unconfirmed: frozenset[str]) -> ParentView:
-    holders = resource.holders
-    unhealthy = [i for i in device_ids if not availability.is_healthy(resource, i)]
+def _healthy(resource: Resource) -> Set[str]:
+    """Of the listed devices."""
+    if not resource.is_live or resource.excess or resource.flap_damping.is_of_all:
+        return frozenset()
+    return {*resource.listed.healthy_ids}.difference(resource.flap_damping.damped, resource.held_back)
+
+
+def _available(resource: Resource) -> Set[str]:
+    """Unconfirmed ones, and those that an allocation in progress has reserved, count as available, as without parents."""
+    reserved = (i for i in resource.reserved if i not in resource.holders and availability.is_usable(resource, i))
+    return {*availability.free(resource), *availability.unconfirmed(resource), *reserved}
+
+
+def _view(resource: Resource, parent: str, device_ids: list[str], healthy: Set[str], available: Set[str]) -> ParentView:
+    unhealthy = [i for i in device_ids if i not in healthy]
     counts = PartCounts(
         total=len(device_ids),
         healthy=len(device_ids) - len(unhealthy),
-        allocated=sum(i in holders for i in device_ids),
-        available=sum(
-            i not in holders and (i in unconfirmed or availability.is_usable(resource, i)) for i in device_ids
-        ),
+        allocated=sum(map(resource.holders.__contains__, device_ids)),
+        available=sum(map(available.__contains__, device_ids)),
     )
     is_cordoned = bool(resource.cordoned_ids) and all(resource.is_cordoned(i) for i in device_ids)
     is_present = any(i in resource.devices for i in device_ids)

@@ -75,6 +75,7 @@ _OF_ALL = (
     DeviceListDetails.PARTS_FIELD_NUMBER,
 )
 _ALL_PERCENT = 100
+_NO_DETAILS = DeviceDetails()
 
 _Word = TypeVar("_Word", bound=StrEnum)
 
@@ -115,8 +116,11 @@ class _Places:
         # in such a long list details are not read
         self.is_detailed = len(octets) <= _MAX_DETAILED_BYTES
         for number, begin, _, end in fields(octets):
-            if number in self._slices:
-                self._add(self._slices[number], begin, end)
+            if (slices := self._slices.get(number)) is not None:
+                if slices and slices[-1][1] == begin and end - slices[-1][0] <= _SLICE_BYTES:
+                    slices[-1][1] = end
+                else:
+                    slices.append([begin, end])
                 self.count += number == _DEVICES
                 if self.count > MAX_DEVICES:
                     break
@@ -124,22 +128,14 @@ class _Places:
                 rest.append(octets[begin:end])
         self.rest = b"".join(rest)
 
-    @staticmethod
-    def _add(slices: list[list[int]], begin: int, end: int) -> None:
-        if slices and slices[-1][1] == begin and end - slices[-1][0] <= _SLICE_BYTES:
-            slices[-1][1] = end
-        else:
-            slices.append([begin, end])
-
-    def devices(self) -> Iterator[tuple[api_pb2.Device, DeviceDetails]]:
-        """Each with its details, empty ones where there are none."""
+    def devices(self) -> Iterator[tuple[api_pb2.Device, DeviceDetails | None]]:
+        """Each with its details; None where no device of its slice has any."""
         for octets in self._of(_DEVICES):
-            details = _details(octets).devices if self.is_detailed else ()
-            yield from zip(
-                api_pb2.ListAndWatchResponse.FromString(octets).devices,
-                chain(details, repeat(DeviceDetails())),
-                strict=False,
-            )
+            plain = api_pb2.ListAndWatchResponse.FromString(octets)
+            plain.DiscardUnknownFields()
+            is_detailed = self.is_detailed and plain.ByteSize() != len(octets)
+            details = _details(octets).devices if is_detailed else ()
+            yield from zip(plain.devices, chain(details, repeat(None)), strict=False)
 
     def parents(self) -> Iterator[DeviceDetails]:
         """Physical devices."""
@@ -167,7 +163,7 @@ def _shortened(octets: bytes) -> bytes:
 
 
 def _has_parents(found: _Places) -> bool:
-    return any(details.parent for _, details in found.devices())
+    return any(details is not None and details.parent for _, details in found.devices())
 
 
 def holdings_required(octets: bytes) -> bool:
@@ -230,10 +226,16 @@ def _parents(details: Iterable[DeviceDetails]) -> dict[str, Device]:
 def _devices(found: _Places, *, is_built_in: bool) -> Iterator[Device]:
     attributes_left, nodes_left = _MAX_ATTRIBUTES_OF_ALL, MAX_NODES_OF_ALL
     for device, details in found.devices():
+        nodes = _numa_nodes(device) if nodes_left > 0 and device.HasField("topology") else ()
+        nodes_left -= len(nodes)
+        if details is None and device.health in _HEALTHS:
+            # as most are
+            yield Device(shown_id(device.ID), device.health == HEALTHY, nodes)
+            continue
+        details = details or _NO_DETAILS
         attributes = _attributes(details) if details.attributes and attributes_left > 0 else ()
         attributes_left -= len(attributes)
-        listed = _device(device, details, attributes, nodes_left)
-        nodes_left -= len(listed.numa_nodes)
+        listed = _device(device, details, attributes, nodes)
         yield _with_identity(listed, details) if is_built_in else _of_others(listed)
 
 
@@ -246,13 +248,8 @@ def _device(
     device: api_pb2.Device,
     details: DeviceDetails,
     attributes: tuple[tuple[str, str], ...],
-    nodes_left: int = MAX_NUMA_NODES,
+    numa_nodes: tuple[int, ...] = (),
 ) -> Device:
-    nodes: set[int] = set()
-    if device.HasField("topology") and nodes_left > 0:
-        listed = islice(device.topology.nodes, _MAX_READ)
-        nodes = {node.ID for node in listed if 0 <= node.ID <= MAX_NUMA_NODE}
-    numa_nodes = tuple(sorted(nodes))[:MAX_NUMA_NODES]
     reason, message = _plain(details.reason, _MAX_REASON), _plain(details.message, _MAX_MESSAGE)
     if not message and device.health not in _HEALTHS:
         # one string for all devices with that word
@@ -272,6 +269,11 @@ def _with_identity(device: Device, details: DeviceDetails) -> Device:
         is_shared=details.shared,
         aliases=tuple(details.aliases),
     )
+
+
+def _numa_nodes(device: api_pb2.Device) -> tuple[int, ...]:
+    listed = islice(device.topology.nodes, _MAX_READ)
+    return tuple(sorted({node.ID for node in listed if 0 <= node.ID <= MAX_NUMA_NODE})[:MAX_NUMA_NODES])
 
 
 def _attributes(details: DeviceDetails) -> tuple[tuple[str, str], ...]:

@@ -10,8 +10,8 @@ from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, Listed
 from nodedevice_agent.deviceplugin import codec
 
 # A longer list is decoded in a thread, because the event loop may have to answer the container runtime: 131,072 devices take a
-# third of a second, some 1,800 five milliseconds. One after the other: as many threads as there are streams would each get as much
-# of the interpreter as the loop.
+# quarter of a second, some 1,800 three milliseconds. One after the other: as many threads as there are streams would each get
+# as much of the interpreter as the loop.
 _MAX_BYTES_IN_LOOP = 32 * 1024
 # of a list that is decoded before anybody asks whether there is room
 _SHORT_BYTES = 4096

@@ -236,9 +236,9 @@ class KubeClient:
     ) -> AsyncIterator[AsyncIterator[tuple[str, Any]]]:
         """One request for the changes since that version, for about so many seconds. Entered once the server has accepted it.
 
-        The iterator brings ADDED, MODIFIED or DELETED with what is kept of the object, LATER with metadata alone where the object
-        is not read now, and BOOKMARK with a version alone. It ends when the server ends the watch in order. Raises Silent when
-        nothing has come for SILENCE_SECONDS.
+        The iterator brings ADDED, MODIFIED or DELETED with what is kept of the object, LATER or KNOWN with metadata alone where the
+        object is not read now or at all, and BOOKMARK with a version alone. It ends when the server ends the watch in order. Raises
+        Silent when nothing has come for SILENCE_SECONDS.
         """
         what = kind.resource.plural
         params = {

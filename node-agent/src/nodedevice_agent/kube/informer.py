@@ -20,7 +20,7 @@ from nodedevice_kube.list_watch import CATCH_UP_SECONDS, ListWatch, Policy, Requ
 
 from nodedevice_agent import metrics
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.responses import LATER, KubeMetadata, KubeObject
+from nodedevice_agent.kube.responses import KNOWN, LATER, KubeMetadata, KubeObject
 from nodedevice_agent.kube.retries import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, log_failure, pause_seconds
 from nodedevice_agent.kube.turns import LIST, WATCH, Turn, Turns
 from nodedevice_agent.kube.update_pace import UpdatePace
@@ -253,6 +253,9 @@ class WatchLoop(Generic[R]):
         uid = _uid(found)
         if event == "BOOKMARK":
             return
+        if event == KNOWN:
+            self._known[uid] = found.metadata.resourceVersion
+            return
         if event == LATER:
             self._known[uid] = found.metadata.resourceVersion
             self._outdated[uid] = found.metadata
@@ -270,6 +273,10 @@ class WatchLoop(Generic[R]):
             self._updated(uid, found)
 
     # -- what is read of an object ----------------------------------------------------------------------------------------
+
+    def is_known(self, metadata: KubeMetadata) -> bool:
+        """Whether it is of our own write, or from before."""
+        return 0 < number(metadata.resourceVersion or "") <= self._handler.known_version
 
     def skips(self, metadata: KubeMetadata, octets: int) -> bool:
         """Whether an object is not decoded now; the latest version is read by a request then."""

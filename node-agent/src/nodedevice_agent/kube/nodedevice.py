@@ -158,8 +158,8 @@ class NodeDeviceSync:
         self._seen(None)
 
     def _seen(self, found: NodeDeviceObject | None) -> None:
-        if found is not None and _version(found) < self._version:
-            # the event of an earlier write of ours, after the response to a later one
+        if found is not None and 0 < _version(found) <= self._version:
+            # the response to a write of ours has shown it, or what came after it
             return
         if found is None and self._source.forget(self._resource_name):
             return
@@ -171,11 +171,22 @@ class NodeDeviceSync:
             self._contention.edited()
             # counted once, until the status is restored
             self._ours = ()
+        self._observe(found, kept)
+        self.touch()
+
+    def _observe(self, found: NodeDeviceObject | None, kept: KeptStatus | None) -> None:
+        """The object as it is now."""
         self._is_owned = found is None or _has_owner(found, self._node_name)
         self._observed = kept
         uid, spec = (found.metadata.uid or "", found.spec) if found is not None else ("", {})
         self._source.cordoned(self._resource_name, uid, cordons_of(observed_spec(spec).cordoned_devices))
-        self.touch()
+
+    def _responded(self, written: NodeDeviceObject) -> None:
+        """The object as it is after a write of ours: its event brings nothing more."""
+        self._version = _version(written)
+        self._observe(written, KeptStatus(written.status))
+        if not self._is_owned:
+            self.touch()
 
     def _is_edited(self, status: Json, kept: KeptStatus | None) -> bool:
         """Whether another client wrote it. Our own write may be observed before its response; a new object has no status."""
@@ -233,13 +244,7 @@ class NodeDeviceSync:
 
     async def _publish(self) -> bool:
         """Write the status if it differs from the observed one and it is its turn. Returns whether it was written."""
-        await self._source.saved()
-        if self._stopped.is_set():
-            return False
-        async with self._writes.making:
-            made = await self._made()
-        if self._stopped.is_set():
-            return False
+        made = await self._made()
         if made is None or (made.is_stored and self._is_owned):
             self._writes.leave(self._share)
             self._ours = (made.status,) if made is not None else self._ours
@@ -248,15 +253,26 @@ class NodeDeviceSync:
             return False
         if self._observed is None or not self._is_owned:
             await self._create()
+            # by now a plugin that has just registered has listed its devices
+            made = await self._made()
+            if made is None:
+                return True
         # what is sent is in memory as objects, until the response
         async with self._writes.sending if made.status.is_long else nullcontext():
             return await self._send(made.status)
 
     async def _made(self) -> "_Made | None":
-        """The status to be written; None while the last published one stays. A long one is made in a thread, but for the look at
-        the resource.
+        """The status to be written; None while the last published one stays, and once stopped. A long one is made in a thread, but
+        for the look at the resource.
         """
-        observed = self._observed
+        await self._source.saved()
+        if self._stopped.is_set():
+            return None
+        async with self._writes.making:
+            made = await self._made_of(self._observed)
+        return None if self._stopped.is_set() else made
+
+    async def _made_of(self, observed: KeptStatus | None) -> "_Made | None":
         is_long = observed is not None and observed.is_long
         before = await in_thread_if(is_long, lambda: observed_status(observed.read() if observed is not None else {}))
         wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -281,16 +297,17 @@ class NodeDeviceSync:
                 return False
             await self._create()
             written = await self._apply(status)
-        self._observed, self._version, self._ours = KeptStatus(written.status), _version(written), (status,)
+        self._ours = (status,)
+        self._responded(written)
         return True
 
     async def _create(self) -> None:
         self._writes.spend(self._share)
         uid = await self._cluster.node_uid(self._node_name)
-        await self._cluster.create_node_device((self._node_name, uid), self._resource_name)
+        created = await self._cluster.create_node_device((self._node_name, uid), self._resource_name)
         event = "NodeDevice created" if self._is_owned else "NodeDevice owner reference restored"
         log.info(event, extra={"nodedevice": self._name})
-        self._is_owned = True
+        self._responded(created)
 
     async def _apply(self, status: KeptStatus) -> NodeDeviceObject:
         began = time.perf_counter()

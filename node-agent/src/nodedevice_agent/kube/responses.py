@@ -148,8 +148,9 @@ def _by_name(metadata: KubeMetadata, kind: type[K], problem: Undecodable) -> K:
 # -- watches ------------------------------------------------------------------------------------------------------------
 
 
-# the type of an event whose object is to be read later
+# the type of an event whose object is to be read later, and of one whose object is known
 LATER: Final = "LATER"
+KNOWN: Final = "KNOWN"
 
 
 class _WatchEvent(msgspec.Struct):
@@ -170,14 +171,20 @@ async def next_line(what: str, found: AsyncIterator[bytes]) -> bytes | None:
 class Reading(Protocol):
     """What is read of the objects that a watch brings. Both are called in a thread with a long object."""
 
+    def is_known(self, metadata: KubeMetadata) -> bool:
+        """Whether a response to a write has shown an object that was added or changed as it is now, or as it was later."""
+
     def skips(self, metadata: KubeMetadata, octets: int) -> bool:
-        """Whether an object that was added or changed is not decoded now."""
+        """Whether such an object is not decoded now."""
 
     def keep(self, found: Any) -> Any:
         """What is kept of an object."""
 
 
 class _Everything:
+    def is_known(self, metadata: KubeMetadata) -> bool:
+        return False
+
     def skips(self, metadata: KubeMetadata, octets: int) -> bool:
         return False
 
@@ -189,7 +196,7 @@ EVERYTHING: Final = _Everything()
 
 
 def watch_event(what: str, line: bytes, kind: type[KubeObject], reading: Reading = EVERYTHING) -> tuple[str, Any]:
-    """Type and object of a line of a watch; LATER with metadata alone for an object that is not decoded now.
+    """Type and object of a line of a watch; LATER or KNOWN with metadata alone for an object that is not decoded now, or at all.
 
     what: the plural of the kind, for errors. Raises Undecodable for what is no such line, ApiError for the server's own errors.
     """
@@ -203,6 +210,8 @@ def watch_event(what: str, line: bytes, kind: type[KubeObject], reading: Reading
         return found.type, decode(found.object, KubeObject)
     if found.type != "DELETED":
         known = decode(found.object, KubeObject)
+        if reading.is_known(known.metadata):
+            return KNOWN, known
         if reading.skips(known.metadata, len(line)):
             return LATER, known
     return found.type, reading.keep(_decoded(found.object, kind))

@@ -7,8 +7,9 @@ and nothing is tried twice.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 # The first character of a class belongs to it even if it is ]; a [ that is never closed is a literal.
 WILDCARD = re.compile(r"\*|\?|\[(?:!.|[^!])[^\]]*\]", re.DOTALL)
@@ -33,8 +34,7 @@ def matched(part: str, name: str) -> Captures | None:
     return _captures(_pieces(part), name)
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """What stands between two `*`. length: of what it matches, in characters."""
 
     regex: re.Pattern[str]

@@ -227,10 +227,20 @@ class TestLines:
     async def test_the_health_of_devices_alone_makes_the_whole_file_follow(
         self, saving: Saving, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 0.01)
+        monkeypatch.setattr(checkpoint_writer, "HEALTH_AFTER_SECONDS", 0.01)
         healthy = structs.replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
         await saving.save(healthy)
         await saving.save(structs.replace(healthy, registered={"example.com/gpu": ("d0",)}))
+        await until(lambda: saving.alone().registered == saving.state.registered)
+
+    async def test_a_line_makes_it_follow_sooner(self, saving: Saving, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(checkpoint_writer, "HEALTH_AFTER_SECONDS", 3600.0)
+        monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 0.01)
+        healthy = structs.replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
+        await saving.save(healthy)
+        unhealthy = structs.replace(healthy, registered={"example.com/gpu": ("d0",)})
+        await saving.save(unhealthy)
+        await saving.save(structs.replace(unhealthy, allocations=held_by("uid-b").allocations))
         await until(lambda: saving.alone().registered == saving.state.registered)
 
     async def test_changes_during_a_write_share_one_line(self, begun: Saving, monkeypatch: pytest.MonkeyPatch) -> None:

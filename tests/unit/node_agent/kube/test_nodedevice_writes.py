@@ -11,6 +11,7 @@ from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
+from nodedevice_agent.kube.served import StatusMaker
 from nodedevice_agent.kube.write_budget import AGENT_WRITES_AT_ONCE
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
@@ -68,6 +69,12 @@ class Visited(FixedStatus):
         super().__init__(cast(KubeClient, objects), total=total)
         self.cordons: list[tuple[str, set[str]]] = []
         self.is_forgotten = False
+        # statuses so far
+        self.made = 0
+
+    def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker:
+        self.made += 1
+        return super().status_maker(resource_name, observed, wall_time)
 
     def is_parked(self, resource_name: str) -> bool:
         return True
@@ -147,6 +154,38 @@ async def test_cordons_are_those_of_the_object_and_none_without_one() -> None:
     assert source.cordons == [("u", {"d0"}), ("", {"d0"}), ("", set())]
 
 
+class Registering(Objects):
+    """While the object is created, its plugin lists another device, and a pod gets it."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.source: Unsaved
+
+    async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
+        self.source.status, self.source.is_on_disk = NodeDeviceStatus(total=4), False
+        return await super().create_node_device(node, resource_name)
+
+
+class Unsaved(Visited):
+    """is_on_disk: whether all that is shown is; it is once that was waited for."""
+
+    is_on_disk = True
+
+    async def saved(self) -> None:
+        self.is_on_disk = True
+
+    def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker:
+        assert self.is_on_disk
+        return super().status_maker(resource_name, observed, wall_time)
+
+
+async def test_the_first_status_has_what_came_while_the_object_was_created() -> None:
+    objects = Registering()
+    objects.source = Unsaved(objects)
+    await NodeDeviceSync(objects.source, GPU).visit()
+    assert objects.requests == [CREATE, ("status", NAME, 4)]
+
+
 # -- when it is written --------------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +239,26 @@ async def test_it_is_settled_once_it_is_read_and_nothing_is_left_to_be_written(c
             await asyncio.sleep(0)
         made.touch()
         assert not made.is_settled
+
+
+@virtual_time
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(("found", "made"), [(None, 2), (an_object(7), 1)], ids=["created", "written"])
+async def test_the_event_of_a_write_of_ours_asks_for_no_other_status(found: NodeDeviceObject | None, made: int) -> None:
+    """Its response has shown all of it: cordons, too. An event after it does."""
+    objects = Objects(found)
+    source = Visited(objects)
+    sync = NodeDeviceSync(source, GPU)
+    async with background(sync.run()):
+        await all_is_done()
+        assert (objects.requests[-1], source.made, sync.is_settled) == (("status", NAME, 1), made, True)
+        assert source.cordons[-1] == ("u", set())
+        sync.updated(an_object(1, 50, spec={"cordonedDevices": [{"id": "d0"}]}))
+        await all_is_done()
+        assert (source.made, source.cordons[-1]) == (made, ("u", set()))
+        sync.updated(an_object(1, 51, spec={"cordonedDevices": [{"id": "d0"}]}))
+        await asyncio.sleep(1)
+        assert (source.made, source.cordons[-1]) == (made + 1, ("u", {"d0"}))
 
 
 # -- what another client has written -------------------------------------------------------------------------------------------

@@ -187,6 +187,17 @@ async def test_of_versions_that_went_back_nothing_holds_that_was_known(
 
 
 @virtual_time
+async def test_what_a_response_to_a_write_has_shown_is_read_no_further(cluster: KubeClient, server: Server) -> None:
+    handler = RecordedEvents()
+    handler.known_version = 20
+    # the first ones are no NodeDevices
+    server.chunks = [line("ADDED", {**pod(19), "spec": 7}), line("MODIFIED", {**pod(20), "spec": 7})]
+    server.chunks += [line("MODIFIED", pod(21)), line("DELETED", pod(20))]
+    await once(watches_of(cluster), handler)
+    assert handler.updates == [21]
+
+
+@virtual_time
 async def test_a_change_from_before_a_watch_is_no_reason_to_doubt_that_watch(
     cluster: KubeClient, server: Server
 ) -> None:

@@ -385,11 +385,11 @@ class Resource:
 
     def parent_of(self, device_id: str) -> str:
         """The physical device of a listed one, or of a held one, as it was listed or by its ID; the ID itself without any."""
-        device, part = self.devices.get(device_id), parent_and_number(device_id)
-        if device is not None:
+        if (device := self.devices.get(device_id)) is not None:
             return device.parent or device_id
         if past := self._past_parents.get(device_id):
             return past
+        part = parent_and_number(device_id)
         return device_id if part is None else part[0]
 
     def scoped_parent(self, device_id: str) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -262,8 +262,9 @@ class DevicePluginService(Service):
             await self._source.read_files()
         try:
             for container in request.container_requests:
+                listed = self._listed()
                 device_ids = known_ids(
-                    self._source.resource_name, self._listed_as(container.devices_ids), self._listed()
+                    self._source.resource_name, self._listed_as(container.devices_ids, listed), listed
                 )
                 allocation = self._source.allocate(device_ids, _identity(container))
                 response.container_responses.append(_allocation_to_wire(allocation))
@@ -280,16 +281,17 @@ class DevicePluginService(Service):
     def _listed(self) -> frozenset[str]:
         return frozenset(device.id for device in self._source.devices.latest)
 
-    def _listed_as(self, device_ids: Iterable[str]) -> list[str]:
+    def _listed_as(self, device_ids: Collection[str], listed: frozenset[str]) -> list[str]:
         """The IDs in the latest list; of a device that is held by another of its IDs, that of the list."""
+        if listed.issuperset(device_ids):
+            return [*device_ids]
         by_alias = {alias: device.id for device in self._source.devices.latest for alias in device.aliases}
-        listed = self._listed()
         return [i if i in listed else by_alias.get(i, i) for i in device_ids]
 
     def _preferred(self, container: api_pb2.ContainerPreferredAllocationRequest) -> tuple[str, ...]:
         name, listed, size = self._source.resource_name, self._listed(), container.allocation_size
-        must = known_ids(name, self._listed_as(container.must_include_deviceIDs), listed)
-        available = self._listed_as(container.available_deviceIDs)
+        must = known_ids(name, self._listed_as(container.must_include_deviceIDs, listed), listed)
+        available = self._listed_as(container.available_deviceIDs, listed)
         return self._source.preferred(free_ids(name, listed, available, must, size), must, size)
 
 

@@ -4,7 +4,6 @@ What types do not state is in charts/config_rules.py, and checked before setting
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -131,7 +130,7 @@ class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
 
 
 def _with_limits(rules: PartRules, limits: LimitSettings | None) -> PartRules:
-    return rules if limits is None else replace(rules, sm_percent=limits.sm_percent)
+    return rules if limits is None else structs.replace(rules, sm_percent=limits.sm_percent)
 
 
 PartsOf = SharesSettings | MemorySettings

@@ -14,9 +14,10 @@ from typing import TypeVar
 
 import pytest
 from nodedevice_agent.checkpoint.format import encode
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.attribution.attribute import PodName, PodResourcesRow
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.kubelet import reader
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.pod_resources import PodResourcesRefused, PodResourcesUnavailable

@@ -5,9 +5,9 @@ from inspect import signature
 from types import SimpleNamespace
 from typing import Any, Final
 
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.kubelet.served import ServedByKubelet
 
 _PLUGINS: Final = (

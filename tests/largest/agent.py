@@ -12,8 +12,8 @@ from typing import Any, Final, cast
 
 import msgspec
 from nodedevice_agent.configs.effective import Config, effective
+from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.kube.pod_objects import PodObject, from_api
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
 from nodedevice_agent.nri.host_devices import HostDeviceStat

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
-from nodedevice_agent.devicemanager.resources.cordons import Cordon
+from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.physical_devices import MOST_LINKED
 from nodedevice_agent.devicemanager.resources.same_devices import MOST_KINDS

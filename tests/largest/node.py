@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.topology import Topology
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, DeviceFile
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.runtime import CreationSettings, RunningContainer, Sandbox
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.runtime.noop_handler import NoopHandler

@@ -19,11 +19,11 @@ from nodedevice_agent.configs.effective import Effective
 from nodedevice_agent.configs.watch import ConfigWatch, last_known
 from nodedevice_agent.delivery.contract import Delivery
 from nodedevice_agent.delivery.record_only import RecordOnly
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.boot import after_boot
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.places import Displace, share
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost

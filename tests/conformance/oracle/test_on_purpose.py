@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from nodedevice_agent.checkpoint.format import decode
-from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
+from nodedevice_agent.devicemanager.records.checkpoint import CheckpointCorrupt
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.conformance.oracle.conftest import Both, Play

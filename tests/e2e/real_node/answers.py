@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nodedevice_agent.devicemanager.allocation.container_edits import normalized
+from nodedevice_agent.devicemanager.container_edits import normalized
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2 import (
     CDIDevice,
     ContainerAllocateResponse,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.allocation import pod_allocation
-from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.records.checkpoint import PluginSocket
 from nodedevice_agent.devicemanager.resources import resource_table
 from nodedevice_agent.deviceplugin import reconnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_api.names import node_device_name
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 

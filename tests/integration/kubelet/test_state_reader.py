@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.checkpoint.long_files import KubeletFile
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.deviceplugin.host import PluginHost

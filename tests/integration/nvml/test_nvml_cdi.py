@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.plugins.settings import PluginSettings
 
 from hack.fake_nvml.library import MACHINES, FakeNvml

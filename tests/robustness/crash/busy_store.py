@@ -8,7 +8,8 @@ from itertools import count
 from pathlib import Path
 
 from nodedevice_agent.checkpoint.writer import CheckpointStore
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 
 RESOURCE = "example.com/gpu"
 _PODS = 5

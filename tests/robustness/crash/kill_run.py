@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
+from nodedevice_agent.devicemanager.records.checkpoint import CheckpointCorrupt
 from nodedevice_api.names import node_device_name
 
 from hack.cluster.api import ApiError, AsyncClient, NodeDevice

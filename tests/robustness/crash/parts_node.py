@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import agent_program

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.kube.parts import part_ids
 from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import HeldParts

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import Data, checksum, decode, encode
 from nodedevice_agent.checkpoint.journal import encode_change
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt, JournalMark
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_agent.lib import filesystem

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message as Protobuf
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.nri.adjustment import adjustment
 from nodedevice_agent.nri.host_devices import HostDevice, HostDeviceStat

@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 from hypothesis import strategies as st
 from msgspec import to_builtins
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.devicemanager.snapshot import snapshot

@@ -13,11 +13,12 @@ from msgspec import structs
 from nodedevice_agent.checkpoint import files
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.configs.effective import Effective
-from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey, Checkpoint
 from nodedevice_agent.devicemanager.allocation.boot import after_boot
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.other_holders import Holder
+from nodedevice_agent.devicemanager.records.allocations import AllocationKey
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, ListedDevices
 from nodedevice_agent.devicemanager.resources.resource import EndpointState

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 
 from tests.robustness.host.hardware import Node, Stick, is_same
 

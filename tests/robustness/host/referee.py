@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NoReturn
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationKey
+from nodedevice_agent.devicemanager.records.allocations import Allocation, AllocationKey
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice, device_id
 from nodedevice_api.parts import parent_and_number

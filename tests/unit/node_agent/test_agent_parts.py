@@ -9,7 +9,7 @@ from nodedevice_agent.agent import POOLS_FILE_NAME
 from nodedevice_agent.checkpoint.files import FILE_NAME
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.configs.watch import ConfigWatch
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, PluginSocket
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, PluginSocket
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.dra.observer import DriverObserver
 from nodedevice_agent.kube.lease import LeaseKeeper

@@ -14,9 +14,10 @@ from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import DELIVERIES, DELIVERY_KUBELET
 from nodedevice_common.decoding import Undecodable, convert
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, PluginSocket, by_numa, known_since
+from nodedevice_agent.devicemanager.records.allocations import Allocation, by_numa, known_since
+from nodedevice_agent.devicemanager.records.checkpoint import PluginSocket
+from nodedevice_agent.devicemanager.records.cordons import Cordon, Cordons, noted
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
-from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons, noted
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod, is_config_hash
 from nodedevice_agent.identity import Identity

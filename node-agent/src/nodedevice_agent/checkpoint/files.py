@@ -20,7 +20,7 @@ from msgspec import structs
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.format import check_possible, decode, encode
 from nodedevice_agent.checkpoint.journal import replayed
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError, StateDirectoryUsed
 from nodedevice_agent.lib import filesystem
 

@@ -31,13 +31,8 @@ from nodedevice_agent.checkpoint.fields import (
     to_entry,
     to_json,
 )
-from nodedevice_agent.devicemanager.allocation.allocations import (
-    NO_NUMA_NODE,
-    Allocation,
-    Checkpoint,
-    CheckpointCorrupt,
-    JournalMark,
-)
+from nodedevice_agent.devicemanager.records.allocations import NO_NUMA_NODE, Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt, JournalMark
 from nodedevice_agent.devicemanager.resources.devices import MAX_NUMA_NODE
 
 _OFFSET, _PRIME, _MASK = 0x811C9DC5, 0x01000193, 0xFFFFFFFF

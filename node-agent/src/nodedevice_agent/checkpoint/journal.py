@@ -27,7 +27,8 @@ from nodedevice_agent.checkpoint.fields import (
     to_json,
 )
 from nodedevice_agent.checkpoint.format import check_consistent
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt, JournalMark
 
 _Key = tuple[str, str, str]
 _CRC_DIGITS = 8

@@ -15,12 +15,8 @@ from nodedevice_common.decoding import Undecodable, decode
 
 from nodedevice_agent.checkpoint.fields import Entry, from_entry, shown_ids
 from nodedevice_agent.checkpoint.format import check_consistent
-from nodedevice_agent.devicemanager.allocation.allocations import (
-    Allocation,
-    AllocationKey,
-    Checkpoint,
-    CheckpointCorrupt,
-)
+from nodedevice_agent.devicemanager.records.allocations import Allocation, AllocationKey
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES_OF_KUBELET
 
 # Of one response, and of all in a file together. A response from a plugin of this agent has no more, either.

@@ -25,7 +25,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.files import FILE_NAME, journal_path
 from nodedevice_agent.checkpoint.format import Encoder
 from nodedevice_agent.checkpoint.journal import encode_change
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, JournalMark
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, JournalMark
 from nodedevice_agent.lib import filesystem
 
 log = logging.getLogger(__name__)

@@ -17,14 +17,10 @@ from nodedevice_common.decoding import decode as decode_json
 from nodedevice_agent.checkpoint.files import read_both
 from nodedevice_agent.checkpoint.format import check_possible, decode
 from nodedevice_agent.checkpoint.journal import replayed
-from nodedevice_agent.devicemanager.allocation.allocations import (
-    NO_NUMA_NODE,
-    Allocation,
-    Checkpoint,
-    CheckpointCorrupt,
-)
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, EditConflict, merged
-from nodedevice_agent.devicemanager.resources.cordons import Cordons
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits, EditConflict, merged
+from nodedevice_agent.devicemanager.records.allocations import NO_NUMA_NODE, Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.records.cordons import Cordons
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.plugins.contract import part
 from nodedevice_agent.plugins.settings import KINDS

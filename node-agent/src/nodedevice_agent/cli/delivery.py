@@ -12,7 +12,7 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.cli.options import OneLineErrors, takes_settings
 from nodedevice_agent.delivery import stored
 from nodedevice_agent.delivery.selection import CHOICES, choose
-from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
+from nodedevice_agent.devicemanager.records.checkpoint import CheckpointCorrupt
 from nodedevice_agent.settings import AgentSettings
 
 _node_settings = takes_settings("state_dir", "kubelet_dir", "nri_socket")

@@ -13,7 +13,7 @@ import msgspec
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.delivery.selection import CHOICES, Evidence, choose
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.directory import read_checkpoint
 from nodedevice_agent.lib.filesystem import is_socket, replace_durably, sync_directory

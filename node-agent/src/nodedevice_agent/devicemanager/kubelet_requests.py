@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
+from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.resource_table import ResourceTable
 

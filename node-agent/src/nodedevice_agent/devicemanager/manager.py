@@ -13,14 +13,14 @@ from itertools import count
 
 from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce, AllocateRetry
-from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook, Checkpoint
 from nodedevice_agent.devicemanager.allocation.allocator import Allocator
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls, Reallocations
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
 from nodedevice_agent.devicemanager.attribution.stage import Attribution
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.kubelet_requests import KubeletRequests
@@ -28,9 +28,10 @@ from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.other_holders import OtherHolders
 from nodedevice_agent.devicemanager.places import Places
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
+from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.releasing import Releasing
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.list_limit import ListLimit
@@ -400,7 +401,7 @@ class DeviceManager:
         """An event after which a pod may be gone for good: what it may have held is free, where it was the last such pod."""
         runs = self._waits_for_runtime and (not self.containers.is_synchronized or pod_uid in self.containers.by_pod)
         if not runs and pod_uid not in self.pods:
-            self._table.possible_holder_ended(pod_uid)
+            self._table.possible_holders_are(omitted_allocations.without(self.resources, pod_uid))
 
     def kubelet_allocated(self, pod_uid: str, requests: Collection[tuple[str, str]], now: float) -> bool:
         """The kubelet's own device manager has met these requests of a pod, each a container and a resource name.

@@ -6,7 +6,7 @@ allocation may hold any of its devices, so none is given out before these pods a
 
 from collections.abc import Collection, Iterable, Mapping
 
-from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
+from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.resource import Resource
 

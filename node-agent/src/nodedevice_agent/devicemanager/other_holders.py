@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
+from nodedevice_agent.devicemanager.allocation.book import AllocationBook
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.claims import Claim, Key, winners
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers

@@ -1,6 +1,6 @@
 """When the release of devices is published, and for which pods the number of releasing devices matters."""
 
-from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
+from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.pods import Pod

@@ -18,7 +18,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct, field
 
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 
 # Environment variables and device files of one container that are compared with edits: twice those of a namespace with 250
 # Services, which the kubelet describes in seven variables each.

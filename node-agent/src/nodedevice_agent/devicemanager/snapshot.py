@@ -14,15 +14,15 @@ from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD, Reason
 from nodedevice_api.nodedevice import DeviceTaint, PartCounts
 from nodedevice_api.parts import PartRules
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.omitted_allocations import room
 from nodedevice_agent.devicemanager.parents import ParentView, parent_views
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.cordons import NO_CORDONS, Cordon, Cordons
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon, Cordons
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, OtherUse, Resource
 

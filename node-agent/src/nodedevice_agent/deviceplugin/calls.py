@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from msgspec import structs
 
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.deviceplugin.codec import allocate_details

@@ -20,9 +20,8 @@ from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPla
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.interning import intern
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.answer_limit import answer_problem
-from nodedevice_agent.devicemanager.allocation.container_edits import (
+from nodedevice_agent.devicemanager.container_edits import (
     AllocateResponse,
     ContainerEdits,
     ContainerMount,
@@ -31,6 +30,8 @@ from nodedevice_agent.devicemanager.allocation.container_edits import (
 )
 from nodedevice_agent.devicemanager.effects import CallAllocate
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.devices import (
     MAX_DEVICES,
     MAX_NUMA_NODE,

@@ -23,8 +23,8 @@ from nodedevice_api.device_ids import original_id, shown_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import TokenBucket
 
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
-from nodedevice_agent.devicemanager.allocation.holdings import Holding
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.holdings import Holding
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, ListedDevices
 from nodedevice_agent.deviceplugin import codec

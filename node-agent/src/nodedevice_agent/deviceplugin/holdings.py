@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from nodedevice_common.pacing import Backoff
 
-from nodedevice_agent.devicemanager.allocation.holdings import Holding, SyncedHoldings, holdings
+from nodedevice_agent.devicemanager.holdings import Holding, SyncedHoldings, holdings
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.errors import PluginFailed

@@ -21,7 +21,6 @@ from nodedevice_common.tasks import retried
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.durable_requests import DurableRequests
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, PluginSocket
 from nodedevice_agent.devicemanager.allocation.assignments import USED
 from nodedevice_agent.devicemanager.effects import (
     AssignedParts,
@@ -34,6 +33,7 @@ from nodedevice_agent.devicemanager.effects import (
     UnknownResource,
 )
 from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, PluginSocket
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.deviceplugin.admission import Admission
 from nodedevice_agent.deviceplugin.calls import PluginCalls

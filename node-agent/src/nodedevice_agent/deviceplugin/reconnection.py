@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
+from nodedevice_agent.devicemanager.records.checkpoint import PluginSocket
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
 from nodedevice_agent.errors import PluginFailed

@@ -23,7 +23,7 @@ from nodedevice_kube.api_errors import ApiError, Conflict, Invalid, NotFound, To
 from nodedevice_kube.list_watch import number
 
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.resources.cordons import Cordon
+from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.contention import Contention
 from nodedevice_agent.kube.informer import Watches

@@ -14,8 +14,8 @@ from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD, ONLY_SHOWN
 from nodedevice_api.nodedevice import AllocationStatus, CordonedDevice, NodeDeviceSpec, NodeDeviceStatus
 from nodedevice_common.decoding import Undecodable, convert
 
-from nodedevice_agent.devicemanager.allocation.allocations import known_since
-from nodedevice_agent.devicemanager.resources.cordons import Cordon, noted
+from nodedevice_agent.devicemanager.records.allocations import known_since
+from nodedevice_agent.devicemanager.records.cordons import Cordon, noted
 from nodedevice_agent.kube.parts import part_ids
 
 Json = dict[str, Any]

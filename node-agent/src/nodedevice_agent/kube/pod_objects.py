@@ -20,7 +20,7 @@ from nodedevice_common.decoding import Undecodable, decode
 from nodedevice_common.skipped import log_skipped
 from nodedevice_kube.paths import PODS
 
-from nodedevice_agent.devicemanager.allocation.container_edits import normalized
+from nodedevice_agent.devicemanager.container_edits import normalized
 from nodedevice_agent.devicemanager.expansion import references
 from nodedevice_agent.devicemanager.pods import (
     MAX_SETTINGS,

@@ -16,7 +16,7 @@ from nodedevice_common.tasks import retried
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.delivery.contract import Delivery
 from nodedevice_agent.devicemanager.places import MAX_NAMES
-from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon
+from nodedevice_agent.devicemanager.records.cordons import NO_CORDONS, Cordon
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost

@@ -30,7 +30,7 @@ from nodedevice_api.parts import Advertise, PartRules
 from nodedevice_api.wire import Record
 
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resources.cordons import Cordon
+from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, AllocationView, DeviceView, PendingView, Snapshot
 from nodedevice_agent.kube import parts

@@ -15,8 +15,8 @@ from typing import Final
 from nodedevice_api.device_ids import shown_id
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES_OF_KUBELET, NOTHING
 from nodedevice_agent.devicemanager.resources.list_limit import MAX_SMALL_LIST
 from nodedevice_agent.kubelet.readings import (

@@ -12,7 +12,7 @@ from nodedevice_api.names import DELIVERY_KUBELET
 from nodedevice_agent.checkpoint.files import open_regular
 from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.long_files import KubeletFile, decode_long
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError
 
 PLUGIN_DIR: Final = "device-plugins"

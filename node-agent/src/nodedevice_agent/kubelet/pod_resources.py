@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2
 from nodedevice_common.threads import in_thread_if
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.deviceplugin.connection import open_channel, rpc_error_text
 from nodedevice_agent.kubelet import codec
 from nodedevice_agent.kubelet.readings import NO_DEVICES, NO_HOLDERS, HealthyDevices, HeldByPod, RowsByPod

@@ -15,9 +15,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.attribution.attribute import PodName, PodResourcesRow, changed_pods
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesRefused
 from nodedevice_agent.kubelet.readings import ClaimRow, HeldByPod, RowsByPod
 from nodedevice_agent.lib.file_reads import FileReads

@@ -15,8 +15,8 @@ from nodedevice_api.device_ids import original_id, shown_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.selection import Selection
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.deviceplugin.codec import with_edits_of

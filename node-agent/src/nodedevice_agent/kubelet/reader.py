@@ -19,8 +19,9 @@ from nodedevice_common.pacing import Backoff
 from nodedevice_common.tasks import apart
 
 from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES, KubeletFile
-from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey, Checkpoint, CheckpointCorrupt
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.records.allocations import AllocationKey
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.kubelet.directory import KubeletDirectory, read_file
 from nodedevice_agent.kubelet.pod_resources import PodResources, PodResourcesUnavailable, connected
 from nodedevice_agent.kubelet.pod_rows import PodRows

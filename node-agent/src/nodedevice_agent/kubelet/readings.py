@@ -9,8 +9,9 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey, Checkpoint
 from nodedevice_agent.devicemanager.attribution.attribute import PodName, PodResourcesRow
+from nodedevice_agent.devicemanager.records.allocations import AllocationKey
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 
 # by device ID: its NUMA nodes, sorted
 DevicesByID = Mapping[str, tuple[int, ...]]

@@ -13,7 +13,7 @@ from msgspec import Struct
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from nodedevice_agent.devicemanager.allocation.container_edits import (
+from nodedevice_agent.devicemanager.container_edits import (
     CDI_ANNOTATION_PREFIX,
     ContainerEdits,
     ContainerMount,

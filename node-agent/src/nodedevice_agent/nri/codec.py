@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, REQUIRED_PLUGINS_ANNOTATION
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from nodedevice_agent.devicemanager.allocation.container_edits import normalized
+from nodedevice_agent.devicemanager.container_edits import normalized
 from nodedevice_agent.devicemanager.runtime import (
     ContainerState,
     RunningContainer,

@@ -7,7 +7,7 @@ Source: containerd internal/cri/nri @ v2.1.0 and its go.mod @ v2.2.0, CRI-O inte
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 
 # The first releases: NRI injects CDI devices; NRI has validators, and changes a command (v0.10.0). CRI-O adopted that NRI late in

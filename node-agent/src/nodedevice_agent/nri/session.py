@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.expansion import arguments
 from nodedevice_agent.devicemanager.runtime import (
     InjectionRefused,

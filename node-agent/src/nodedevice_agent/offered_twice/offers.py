@@ -10,7 +10,7 @@ from msgspec import Struct
 from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.nodedevice import DeviceTaint
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.availability import is_usable
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.identity import base_id, is_instance

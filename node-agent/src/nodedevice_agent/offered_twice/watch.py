@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from nodedevice_api.names import Reason
 
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationKey
 from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.records.allocations import Allocation, AllocationKey
 from nodedevice_agent.devicemanager.resources.devices import NOTHING
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.deviceplugin.codec import with_edits_of

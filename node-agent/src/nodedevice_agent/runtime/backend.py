@@ -19,9 +19,9 @@ from nodedevice_common.tasks import retried
 
 from nodedevice_agent import metrics
 from nodedevice_agent.delivery.contract import Delivery
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.runtime import (
     ContainerInstance,
     CreationSettings,

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 from nodedevice_api.names import DELIVERY_KUBELET
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.allocation.container_edits import without
+from nodedevice_agent.devicemanager.container_edits import without
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.runtime import (
     ContainerInstance,
     ContainerState,

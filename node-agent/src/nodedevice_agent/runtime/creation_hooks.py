@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from msgspec import Struct
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.plugins.contract import CreationHook, Response
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
 from nodedevice_agent.plugins.contract import Creation, Given, part

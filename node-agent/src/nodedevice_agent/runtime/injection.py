@@ -22,18 +22,18 @@ from msgspec.structs import replace
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.answers import problem
-from nodedevice_agent.devicemanager.allocation.container_edits import (
+from nodedevice_agent.devicemanager.allocation.held_calls import PendingPreStart
+from nodedevice_agent.devicemanager.container_edits import (
     ContainerEdits,
     EditConflict,
     merged,
     unrestricted,
     without,
 )
-from nodedevice_agent.devicemanager.allocation.held_calls import PendingPreStart
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import MAX_SETTINGS, NO_SETTINGS, Pod
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox, ShownSettings
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, is_config_hash
 from nodedevice_agent.plugins.contract import Creation, CreationHook, CreationRefused

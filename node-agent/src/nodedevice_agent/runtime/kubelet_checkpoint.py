@@ -13,9 +13,10 @@ from typing import Final
 from nodedevice_common.log_once import LogOnce
 
 from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES
-from nodedevice_agent.devicemanager.allocation.allocations import AllocationKey, Checkpoint
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, merged
 from nodedevice_agent.devicemanager.attribution.attribute import PodName, PodResourcesRow
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits, merged
+from nodedevice_agent.devicemanager.records.allocations import AllocationKey
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading

@@ -1,7 +1,7 @@
 """What a container runtime's NRI plugin does where devices do not reach containers by NRI: nothing."""
 
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.runtime import CreationSettings, RunningContainer, Sandbox, Validator
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.checkpoint.format import decode, encode
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
-from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
+from nodedevice_agent.devicemanager.records.cordons import Cordon, Cordons
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 NOON = "2026-01-01T12:00:00Z"

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.checkpoint.format import decode, encode
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
 from nodedevice_api.device_ids import shown_id
 
 from tests.unit.node_agent.checkpoint.samples import VERSION_2, WHOLE, checksum_of, entry, of, sample

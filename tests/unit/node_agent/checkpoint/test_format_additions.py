@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.checkpoint.format import decode, encode
-from nodedevice_agent.devicemanager.allocation.allocations import MAX_SINCE, Allocation, Checkpoint, PluginSocket
+from nodedevice_agent.devicemanager.records.allocations import MAX_SINCE, Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, PluginSocket
 
 from tests.unit.node_agent.checkpoint.samples import sample
 

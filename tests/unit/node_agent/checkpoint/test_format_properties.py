@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint.format import Encoder, decode, encode
-from nodedevice_agent.devicemanager.allocation.allocations import MAX_SINCE, Allocation, Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.records.allocations import MAX_SINCE, Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
 from nodedevice_api.device_ids import original_id, shown_id
 
 from tests.unit.node_agent.checkpoint.samples import checksum_of, entry, of

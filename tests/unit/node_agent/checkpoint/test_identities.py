@@ -15,7 +15,8 @@ from msgspec import structs
 from nodedevice_agent.checkpoint.fields import MAX_FILES, MAX_TOKEN_CHARACTERS, MAX_TOKENS
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import encode_change, replayed
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, JournalMark
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, JournalMark
 from nodedevice_agent.identity import Identity
 
 GPU, TTY = "example.com/gpu", "example.com/tty"

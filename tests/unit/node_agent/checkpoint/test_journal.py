@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import encode_change, replayed
-from nodedevice_agent.devicemanager.allocation.allocations import (
-    Allocation,
-    Checkpoint,
-    CheckpointCorrupt,
-    JournalMark,
-    PluginSocket,
-)
-from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt, JournalMark, PluginSocket
+from nodedevice_agent.devicemanager.records.cordons import Cordon, Cordons
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 from nodedevice_agent.identity import Identity

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from nodedevice_agent.checkpoint import long_files
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES, MAX_RESPONSES_BYTES, decode_long
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
 from nodedevice_api.device_ids import has_original, shown_id
 from nodedevice_api.names import DELIVERY_KUBELET
 

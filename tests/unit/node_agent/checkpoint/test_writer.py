@@ -15,7 +15,8 @@ from nodedevice_agent.checkpoint import writer as checkpoint_writer
 from nodedevice_agent.checkpoint.files import FILE_NAME
 from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.writer import CheckpointStore, CheckpointWriter, Journal
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.lib import filesystem
 from nodedevice_common import threads
 

@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.checkpoint.writer import CheckpointStore
 from nodedevice_agent.cli.run import main
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, PluginSocket
-from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, PluginSocket
+from nodedevice_agent.devicemanager.records.cordons import Cordon, Cordons
 from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_api.device_ids import shown_id
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.cli.options import takes_all_settings
 from nodedevice_agent.cli.run import main
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.plugins.simulated.control import Listing, simulated_dir, write_listing
 from nodedevice_agent.plugins.simulated.control import show as simulated
 from nodedevice_agent.settings import AgentSettings

@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.cli.run import main
 from nodedevice_agent.delivery.stored import with_selected_delivery
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.settings import PluginSettings

@@ -9,8 +9,7 @@ from inspect import signature
 from typing import Any, Self
 
 from msgspec import structs, to_builtins
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.devicemanager.allocation.container_edits import (
+from nodedevice_agent.devicemanager.container_edits import (
     AllocateResponse,
     ContainerEdits,
     ContainerMount,
@@ -19,8 +18,10 @@ from nodedevice_agent.devicemanager.allocation.container_edits import (
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
+from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
 from nodedevice_agent.kube.observed import observed_status

@@ -1,7 +1,7 @@
 """Allocate calls for pods: events meanwhile, and calls that fail and are made again after a backoff."""
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario

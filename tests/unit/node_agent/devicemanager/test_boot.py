@@ -1,11 +1,12 @@
 """What a boot of the node ends of a checkpoint."""
 
 from msgspec import structs
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.boot import after_boot
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
+from nodedevice_agent.devicemanager.records.cordons import Cordon, Cordons
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN
-from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
 from nodedevice_agent.identity import Identity
 
 OWN, FOREIGN, OLD = "example.com/own", "org.test/foreign", "example.com/old"

@@ -1,9 +1,9 @@
 """Cordons outlive the object that they were set on, and no longer than that they are honoured once more in the next one."""
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon, Cordons, noted
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
+from nodedevice_agent.devicemanager.records.cordons import NO_CORDONS, Cordon, Cordons, noted
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.kube.observed import cordons_of, observed_status
 

@@ -1,10 +1,10 @@
 """After the checkpoint was lost and a status that has room for a part of the allocations: who may hold the others."""
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import SaveCheckpoint
 from nodedevice_agent.devicemanager.omitted_allocations import PODS_NOT_SYNCED
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 

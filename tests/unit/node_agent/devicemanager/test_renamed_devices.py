@@ -1,6 +1,6 @@
 """One device under several names: a cordon counts under each, and an ID does not change while it is held or cordoned."""
 
-from nodedevice_agent.devicemanager.resources.cordons import Cordon
+from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offers

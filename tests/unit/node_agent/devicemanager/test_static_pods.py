@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import structs
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.runtime import Sandbox
 from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
 from nodedevice_agent.runtime.injection import Grant

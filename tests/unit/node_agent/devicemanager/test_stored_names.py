@@ -8,7 +8,7 @@ from nodedevice_agent.devicemanager.allocation.answers import problem
 from nodedevice_agent.devicemanager.allocation.boot import after_boot
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.devicemanager.effects import CallAllocate
-from nodedevice_agent.devicemanager.resources.cordons import Cordon
+from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.stored_names import with_stored_ids
 from nodedevice_api.names import Reason

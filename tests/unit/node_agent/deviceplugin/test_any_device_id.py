@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import pytest
 from msgspec import to_builtins
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
-from nodedevice_agent.devicemanager.resources.cordons import Cordon
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
+from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.kube.observed import cordons_of
 from nodedevice_agent.kube.status import node_device_status

@@ -2,9 +2,10 @@
 
 import pytest
 from google.protobuf.message import DecodeError
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.effects import CallAllocate
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.devices import MAX_NUMA_NODE, Device, ListedDevices
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin.codec import allocate_details, device_list, with_edits

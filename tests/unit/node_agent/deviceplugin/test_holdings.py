@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.holdings import Holding, holdings
+from nodedevice_agent.devicemanager.holdings import Holding, holdings
 from nodedevice_agent.deviceplugin import holdings as sender
 from nodedevice_common import tasks
 

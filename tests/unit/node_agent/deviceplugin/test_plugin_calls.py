@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import pytest
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits
 from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin.codec import MAX_ENTRIES
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
+from nodedevice_agent.devicemanager.records.checkpoint import PluginSocket
 from nodedevice_agent.deviceplugin import reconnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.reconnection import reconnect

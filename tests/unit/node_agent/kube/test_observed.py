@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 from msgspec import to_builtins
-from nodedevice_agent.devicemanager.allocation.allocations import MAX_SINCE
-from nodedevice_agent.devicemanager.resources.cordons import Cordon
+from nodedevice_agent.devicemanager.records.allocations import MAX_SINCE
+from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.kube.observed import (
     cordons_of,
     held_ids,

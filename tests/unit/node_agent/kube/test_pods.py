@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings
-from nodedevice_agent.devicemanager.resources.cordons import Cordon, Cordons
+from nodedevice_agent.devicemanager.records.cordons import Cordon, Cordons
 from nodedevice_agent.devicemanager.static_pods import CONFIG_MIRROR
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceObject

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_agent.devicemanager.effects import Effect
-from nodedevice_agent.devicemanager.resources.cordons import Cordon
+from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient

@@ -2,7 +2,7 @@
 
 import pytest
 from nodedevice_agent.checkpoint.format import decode, encode
-from nodedevice_agent.devicemanager.allocation.allocations import MAX_SINCE
+from nodedevice_agent.devicemanager.records.allocations import MAX_SINCE
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, device_ids, pod

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
 
 from tests.fakes.kubelet_answers import KubeletAnswers

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.attribution_feed import AttributionFeed
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager import places
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
 from nodedevice_agent.kubelet import observer, pod_resources
 from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, POD_RESOURCES, KubeletDirectory

@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
+from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.kubelet.advertised import advertised, select_preferred
 from nodedevice_agent.lib.deviceplugin_server.values import old_form

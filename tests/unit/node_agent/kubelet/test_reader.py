@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES, KubeletFile
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.kubelet import codec, pod_resources, reader
 from nodedevice_agent.kubelet.directory import read_file
 from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 from nodedevice_agent.checkpoint.long_files import KubeletFile
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.kubelet import reader
 from nodedevice_agent.kubelet.directory import read_file
 from nodedevice_agent.kubelet.observer import LIST_SECONDS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.checkpoint.long_files import KubeletFile
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.kubelet.directory import read_file
 from nodedevice_agent.kubelet.readings import Pace
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.runtime import (
     ContainerState,
     DeviceOwner,

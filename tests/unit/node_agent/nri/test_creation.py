@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.runtime import (
     CreationSettings,
     DeviceOwner,

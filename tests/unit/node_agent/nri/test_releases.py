@@ -1,7 +1,7 @@
 """Which features of NRI each release of a container runtime has."""
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.nri.releases import check_cdi, check_command, has_validators
 

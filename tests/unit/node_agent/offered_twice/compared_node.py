@@ -5,9 +5,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
 from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.kubelet.served import KubeletDevices
 from nodedevice_agent.offered_twice.host import HostReader

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from nodedevice_agent.cli.run import main
 from nodedevice_agent.configs.effective import Config, effective
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.lib import config_rules

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits, DeviceFile
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings
 from nodedevice_agent.devicemanager.runtime import RunningContainer, RuntimeDevice
 from nodedevice_agent.runtime import device_numbers

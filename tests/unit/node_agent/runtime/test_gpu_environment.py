@@ -8,9 +8,10 @@ from typing import cast
 
 import pytest
 from nodedevice_agent.checkpoint.format import encode
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, ContainerSettings
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox

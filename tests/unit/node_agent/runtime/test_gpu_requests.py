@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits, ContainerMount
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
 from nodedevice_agent.nri.codec import created_container

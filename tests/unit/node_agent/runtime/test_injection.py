@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.checkpoint.long_files import KubeletFile
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
-from nodedevice_agent.devicemanager.allocation.container_edits import DeviceFile
+from nodedevice_agent.devicemanager.container_edits import DeviceFile
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerSettings, Pod
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import Sandbox
 from nodedevice_agent.kubelet.directory import read_file

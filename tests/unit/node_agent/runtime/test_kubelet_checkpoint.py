@@ -5,8 +5,9 @@ from typing import Any, cast
 
 import pytest
 from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.runtime import ContainerState, InjectionRefused, RunningContainer, Sandbox
 from nodedevice_agent.kubelet import directory
 from nodedevice_agent.kubelet.readings import CheckpointReading, PodReading

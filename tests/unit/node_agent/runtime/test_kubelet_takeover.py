@@ -6,7 +6,8 @@ import math
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
 from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS, KubeletTakeover
 

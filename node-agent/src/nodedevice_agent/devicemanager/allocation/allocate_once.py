@@ -16,10 +16,11 @@ from typing import Final, Literal
 
 from nodedevice_api.names import Reason
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, AllocationKey
+from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.pods import DeviceRequest, Pod
+from nodedevice_agent.devicemanager.records.allocations import Allocation, AllocationKey
 
 AllocateRetry = Literal["always", "never"]
 ANY_RESOURCE: Final = "*"

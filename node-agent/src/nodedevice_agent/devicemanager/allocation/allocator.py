@@ -10,17 +10,18 @@ from msgspec import structs
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation, PodAllocation
 from nodedevice_agent.devicemanager.allocation.rehearsal import rehearse, too_much
 from nodedevice_agent.devicemanager.allocation.retries import Retries
 from nodedevice_agent.devicemanager.allocation.topology import UNALIGNED, Topology, align
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, UnknownResource
 from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.pods import DeviceRequest, Pod
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.resource import Resource
 

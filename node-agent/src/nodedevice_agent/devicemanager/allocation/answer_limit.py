@@ -4,29 +4,15 @@ Each answer is kept for as long as its pod is there, and read at each start. Wha
 of its plugin: the pod waits, and says why.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from nodedevice_api.extended_resources import domain_of
-
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
-from nodedevice_agent.devicemanager.resources.devices import long_octets
 
 # In memory, decoded: some 3,000 containers with twenty variables, mounts and device files each. An agent has 384 MiB in the chart.
 MAX_OCTETS: Final = 16 * 1024 * 1024
 # What the plugins of one domain leave to others.
 MAX_OCTETS_OF_DOMAIN: Final = 14 * 1024 * 1024
-# of a variable, mount, device file or annotation, beside its text
-_ENTRY_OCTETS: Final = 200
-
-
-def kept_octets(response: bytes | None, edits: ContainerEdits | None, device_ids: Iterable[str] = ()) -> int:
-    """Of one answer and its long device IDs, about."""
-    octets = 2 * len(response or b"") + 2 * long_octets(device_ids)
-    if edits is None:
-        return octets
-    entries = (edits.envs, edits.mounts, edits.devices, edits.annotations, edits.cdi_devices)
-    return octets + _ENTRY_OCTETS * sum(map(len, entries))
 
 
 def answer_problem(resource_name: str, octets: int, kept: Mapping[str, int]) -> str:

@@ -8,8 +8,8 @@ What number a file has is read when the container is created. The response of an
 
 from collections.abc import Iterable
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, tidied
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse, tidied
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 

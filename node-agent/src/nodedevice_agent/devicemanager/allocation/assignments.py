@@ -10,10 +10,10 @@ from nodedevice_api.assigned_parts import Assigned, decode
 from nodedevice_api.parts import Placement, parent_and_number
 from nodedevice_kube.planner import Misfit, Need, Parts, Planner
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.effects import AssignedParts
 from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.pods import DeviceRequest, Pod
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 USED = "used"

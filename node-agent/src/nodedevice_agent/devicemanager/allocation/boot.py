@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN
 
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from msgspec import Struct, field
 from nodedevice_api.names import DELIVERY_KUBELET
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa, each_device_once
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.records.allocations import Allocation, by_numa, each_device_once
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 # namespace and name

@@ -9,12 +9,14 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, Checkpoint, by_numa
 from nodedevice_agent.devicemanager.allocation.answers import problem, recorded_files
-from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.attribution.attribute import Attributed, KubeletState, attribute
+from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.records.allocations import Allocation, by_numa
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.resources.resource_table import ResourceTable
 

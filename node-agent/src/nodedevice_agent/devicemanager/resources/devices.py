@@ -18,6 +18,8 @@ from nodedevice_api.device_ids import ShortenedID
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import PartRules, parent_and_number
 
+from nodedevice_agent.devicemanager.records.allocations import long_octets
+
 # A longer ID would not fit into the kubelet's 4 MiB for a whole list.
 MAX_ID_OCTETS = 4 * 1024 * 1024
 # An octet of a long ID counts as many as JSON may need for it: the list is written into the checkpoint, and so its file stays below
@@ -46,11 +48,6 @@ _NO_IDS: Final[frozenset[str]] = frozenset()
 _A_RUN = 4096
 _EXAMPLES_NAMED = 3
 _EXAMPLE_CHARACTERS = 40
-
-
-def long_octets(device_ids: Iterable[str]) -> int:
-    """Of the IDs that are shown shortened, in their original form; an ordinary ID has few."""
-    return sum(i.octets for i in device_ids if isinstance(i, ShortenedID))
 
 
 class Size(msgspec.Struct, frozen=True, gc=False):

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from nodedevice_agent.devicemanager import omitted_allocations
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.marks import Marks
-from nodedevice_agent.devicemanager.resources.cordons import NO_CORDONS, Cordon, Cordons
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
+from nodedevice_agent.devicemanager.records.cordons import NO_CORDONS, Cordon, Cordons
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
 
@@ -152,7 +151,3 @@ class ResourceTable:
             self._marks.publish(name)
             if not uids:
                 self._marks.freed([name])
-
-    def possible_holder_ended(self, pod_uid: str) -> None:
-        """The same, for a pod that is gone for good."""
-        self.possible_holders_are(omitted_allocations.without(self.by_name, pod_uid))

@@ -2,7 +2,8 @@
 
 import pytest
 from nodedevice_agent.devicemanager.allocation import answer_limit
-from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook, by_numa
+from nodedevice_agent.devicemanager.allocation.book import AllocationBook
+from nodedevice_agent.devicemanager.records.allocations import by_numa
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by

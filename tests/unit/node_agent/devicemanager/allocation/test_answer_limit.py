@@ -5,9 +5,10 @@ from unittest.mock import patch
 
 import pytest
 from nodedevice_agent.devicemanager.allocation import answer_limit
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
-from nodedevice_agent.devicemanager.allocation.answer_limit import answer_problem, kept_octets
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
+from nodedevice_agent.devicemanager.allocation.answer_limit import answer_problem
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits, ContainerMount, DeviceFile
+from nodedevice_agent.devicemanager.records.allocations import kept_octets
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_api.names import Reason
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2

@@ -2,7 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
-from nodedevice_agent.devicemanager.allocation.container_edits import (
+from nodedevice_agent.devicemanager.container_edits import (
     ContainerEdits,
     ContainerMount,
     DeviceFile,

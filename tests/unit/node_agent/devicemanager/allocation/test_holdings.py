@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
-from nodedevice_agent.devicemanager.allocation.holdings import Holding, SyncedHoldings, holdings
+from nodedevice_agent.devicemanager.holdings import Holding, SyncedHoldings, holdings
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 
 from tests.fakes.settled import attributing

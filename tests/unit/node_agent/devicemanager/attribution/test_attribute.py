@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.attribution.attribute import (
     Attributed,
     KubeletState,
@@ -11,6 +10,7 @@ from nodedevice_agent.devicemanager.attribution.attribute import (
     attribute,
     changed_pods,
 )
+from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import Resource

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.holdings import Holding
+from nodedevice_agent.devicemanager.holdings import Holding
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.deviceplugin.codec import device_list
 from nodedevice_agent.deviceplugin.connection import PluginConnection

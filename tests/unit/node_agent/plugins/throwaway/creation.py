@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
 from nodedevice_agent.plugins.contract import Creation, CreationHook, Given, Plugin, Response
 

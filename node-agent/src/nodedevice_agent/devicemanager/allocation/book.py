@@ -1,0 +1,165 @@
+"""The committed allocations: which pod holds which device."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from nodedevice_api.extended_resources import domain_of
+
+from nodedevice_agent.devicemanager.allocation import answer_limit
+from nodedevice_agent.devicemanager.records.allocations import Allocation, AllocationKey
+from nodedevice_agent.devicemanager.resources.devices import Device
+from nodedevice_agent.devicemanager.resources.resource import Resource
+
+
+class AllocationBook:
+    """All committed allocations, and which of their pods have ended while a container may still run.
+
+    resources: every resource with allocations; the `holders` of each are kept up to date here.
+    """
+
+    def __init__(self, resources: Mapping[str, Resource]) -> None:
+        self.resources = resources
+        # of new allocations
+        self.delivery = ""
+        # by pod UID, then by container and resource name
+        self.by_pod: dict[str, dict[tuple[str, str], Allocation]] = {}
+        # pods that have ended in the API and still hold their devices: by UID, since when (monotonic seconds)
+        self.releasing: dict[str, float] = {}
+        # those without a response
+        self.unanswered: dict[AllocationKey, Allocation] = {}
+        # resources with device IDs whose original is not known
+        self._without_originals: set[str] = set()
+        # of the responses
+        self._kept = 0
+
+    def add(self, allocation: Allocation) -> None:
+        """Add or replace one container's entry. Raises ValueError if another pod holds one of its devices."""
+        pod_uid, resource = allocation.pod_uid, self.resources[allocation.resource_name]
+        holders = resource.holders
+        for device_id in holders.keys() & allocation.device_ids:
+            if holders[device_id] != pod_uid:
+                raise ValueError(f"{allocation.resource_name} {device_id} is held by pod {holders[device_id]}")
+        holders.update(dict.fromkeys(allocation.device_ids, pod_uid))
+        resource.holds += 1
+        entries = self.by_pod.setdefault(pod_uid, {})
+        before = entries.get((allocation.container, allocation.resource_name))
+        entries[allocation.container, allocation.resource_name] = allocation
+        self._kept += allocation.octets - (before.octets if before else 0)
+        if allocation.response is None:
+            self.unanswered[allocation.key] = allocation
+        elif self.unanswered:
+            self.unanswered.pop(allocation.key, None)
+
+    def restore(self, allocation: Allocation) -> None:
+        """Add one of before a restart. It may be from the API, which has the shown form of a device ID alone."""
+        self.add(allocation)
+        if not allocation.has_originals:
+            self._without_originals.add(allocation.resource_name)
+
+    def learn_originals(self, resource: Resource) -> None:
+        """A plugin has listed devices of it: with their original IDs, which an allocation from the API lacks."""
+        if resource.name not in self._without_originals:
+            return
+        for allocation in self.of_resource(resource.name):
+            self.add(_with_originals(allocation, resource.devices))
+        if all(allocation.has_originals for allocation in self.of_resource(resource.name)):
+            self._without_originals.discard(resource.name)
+
+    def lacks_original(self, allocation: Allocation) -> bool:
+        """Whether the plugin would not know one of its devices by the ID that is known of it."""
+        return allocation.resource_name in self._without_originals and not allocation.has_originals
+
+    def release(self, pod_uid: str) -> frozenset[str]:
+        """Remove a pod's allocations. Returns their resource names."""
+        self.releasing.pop(pod_uid, None)
+        released = self.by_pod.pop(pod_uid, {}).values()
+        for allocation in released:
+            self._free(allocation)
+        return frozenset([allocation.resource_name for allocation in released])
+
+    def rename(self, pod_uid: str, known_as: str) -> None:
+        """The same pod under another UID; ignored if that one holds devices already."""
+        if known_as in self.by_pod:
+            return
+        for allocation in self.by_pod.pop(pod_uid, {}).values():
+            self._free(allocation)
+            self.add(replace(allocation, pod_uid=known_as))
+
+    def drop(self, allocation: Allocation) -> None:
+        """Remove this one, with those of its pod that share a device with it in the same turn."""
+        entries = self.by_pod[allocation.pod_uid]
+        del entries[allocation.container, allocation.resource_name]
+        if not entries:
+            self.release(allocation.pod_uid)
+        self._free(allocation)
+
+    def _free(self, allocation: Allocation) -> None:
+        if self.unanswered:
+            self.unanswered.pop(allocation.key, None)
+        self._kept -= allocation.octets
+        resource = self.resources[allocation.resource_name]
+        resource.holds += 1
+        for device_id in allocation.device_ids:
+            resource.holders.pop(device_id, None)
+
+    def no_room(self, made: Allocation, uncommitted: Iterable[Allocation]) -> str:
+        """Why there is no room for the response of one more allocation; empty where there is.
+
+        uncommitted: the allocations of transactions in progress.
+        """
+        before, uncommitted = self.of(*made.key), tuple(uncommitted)
+        octets = made.octets - (before.octets if before else 0)
+        if self._kept + octets + sum(a.octets for a in uncommitted) <= answer_limit.MAX_OCTETS_OF_DOMAIN:
+            return ""
+        kept: Counter[str] = Counter()
+        for allocation in (*self, *uncommitted):
+            kept[domain_of(allocation.resource_name)] += allocation.octets
+        return answer_limit.answer_problem(made.resource_name, octets, kept)
+
+    def set_releasing(self, pod_uid: str, now: float) -> frozenset[str]:
+        """The pod has ended in the API, but its containers are not known to have ended. Returns the resource names affected."""
+        if pod_uid not in self.by_pod or pod_uid in self.releasing:
+            return frozenset()
+        self.releasing[pod_uid] = now
+        return frozenset(allocation.resource_name for allocation in self.of_pod(pod_uid))
+
+    def set_held_again(self, pod_uid: str) -> frozenset[str]:
+        """The pod is in the API again: a static pod's mirror pod was recreated. Returns the resource names affected."""
+        if self.releasing.pop(pod_uid, None) is None:
+            return frozenset()
+        return frozenset(allocation.resource_name for allocation in self.of_pod(pod_uid))
+
+    def of(self, pod_uid: str, container: str, resource_name: str) -> Allocation | None:
+        return self.by_pod.get(pod_uid, {}).get((container, resource_name))
+
+    def of_pod(self, pod_uid: str) -> list[Allocation]:
+        return list(self.by_pod.get(pod_uid, {}).values())
+
+    def of_resource(self, resource_name: str) -> list[Allocation]:
+        """Sorted by pod UID and container."""
+        found = (a for a in self if a.resource_name == resource_name)
+        return sorted(found, key=lambda a: (a.pod_uid, a.container))
+
+    def of_container(self, pod_uid: str, container: str) -> list[Allocation]:
+        """By resource name."""
+        found = [a for (name, _), a in self.by_pod.get(pod_uid, {}).items() if name == container]
+        return sorted(found, key=lambda a: a.resource_name)
+
+    def sharers(self, pod_uid: str, container: str) -> list[Allocation]:
+        """The container's allocations, and those of its pod's other containers that have a device in common with them."""
+        mine = {(a.resource_name, i) for a in self.of_container(pod_uid, container) for i in a.device_ids}
+        return [a for a in self.of_pod(pod_uid) if not mine.isdisjoint((a.resource_name, i) for i in a.device_ids)]
+
+    def __iter__(self) -> Iterator[Allocation]:
+        for entries in self.by_pod.values():
+            yield from entries.values()
+
+
+def _with_originals(allocation: Allocation, devices: Mapping[str, Device]) -> Allocation:
+    """The same with the original IDs of listed devices. devices: by ID."""
+
+    def listed(ids: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(devices[i].id if i in devices else i for i in ids)
+
+    return replace(allocation, ids_by_numa={node: listed(ids) for node, ids in allocation.ids_by_numa.items()})

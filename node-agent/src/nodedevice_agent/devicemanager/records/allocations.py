@@ -1,0 +1,120 @@
+"""The committed allocations as records: which container has which devices of which resource.
+
+One entry per container and resource, as in the kubelet's checkpoint. A device may be in two entries of one pod (an init
+container's and an app container's), but never in entries of two pods.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from nodedevice_api.device_ids import ShortenedID, has_original
+
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits
+
+# of a variable, mount, device file or annotation, beside its text
+_ENTRY_OCTETS: Final = 200
+NO_NUMA_NODE = -1
+# the end of the year 9999: a later time has no text in the API
+MAX_SINCE = 253_402_300_799
+# Pod UID, container, resource name.
+AllocationKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One container's devices of one resource.
+
+    ids_by_numa: NUMA node to device IDs, -1 where a device has none; a device on two nodes is listed under both (the kubelet's
+    format). response: the plugin's ContainerAllocateResponse, protobuf bytes; None if it was lost and Allocate must be called
+    again.
+    edits: the response, decoded; None where there is none or it cannot be decoded.
+    since: when the container got these devices, by the wall clock, Unix seconds; 0 where it is not known.
+    delivery: how its devices reach the container, a DELIVERY_* of nodedevice_api.names; "" in an older checkpoint, for the agent's.
+    files: path and number (c188:0) of the response's device files, as they were when it was given; sorted, empty where not known.
+    """
+
+    pod_uid: str
+    container: str
+    resource_name: str
+    ids_by_numa: Mapping[int, tuple[str, ...]]
+    response: bytes | None
+    edits: ContainerEdits | None = field(default=None, repr=False, compare=False)
+    since: int = 0
+    files: tuple[tuple[str, str], ...] = ()
+    delivery: str = ""
+    # sorted, without duplicates; derived once, because they are read often
+    device_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # of the response and of long device IDs, in memory
+    octets: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        found = tuple(self.ids_by_numa.values())
+        device_ids = found[0] if len(found) == 1 and len(found[0]) == 1 else tuple(sorted(set().union(*found)))
+        # one tuple where all are at one node, or at none
+        device_ids = next((ids for ids in found if ids == device_ids), device_ids)
+        object.__setattr__(self, "device_ids", device_ids)
+        octets = kept_octets(self.response, self.edits, device_ids)
+        object.__setattr__(self, "octets", octets)
+
+    @property
+    def key(self) -> AllocationKey:
+        return self.pod_uid, self.container, self.resource_name
+
+    @property
+    def has_originals(self) -> bool:
+        """Whether the original of every device ID is known; see device_ids."""
+        return all(map(has_original, self.device_ids))
+
+    @property
+    def response_problem(self) -> str:
+        """Why the response cannot be used; empty where it can, or where there is none."""
+        if self.response is None or self.edits is not None:
+            return ""
+        return f"AllocResp cannot be decoded ({len(self.response)} bytes)"
+
+
+def known_since(value: object) -> int:
+    """An allocation's `since` as it was read; 0, not known, for what is no such time."""
+    # True is an int
+    return value if type(value) is int and 0 < value <= MAX_SINCE else 0
+
+
+def kept_octets(response: bytes | None, edits: ContainerEdits | None, device_ids: Iterable[str] = ()) -> int:
+    """Of one answer and its long device IDs, about."""
+    octets = 2 * len(response or b"") + 2 * long_octets(device_ids)
+    if edits is None:
+        return octets
+    entries = (edits.envs, edits.mounts, edits.devices, edits.annotations, edits.cdi_devices)
+    return octets + _ENTRY_OCTETS * sum(map(len, entries))
+
+
+def long_octets(device_ids: Iterable[str]) -> int:
+    """Of the IDs that are shown shortened, in their original form; an ordinary ID has few."""
+    return sum(i.octets for i in device_ids if isinstance(i, ShortenedID))
+
+
+def by_numa(device_ids: Iterable[str], numa_nodes: Mapping[str, tuple[int, ...]]) -> dict[int, tuple[str, ...]]:
+    """Group device IDs by NUMA node, in numeric order of node."""
+    nodes: dict[int, list[str]] = {}
+    device_ids = sorted(device_ids)
+    if not numa_nodes and device_ids:
+        return {NO_NUMA_NODE: tuple(device_ids)}
+    for device_id in device_ids:
+        for node in numa_nodes.get(device_id) or (NO_NUMA_NODE,):
+            nodes.setdefault(node, []).append(device_id)
+    return {node: tuple(nodes[node]) for node in sorted(nodes)}
+
+
+def each_device_once(allocations: Iterable[Allocation]) -> tuple[tuple[Allocation, ...], tuple[Allocation, ...]]:
+    """The allocations of which each device belongs to one pod, the first that has it; and those left out for that."""
+    holders: dict[str, dict[str, str]] = {}
+    kept, conflicts = [], []
+    for allocation in allocations:
+        of_resource = holders.setdefault(allocation.resource_name, {})
+        if any(of_resource[i] != allocation.pod_uid for i in of_resource.keys() & allocation.device_ids):
+            conflicts.append(allocation)
+            continue
+        of_resource.update(dict.fromkeys(allocation.device_ids, allocation.pod_uid))
+        kept.append(allocation)
+    return tuple(kept), tuple(conflicts)

@@ -1,0 +1,68 @@
+"""The checkpoint as a record: what must survive a restart. Its file format is in checkpoint/format.py."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from nodedevice_agent.devicemanager.records.allocations import Allocation, AllocationKey
+from nodedevice_agent.devicemanager.records.cordons import Cordons
+from nodedevice_agent.devicemanager.runtime import UnlistedContainer
+from nodedevice_agent.devicemanager.static_pods import StaticPod
+from nodedevice_agent.identity import Identity
+
+_MAX_MESSAGE = 300
+
+
+class CheckpointCorrupt(Exception):
+    """An invalid checkpoint. The message names the error and is bounded, whatever the file holds."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message if len(message) <= _MAX_MESSAGE else message[:_MAX_MESSAGE] + "...")
+
+
+class PluginSocket(msgspec.Struct, frozen=True, rename={"resource_name": "ResourceName", "name": "Endpoint"}):
+    """The socket of a connected plugin, for reconnecting after a restart; renamed as in the checkpoint's file.
+
+    name: file name in the plugin directory.
+    """
+
+    resource_name: str
+    name: str
+
+
+class JournalMark(msgspec.Struct, frozen=True):
+    """A position in a journal. generation: identifies the process that wrote it, new for each. sequence: of the last line."""
+
+    generation: str
+    sequence: int
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """Allocations and what else a restart needs.
+
+    registered: healthy device IDs by resource; a restart uses only the names. boot_id: of the kernel at writing time.
+    sockets: the plugins that were connected; only a hint for the next start, so invalid entries do not make the file corrupt.
+    pre_starts: the pending PreStartContainer calls. unlisted: containers that may live, and that the runtime does not list.
+    static_pods: those with allocations or calls, as the runtime has shown them. cordons: by resource name; without empty ones.
+    allocate_calls: Allocate calls without an allocation, where a second one must not be made. possible_holders: UIDs of pods by
+    resource name; see omitted_allocations. gone: names of resources without allocations whose plugin is gone. part_sizes: by
+    resource name; see Resource. identities: what held devices are, by resource name and device ID; only of built-in plugins.
+    scopes: of the resources that built-in plugins serve, by resource name; a short printable word.
+    journal: the last journal line that is included; None without a journal, as in a kubelet's checkpoint.
+    """
+
+    allocations: tuple[Allocation, ...] = ()
+    registered: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    boot_id: str = ""
+    sockets: tuple[PluginSocket, ...] = ()
+    pre_starts: tuple[AllocationKey, ...] = ()
+    unlisted: tuple[UnlistedContainer, ...] = ()
+    static_pods: tuple[StaticPod, ...] = ()
+    cordons: Mapping[str, Cordons] = msgspec.field(default_factory=dict)
+    allocate_calls: tuple[AllocationKey, ...] = ()
+    possible_holders: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+    part_sizes: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
+    identities: Mapping[str, Mapping[str, Identity]] = msgspec.field(default_factory=dict)
+    scopes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    journal: JournalMark | None = None

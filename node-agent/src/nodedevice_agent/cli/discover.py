@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+from msgspec.structs import replace
 
 from nodedevice_agent.cli.options import OneLineCommand, takes_settings
 from nodedevice_agent.configs.watch import FILE_NAME, last_known
@@ -19,7 +20,7 @@ from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.plugins.contract import Discovered, part
 from nodedevice_agent.plugins.discovery import report
 from nodedevice_agent.plugins.discovery.candidates import Facts, candidates
-from nodedevice_agent.plugins.discovery.survey import Hardware, hardware
+from nodedevice_agent.plugins.discovery.survey import hardware
 from nodedevice_agent.plugins.settings import KINDS, PluginSettings
 from nodedevice_agent.settings import AgentSettings
 
@@ -38,33 +39,22 @@ def discover(settings: AgentSettings, output: str) -> None:
     state_dir = Path(settings.state_dir)
     plugins = last_known(settings.plugins, settings.allowed_host_paths, state_dir)
     found, discovered = asyncio.run(_read(plugins))
-    offered: dict[str, tuple[str, ...]] = {}
-    missing: dict[str, str] = {}
-    notes = [*found.notes, *_not_readable(state_dir)]
     vendors = {pci.vendor for pci in found.pci_devices}
-    for kind, each in discovered.items():
-        offered |= {path: (*offered.get(path, ()), *names) for path, names in each.offered_as.items()}
-        missing |= each.missing
-        notes += [each.problem] if each.problem and (plugins.of(kind) or each.pci_vendor in vendors) else []
-    facts = Facts(
-        found.functions,
-        found.files,
-        found.labels,
-        found.pci_devices,
-        tuple(discovered.values()),
-        found.serials.is_own,
-        found.usb_drivers,
-        found.consoles,
-        offered,
-    )
-    every = candidates(facts)
+    problems = [
+        each.problem
+        for kind, each in discovered.items()
+        if each.problem and (plugins.of(kind) or each.pci_vendor in vendors)
+    ]
+    missing = {name: why for each in discovered.values() for name, why in each.missing.items()}
+    notes = [*found.notes, *_not_readable(state_dir), *problems]
+    every = candidates(replace(found, discovered=tuple(discovered.values())))
     if output == "json":
         click.echo(report.as_json(every, missing, notes))
     else:
         click.echo("\n".join(report.as_text(every, missing, notes)))
 
 
-async def _read(plugins: PluginSettings) -> tuple[Hardware, dict[str, Discovered]]:
+async def _read(plugins: PluginSettings) -> tuple[Facts, dict[str, Discovered]]:
     """What the kernel has, and what each kind of plugin knows. Raises click.ClickException."""
     reads = FileReads()
     try:

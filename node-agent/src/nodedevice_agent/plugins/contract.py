@@ -1,7 +1,8 @@
-"""What a built-in plugin is to the rest of the agent: a folder of this package, and a line in settings.py with the folder's name.
+"""What a built-in plugin is to the rest of the agent: a folder of this package, and a field in settings.py with the folder's name.
 
-settings.py of the folder has the plugin's settings, a Plugin. Every agent imports it, so it is pure and imports little. The agent
-imports the other parts where it needs them (see `part`):
+settings.py of the folder has the plugin's settings, a Plugin. Every agent imports it, so it is pure and imports little. The schemas
+and pages are made from it; what types do not state is in charts/config_rules.py. The agent imports the other parts where it needs
+them (see `part`):
 
 serve     `async run(settings, node)` serves its resources until cancelled, each by a DeviceSource
           (lib.deviceplugin_server.server): devices, their health and the response to Allocate.

@@ -5,6 +5,7 @@ The exempt pods of the node are shown in the condition Injectable of the plugin'
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -57,7 +58,7 @@ class HookedContainers:
 
     def asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
         """Whether edits() may depend on what the kubelet has given, which is to be read before."""
-        return any(self._first(hooked, sandbox, container, _NO_EDITS) is not None for hooked in self.hooks.all)
+        return any(self._decided(hooked, sandbox, container, _NO_EDITS) is not None for hooked in self.hooks.all)
 
     def edits(
         self, sandbox: Sandbox, container: RunningContainer, given: ContainerEdits | None
@@ -71,12 +72,11 @@ class HookedContainers:
         self, hooked: Hooked, sandbox: Sandbox, container: RunningContainer, given: ContainerEdits | None
     ) -> ContainerEdits | None:
         plugins = given or _NO_EDITS
-        if self._first(hooked, sandbox, container, plugins) is None:
+        if self._decided(hooked, sandbox, container, plugins) is None:
             return given
         uid, name, pod_name = sandbox.uid, container.name, (sandbox.namespace, sandbox.name)
         of_kubelet, unknown = self._kubelet.given(uid, name), self._kubelet.unknown_response(uid, pod_name, name)
-        gets = Given(self.hooks.holds(hooked, uid, name), plugins, of_kubelet, unknown)
-        found = hooked.hook.for_any(sandbox, container, gets)
+        found = self._decided(hooked, sandbox, container, plugins, of_kubelet, unknown)
         if found is None:
             return given
         metrics.CREATION_HOOKS.labels(found.outcome).inc()
@@ -92,12 +92,12 @@ class HookedContainers:
             return given
         return replace(plugins, envs={**plugins.envs, **found.envs})
 
-    def _first(
-        self, hooked: Hooked, sandbox: Sandbox, container: RunningContainer, plugins: ContainerEdits
+    def _decided(
+        self, hooked: Hooked, sandbox: Sandbox, container: RunningContainer, plugins: ContainerEdits, *of_kubelet: Any
     ) -> Creation | None:
-        """Without what the kubelet has given: None is final, as that can only explain what a container asks for."""
+        """of_kubelet: as of Given. None is final without it: what the kubelet has given can only explain what is asked for."""
         holds = self.hooks.holds(hooked, sandbox.uid, container.name)
-        return hooked.hook.for_any(sandbox, container, Given(holds, plugins))
+        return hooked.hook.for_any(sandbox, container, Given(holds, plugins, *of_kubelet))
 
     def sandbox_removed(self, pod_uid: str) -> None:
         before = len(self._exempt)

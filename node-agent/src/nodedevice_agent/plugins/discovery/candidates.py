@@ -63,8 +63,8 @@ class Facts(Struct, frozen=True):
 
     files: by path, those that are in /dev. labels: by place in sysfs, what a USB device calls itself. has_own_serial: whether no
     other USB device has its serial. usb_drivers: by place, what the kernel serves a USB device's interfaces with. consoles: serial
-    ports and terminals of the kernel's console, such as ttyS0. offered: resources that have a file already, by the kernel's path.
-    discovered: what plugins know of their devices.
+    ports and terminals of the kernel's console, such as ttyS0. discovered: what plugins know of their devices. notes: what
+    cannot be seen from here.
     """
 
     functions: tuple[Function, ...] = ()
@@ -75,7 +75,7 @@ class Facts(Struct, frozen=True):
     has_own_serial: Callable[[UsbDevice], bool] = lambda usb: bool(usb.serial)
     usb_drivers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     consoles: frozenset[str] = frozenset()
-    offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class CandidateFile(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -232,7 +232,8 @@ def _made(facts: Facts, kind: Kind, name: str, files: list[FileFacts]) -> Candid
         )
         for file in files
     ]
-    offered = {name for file in files for name in facts.offered.get(file.node.path, ())}
+    paths = [file.node.path for file in files]
+    offered = {name for each in facts.discovered for path in paths for name in each.offered_as.get(path, ())}
     closed = [file for file in files if file.mode & 0o006 != 0o006]
     groups = {file.group for file in closed if _is_groups(file)}
     return Candidate(

@@ -6,11 +6,9 @@ Never writes, asks no API server, and opens no device.
 import os
 from collections.abc import Iterator
 
-from msgspec import Struct
-
 from nodedevice_agent.lib.filesystem import is_directory, unanswered
 from nodedevice_agent.lib.patient_reads import ask
-from nodedevice_agent.plugins.discovery.candidates import FileFacts, PciDevice
+from nodedevice_agent.plugins.discovery.candidates import Facts, FileFacts, PciDevice
 from nodedevice_agent.plugins.generic.files import udev_links
 from nodedevice_agent.plugins.generic.functions import Function, Node, UsbDevice, functions, upwards
 from nodedevice_agent.plugins.generic.serials import Serials
@@ -28,21 +26,8 @@ _USB_DRIVER = "usb"
 _USB_TEXTS = ("manufacturer", "product")
 
 
-class Hardware(Struct):
-    """What the kernel has. notes: what cannot be seen from here. The others: see Facts."""
-
-    functions: tuple[Function, ...]
-    files: dict[str, FileFacts]
-    labels: dict[str, str]
-    pci_devices: tuple[PciDevice, ...]
-    usb_drivers: dict[str, tuple[str, ...]]
-    consoles: frozenset[str]
-    serials: Serials
-    notes: list[str]
-
-
-def hardware(root: str) -> Hardware:
-    """root: where the host's file tree is, without a trailing slash."""
+def hardware(root: str) -> Facts:
+    """What the kernel has. root: where the host's file tree is, without a trailing slash."""
     with unanswered() as errors:
         sysfs = Sysfs(root)
         nodes, usb_devices = sysfs.nodes(), sysfs.usb_devices()
@@ -58,9 +43,17 @@ def hardware(root: str) -> Hardware:
         usb_drivers = {place: drivers for place in usb_devices if (drivers := _usb_drivers(sysfs, place))}
         pci_devices = tuple(_pci_devices(sysfs))
         consoles = frozenset(sysfs.text("/class/tty/console", "active").split())
-    notes = [f"{path} cannot be read: {error}" for path, error in [*errors.items()][:3]]
-    notes = [*_not_visible(root), *notes]
-    return Hardware(every, files, labels, pci_devices, usb_drivers, consoles, serials, notes)
+    unread = [f"{path} cannot be read: {error}" for path, error in [*errors.items()][:3]]
+    return Facts(
+        every,
+        files,
+        labels,
+        pci_devices,
+        has_own_serial=serials.is_own,
+        usb_drivers=usb_drivers,
+        consoles=consoles,
+        notes=(*_not_visible(root), *unread),
+    )
 
 
 def _not_visible(root: str) -> Iterator[str]:

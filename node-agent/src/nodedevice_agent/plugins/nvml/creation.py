@@ -13,23 +13,7 @@ from typing import Final
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
 from nodedevice_agent.plugins.contract import Creation, CreationHook, CreationRefused, Given, Response
-from nodedevice_agent.plugins.nvml.environment import (
-    VISIBLE_DEVICES,
-    VOID,
-    Answer,
-    CannotJoin,
-    Overruling,
-    for_foreign_holder,
-    for_holder,
-    for_other,
-    is_read,
-    joined,
-    named_by_annotations,
-    names_by_mount,
-    names_gpus,
-    unset_value,
-    variables,
-)
+from nodedevice_agent.plugins.nvml import environment
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 
 # An environment with more of them than NVIDIA's runtime could be asked for by any image or pod is refused: each one that is
@@ -37,6 +21,7 @@ from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 MOST_VARIABLES: Final = 1024
 _BUS_ID: Final = "pciBusID"
 _SHOWN: Final = 128
+_VISIBLE: Final = environment.VISIBLE_DEVICES
 
 
 def hook(configured: Sequence[NvmlSettings], namespace: str) -> CreationHook:
@@ -55,31 +40,35 @@ class GpuCreation:
         self._exempt = exempt
 
     def reads(self, entry: str) -> bool:
-        return is_read(entry)
+        return environment.is_read(entry)
 
     def decides(self, name: str) -> bool:
-        return unset_value(name) is not None
+        return environment.unset_value(name) is not None
 
     def overrules(self, pod: Sandbox, edits: ContainerEdits) -> bool:
-        return self._exempt is not None and not self._is_exempt(pod) and names_gpus(edits.envs, edits.cdi_devices)
+        return (
+            self._exempt is not None
+            and not self._is_exempt(pod)
+            and environment.names_gpus(edits.envs, edits.cdi_devices)
+        )
 
     def joined(self, container: str, responses: Sequence[Response]) -> dict[str, str]:
         order = sorted({gpu for response in responses for gpu in _gpus(response)})
         answers = [
-            Answer(response.resource_name, response.envs, tuple(sorted(map(order.index, _gpus(response)))))
+            environment.Answer(response.resource_name, response.envs, tuple(sorted(map(order.index, _gpus(response)))))
             for response in sorted(responses)
         ]
         try:
-            return joined(answers)
-        except CannotJoin as error:
+            return environment.joined(answers)
+        except environment.CannotJoin as error:
             raise CreationRefused(f"container {container} cannot start: {error}") from error
 
     def for_holder(self, container: str, env: Sequence[str], edits: ContainerEdits) -> Creation:
         if problem := _too_many(container, env):
             raise CreationRefused(problem)
-        found = for_holder(variables(env), edits.envs)
+        found = environment.for_holder(environment.variables(env), edits.envs)
         # The specification of its GPUs sets this variable, as the plugin answers then; a runtime applies that last.
-        by_cdi = edits.cdi_devices and found.stays == VISIBLE_DEVICES and edits.envs.get(VISIBLE_DEVICES) == VOID
+        by_cdi = edits.cdi_devices and found.stays == _VISIBLE and edits.envs.get(_VISIBLE) == environment.VOID
         if found.stays and not by_cdi:
             # containerd sets a variable that it has twice to the first value, and then to the second one of its own
             raise CreationRefused(
@@ -130,7 +119,7 @@ class GpuCreation:
 
 
 def _too_many(container: str, env: Sequence[str]) -> str:
-    if len(found := variables(env)) <= MOST_VARIABLES:
+    if len(found := environment.variables(env)) <= MOST_VARIABLES:
         return ""
     return (
         f"container {container} sets {len(found)} environment variables of NVIDIA's container runtime, HAMi or MPS; the limit is "
@@ -138,22 +127,22 @@ def _too_many(container: str, env: Sequence[str]) -> str:
     )
 
 
-def _withheld(container: RunningContainer, gets: Given) -> Overruling | None:
+def _withheld(container: RunningContainer, gets: Given) -> environment.Overruling | None:
     """What a container without a GPU of ours gets in place of its own variables; None where they ask for nothing."""
-    own, given, kept = variables(container.env), gets.edits.envs, gets.of_kubelet.envs
-    if names_gpus({**kept, **given}, _cdi_devices(container, gets)):
-        return for_foreign_holder(own, given, kept)
-    return for_other(own)
+    own, given, kept = environment.variables(container.env), gets.edits.envs, gets.of_kubelet.envs
+    if environment.names_gpus({**kept, **given}, _cdi_devices(container, gets)):
+        return environment.for_foreign_holder(own, given, kept)
+    return environment.for_other(own)
 
 
 def _unallocated(pod: Sandbox, container: RunningContainer, gets: Given) -> str:
     """The annotation or mount, in words, by which NVIDIA's runtime would add a device that the container was not allocated."""
     allocated = _cdi_devices(container, gets)
-    for key, device in named_by_annotations(container.name, pod.annotations, container.annotations):
+    for key, device in environment.named_by_annotations(container.name, pod.annotations, container.annotations):
         if device not in allocated:
             return f"annotation {key}, which names {device[:_SHOWN]!a}"
     mounted = {mount.container_path for mount in (*gets.edits.mounts, *gets.of_kubelet.mounts)}
-    paths = (path for path in container.null_mounts if path not in mounted and names_by_mount(path))
+    paths = (path for path in container.null_mounts if path not in mounted and environment.names_by_mount(path))
     return next((f"mount {path[:_SHOWN]!a}, which names a device" for path in paths), "")
 
 

@@ -132,7 +132,7 @@ def test_a_file_of_software_beside_one_of_hardware_is_a_device_of_that() -> None
 def test_every_resource_that_has_one_of_its_files_is_named() -> None:
     one, other = file("ttyS0", "tty"), file("x0", "misc")
     offered = {one.node.path: ("b/b", "c/c"), other.node.path: ("a/a", "c/c")}
-    [found] = candidates(facts((PLACE, None, [one, other]), offered=offered))
+    [found] = candidates(facts((PLACE, None, [one, other]), discovered=(Discovered(offered_as=offered),)))
     assert found.offered_as == ["a/a", "b/b", "c/c"]
 
 
@@ -187,8 +187,7 @@ class TestGpus:
         made = facts(
             (PLACE, None, [file("dri/card0", "drm")]),
             pci_devices=pci,
-            discovered=(Discovered((gpu,), settings={"nvml": {}}),),
-            offered={"/dev/dri/card0": ("b/b",)},
+            discovered=(Discovered((gpu,), settings={"nvml": {}}, offered_as={"/dev/dri/card0": ("b/b",)}),),
         )
         [found] = candidates(made)
         assert found.offered_as == ["a/a", "b/b", "c/c"]

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation
-from nodedevice_agent.plugins.discovery.survey import Hardware, hardware
+from nodedevice_agent.plugins.discovery.candidates import Facts
+from nodedevice_agent.plugins.discovery.survey import hardware
 from nodedevice_agent.plugins.generic.discover import offered
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.settings import PluginSettings
@@ -24,7 +25,7 @@ def host(tmp_path: Path) -> FakeSysfs:
     return FakeSysfs(tmp_path / "host")
 
 
-def read(host: FakeSysfs) -> Hardware:
+def read(host: FakeSysfs) -> Facts:
     return hardware(str(host.root))
 
 
@@ -102,17 +103,17 @@ def test_only_displays_and_accelerators_are_looked_for_on_the_bus(host: FakeSysf
 
 def test_a_host_that_is_not_mounted_says_what_to_mount(tmp_path: Path) -> None:
     udev = f"{tmp_path}/run/udev/data is not there, so udev's properties are not seen (chart: agents.udev mounts it); "
-    assert hardware(str(tmp_path)).notes == [
+    assert [*hardware(str(tmp_path)).notes] == [
         f"{tmp_path}/sys/dev/char is not there, so no device is found: mount the host's /sys, or set hostRoot (--config)",
         f"{udev}the names in /dev that udev made are",
     ]
     FakeSysfs(tmp_path)
-    assert hardware(str(tmp_path)).notes == []
+    assert [*hardware(str(tmp_path)).notes] == []
 
 
 def test_three_paths_that_cannot_be_read_are_named(host: FakeSysfs) -> None:
     with failing(host.root, "listdir", errno.EIO) as asked:
-        notes = read(host).notes
+        notes = [*read(host).notes]
     assert len(set(asked)) > 3
     assert notes == [f"{path} cannot be read: {os.strerror(errno.EIO)}" for path in [*dict.fromkeys(asked)][:3]]
 

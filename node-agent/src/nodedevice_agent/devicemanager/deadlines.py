@@ -19,14 +19,17 @@ class Deadlines:
         self._heap: list[tuple[float, int, str, Hashable]] = []
         self._numbers = count()
         self._most = _FEW
+        # whether a time was set since this was set to False
+        self.are_changed = False
 
     def set(self, what: str, key: Hashable, at: float | None) -> None:
         """When it happens from now on; None: it does not."""
         times = self._times.setdefault(what, {})
         if at is None:
-            times.pop(key, None)
+            self.are_changed |= times.pop(key, None) is not None
         elif times.get(key) != at:
             times[key] = at
+            self.are_changed = True
             heappush(self._heap, (at, next(self._numbers), what, key))
             if len(self._heap) > self._most:
                 self._rebuild()

@@ -70,7 +70,7 @@ class DeviceManager:
         make_list_limit: Callable[[Mapping[str, Resource]], ListLimit] = ListLimit,
     ) -> None:
         self._marks = marks = Marks()
-        self._deadlines = deadlines = Deadlines()
+        self.deadlines = deadlines = Deadlines()
         self._table = ResourceTable(
             marks, deadlines, waits_for_cordons=waits_for_cordons, flapping=flapping, is_attributed=is_attributed
         )
@@ -122,13 +122,14 @@ class DeviceManager:
         due. Returns the effects, each once, what must be on disk first. A stage without a mark costs nothing.
         """
         marks, allocator = self._marks, self.allocator
-        self.list_limit.settle(marks)
+        if self.list_limit.has_shrunk:
+            self.list_limit.settle(marks)
         while True:
             if marks.are_claims_due:
                 self._settle_claims()
             elif marks.is_attribution_due:
                 self.attribution.settle()
-            elif allocator.is_due:
+            elif allocator.due or (marks.awaited and allocator.unallocated):
                 allocator.settle(now)
             elif marks.are_calls_due:
                 self._settle_calls(now)
@@ -194,12 +195,15 @@ class DeviceManager:
         accepted = self.list_limit.accepted(resource, endpoint, listed)
         is_changed = resource.list(endpoint, accepted, now)
         self.list_limit.noted(resource)
-        self.book.learn_originals(resource)
+        if resource_name in self.book.without_originals:
+            self.book.learn_originals(resource)
         if not is_changed:
             return
-        self._reallocations.forget_outdated(resource)
+        if resource.holders and resource.is_built_in:
+            self._reallocations.forget_outdated(resource)
         self._marks.saved_and_changed([resource_name])
-        self._marks.freed(self._preference.listed(resource_name))
+        if resource_name in self._preference.awaited:
+            self._marks.freed(self._preference.listed(resource_name))
         self._marks.are_calls_due = True
 
     def is_list_awaited(self, resource_name: str, endpoint: int) -> bool:
@@ -476,7 +480,7 @@ class DeviceManager:
 
     def next_deadline(self) -> float | None:
         """The time of the next tick() that has something to do, monotonic seconds."""
-        return self._deadlines.next()
+        return self.deadlines.next()
 
     def tick(self, now: float) -> None:
         """Time has passed: grace periods end, restarts settle, damping of flapping devices ends, failed calls are retried."""

@@ -188,7 +188,8 @@ class PluginHost:
                     self._start_call(self._lists.take(effect))
                 case _:
                     assert_never(effect)
-        self._set_timer()
+        if self.manager.deadlines.are_changed:
+            self._set_timer()
         self.effects_done.set()
         self.effects_done.clear()
 
@@ -398,6 +399,7 @@ class PluginHost:
     # -- time -----------------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
+        self.manager.deadlines.are_changed = False
         deadline = self.manager.next_deadline()
         if self._timer is not None:
             if self._timer.when() == deadline:
@@ -410,6 +412,7 @@ class PluginHost:
         try:
             self.manager.tick(self.now())
             self.settle()
+            self._set_timer()
         except Exception as exc:
             # the event loop would only log it, and no deadline would ever come again
             if not self._failed.done():

@@ -59,7 +59,7 @@ class Allocator:
         self._once = once
         # pods that lack devices of some resource, in progress or not; and those that are begun by the next settle()
         self.unallocated: dict[str, Pod] = {}
-        self._due: dict[str, None] = {}
+        self.due: dict[str, None] = {}
         # why a pod has no devices yet, unless a plugin call for it is in flight; failed calls also while they are retried
         self.pending: Retries[str] = Retries(deadlines, "pods")
         # a plugin call is in flight
@@ -76,7 +76,7 @@ class Allocator:
         """A pod that requests extended resources is new or has changed. A transaction in progress continues as it began."""
         if pod.uid not in self.in_progress:
             self.unallocated[pod.uid] = pod
-            self._due[pod.uid] = None
+            self.due[pod.uid] = None
 
     def pod_terminating(self, pod_uid: str) -> None:
         """The pod gets no more devices. The response of a call in flight is still processed."""
@@ -95,24 +95,19 @@ class Allocator:
 
     def tick(self, now: float) -> None:
         """Every pod whose backoff after a plugin's error has passed is due, and those that had no turn yet."""
-        self._due |= self._postponed
+        self.due |= self._postponed
         self._postponed.clear()
         self._deadlines.set("turns", "", None)
         for uid, pending in self.pending.items():
             if pending.retry_at is not None and pending.is_due(now):
-                self._due[uid] = None
+                self.due[uid] = None
 
     # -- the stage of allocation --------------------------------------------------------------------------------------
 
-    @property
-    def is_due(self) -> bool:
-        """Whether settle() has anything to do."""
-        return bool(self._due or (self._marks.awaited and self.unallocated))
-
     def settle(self, now: float) -> None:
         """Begin the pods that are due, and all that may get what was freed, first come first served."""
-        due, freed = self._due, self._marks.awaited
-        self._due, self._marks.awaited = {}, {}
+        due, freed = self.due, self._marks.awaited
+        self.due, self._marks.awaited = {}, {}
         looks = 0
         for uid in list(self.unallocated) if freed else due:
             pod = self.unallocated.get(uid)

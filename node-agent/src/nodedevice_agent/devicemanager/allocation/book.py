@@ -29,7 +29,7 @@ class AllocationBook:
         # those without a response
         self.unanswered: dict[AllocationKey, Allocation] = {}
         # resources with device IDs whose original is not known
-        self._without_originals: set[str] = set()
+        self.without_originals: set[str] = set()
         # of the responses
         self._kept = 0
 
@@ -55,20 +55,18 @@ class AllocationBook:
         """Add one of before a restart. It may be from the API, which has the shown form of a device ID alone."""
         self.add(allocation)
         if not allocation.has_originals:
-            self._without_originals.add(allocation.resource_name)
+            self.without_originals.add(allocation.resource_name)
 
     def learn_originals(self, resource: Resource) -> None:
         """A plugin has listed devices of it: with their original IDs, which an allocation from the API lacks."""
-        if resource.name not in self._without_originals:
-            return
         for allocation in self.of_resource(resource.name):
             self.add(_with_originals(allocation, resource.devices))
         if all(allocation.has_originals for allocation in self.of_resource(resource.name)):
-            self._without_originals.discard(resource.name)
+            self.without_originals.discard(resource.name)
 
     def lacks_original(self, allocation: Allocation) -> bool:
         """Whether the plugin would not know one of its devices by the ID that is known of it."""
-        return allocation.resource_name in self._without_originals and not allocation.has_originals
+        return allocation.resource_name in self.without_originals and not allocation.has_originals
 
     def release(self, pod_uid: str) -> frozenset[str]:
         """Remove a pod's allocations. Returns their resource names."""

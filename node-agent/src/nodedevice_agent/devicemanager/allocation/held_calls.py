@@ -122,8 +122,6 @@ class Reallocations(_RetriedCalls):
         """Responses with other device files than the plugin lists for their devices now: a device that is plugged in again, or was
         found after a boot, may have another name, and its old one may be another device's.
         """
-        if not resource.is_built_in or not resource.holders:
-            return
         for allocation in self._book.of_resource(resource.name):
             if is_outdated(allocation, resource):
                 self._book.add(replace(allocation, response=None, edits=None, files=()))

@@ -39,7 +39,7 @@ class ListLimit:
         self._sizes: dict[str, Size] = {}
         self._sums: dict[str, Size] = {}
         # whether one takes less since refused lists were last given room
-        self._has_shrunk = False
+        self.has_shrunk = False
 
     def accepted(self, resource: Resource, endpoint: int, listed: ListedDevices) -> ListedDevices:
         """The list, or one that is refused in its place. Never refuses a short list, nor one that is no longer than the one before
@@ -77,9 +77,7 @@ class ListLimit:
 
     def settle(self, marks: Marks) -> None:
         """Take those of the refused lists that have room by now, each once."""
-        if not self._has_shrunk or not self._waiting:
-            return
-        self._has_shrunk = False
+        self.has_shrunk = False
         for name in sorted(self._waiting):
             resource = self._resources[name]
             for endpoint, size in resource.connections.refused_lists().items():
@@ -91,7 +89,7 @@ class ListLimit:
     def _count(self, resource_name: str, size: Size) -> None:
         before = self._sizes.get(resource_name, Size())
         self._sizes[resource_name] = size
-        self._has_shrunk = self._has_shrunk or size.devices < before.devices or size.octets < before.octets
+        self.has_shrunk = self.has_shrunk or size.devices < before.devices or size.octets < before.octets
         for whose in (domain_of(resource_name), ""):
             total = _sum((self._sums.pop(whose, Size()), size), less=before)
             if total != Size():

@@ -21,7 +21,7 @@ class Preference:
         self._resources = resources
         self._deadlines = deadlines
         self._ranks: Mapping[str, int] = {}
-        self._awaited: frozenset[str] = frozenset()
+        self.awaited: frozenset[str] = frozenset()
         self._deadline: float | None = None
 
     def key(self, resource_name: str) -> tuple[int, str]:
@@ -33,7 +33,7 @@ class Preference:
         awaited = frozenset(
             name for name in awaited if name not in self._resources or not self._resources[name].is_live
         )
-        if ranks == self._ranks and awaited <= self._awaited:
+        if ranks == self._ranks and awaited <= self.awaited:
             return False
         self._ranks = dict(ranks)
         self._wait_for(awaited, now + LONGEST_SECONDS)
@@ -41,7 +41,7 @@ class Preference:
 
     def listed(self, resource_name: str) -> list[str]:
         """Returns the resources that may give out devices by that."""
-        return self._wait_for(self._awaited - {resource_name}, self._deadline) if resource_name in self._awaited else []
+        return self._wait_for(self.awaited - {resource_name}, self._deadline)
 
     def due(self, now: float) -> list[str]:
         """Time has passed. Returns the resources that may give out devices by that."""
@@ -49,10 +49,10 @@ class Preference:
 
     def added(self, resource: Resource) -> None:
         """A resource is known, or who serves it."""
-        resource.awaits_others = resource.is_built_in and bool(self._awaited - {resource.name})
+        resource.awaits_others = resource.is_built_in and bool(self.awaited - {resource.name})
 
     def _wait_for(self, awaited: frozenset[str], deadline: float | None) -> list[str]:
-        self._awaited = awaited
+        self.awaited = awaited
         self._deadline = deadline if awaited else None
         self._deadlines.set("preference", "", self._deadline)
         waiting = [resource for resource in self._resources.values() if resource.awaits_others]

@@ -16,7 +16,7 @@ from nodedevice_agent.delivery.selection import CHOICES, Evidence, choose
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.directory import read_checkpoint
-from nodedevice_agent.lib.filesystem import is_socket, replace_durably, sync_directory
+from nodedevice_agent.lib.filesystem import is_socket, remove, replace_durably, sync_directory
 from nodedevice_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
@@ -59,11 +59,12 @@ def write(state_dir: Path, delivery: str) -> None:
     try:
         replace_durably(path, f"{delivery}\n")
         path = state_dir / _FORMER_NAME
-        link = state_dir / f".{_FORMER_NAME}.link"
-        link.unlink(missing_ok=True)
-        link.symlink_to(FILE_NAME)
-        os.replace(link, path)
-        sync_directory(state_dir)
+        if not os.path.islink(path):
+            link = state_dir / f".{_FORMER_NAME}.link"
+            remove(link)
+            link.symlink_to(FILE_NAME)
+            os.replace(link, path)
+            sync_directory(state_dir)
     except IsADirectoryError as exc:
         raise _is_a_directory(path) from exc
     except OSError as exc:

@@ -12,7 +12,6 @@ import re
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -306,6 +305,6 @@ def open_client(kubeconfig: Path, field_manager: str | None = None, token: str =
     """
     login = credentials.load(str(kubeconfig))
     if token:
-        own = replace(login.settings, token=token, cert_file="", cert_data="", key_file="", key_data="")
+        own = login.settings._replace(token=token, cert_file="", cert_data="", key_file="", key_data="")
         login = credentials.Credentials(own)
     return Client(login, field_manager)

@@ -1,7 +1,6 @@
 """`check`: each part that an installation needs, and what is shown of one that is missing, silent or not to be seen."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -49,7 +48,7 @@ def test_in_a_pod_of_the_release_its_namespace_counts(
     load = kubeconfig.load
 
     def elsewhere(*given: Any) -> Settings:
-        return replace(load(*given), namespace="elsewhere", account=account)
+        return load(*given)._replace(namespace="elsewhere", account=account)
 
     monkeypatch.setattr(kubeconfig, "load", elsewhere)
     found = _check(run)[1]

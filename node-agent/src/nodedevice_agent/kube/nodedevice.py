@@ -90,6 +90,7 @@ class NodeDeviceSync:
         # our own statuses: the last one known to be stored, then those sent since; empty while none is known
         self._ours: tuple[KeptStatus, ...] = ()
         self._is_owned = True
+        self._cordons: Mapping[str, Cordon] = {}
         self._contention, self._writes = Contention(self._name), source.writes
         self._share = self._writes.share(self._on_turn)
         # since when a change may be unpublished (monotonic seconds)
@@ -167,32 +168,29 @@ class NodeDeviceSync:
             self._ours = ()
             self._hurry.set()
         kept = KeptStatus(found.status) if found is not None else None
-        if found is not None and self._is_edited(found.status, kept):
+        is_ours = found is not None and any(_is_as_written(found.status, ours.read()) for ours in self._ours)
+        if self._ours and not is_ours and found is not None and found.status and kept != self._observed:
             self._contention.edited()
             # counted once, until the status is restored
             self._ours = ()
-        self._observe(found, kept)
-        self.touch()
+        # what others write beside it asks for no other status, nor does a write of ours that is seen before its response
+        if self._observe(found, kept) or not is_ours:
+            self.touch()
 
-    def _observe(self, found: NodeDeviceObject | None, kept: KeptStatus | None) -> None:
-        """The object as it is now."""
+    def _observe(self, found: NodeDeviceObject | None, kept: KeptStatus | None) -> bool:
+        """The object as it is now. Returns whether it lacks its owner, or has other cordons."""
         self._is_owned = found is None or _has_owner(found, self._node_name)
         self._observed = kept
         uid, spec = (found.metadata.uid or "", found.spec) if found is not None else ("", {})
-        self._source.cordoned(self._resource_name, uid, cordons_of(observed_spec(spec).cordoned_devices))
+        before, self._cordons = self._cordons, cordons_of(observed_spec(spec).cordoned_devices)
+        self._source.cordoned(self._resource_name, uid, self._cordons)
+        return not self._is_owned or self._cordons != before
 
     def _responded(self, written: NodeDeviceObject) -> None:
         """The object as it is after a write of ours: its event brings nothing more."""
         self._version = _version(written)
-        self._observe(written, KeptStatus(written.status))
-        if not self._is_owned:
+        if self._observe(written, KeptStatus(written.status)):
             self.touch()
-
-    def _is_edited(self, status: Json, kept: KeptStatus | None) -> bool:
-        """Whether another client wrote it. Our own write may be observed before its response; a new object has no status."""
-        if not self._ours or not status or kept == self._observed:
-            return False
-        return not any(_is_as_written(status, ours.read()) for ours in self._ours)
 
     # -- the desired object ---------------------------------------------------------------------------------------------
 

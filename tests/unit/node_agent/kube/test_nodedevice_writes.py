@@ -154,6 +154,25 @@ async def test_cordons_are_those_of_the_object_and_none_without_one() -> None:
     assert source.cordons == [("u", {"d0"}), ("", {"d0"}), ("", set())]
 
 
+@virtual_time
+@pytest.mark.usefixtures("cluster")
+async def test_what_others_write_beside_ours_asks_for_no_other_status(caplog: pytest.LogCaptureFixture) -> None:
+    source = Visited(Objects(an_object(7)))
+    sync = NodeDeviceSync(source, GPU)
+    async with background(sync.run()):
+        await all_is_done()
+        beside = an_object(1, 51)
+        beside.status["conditions"] = [{"type": "Ready", "status": "True"}]
+        sync.updated(beside)
+        await asyncio.sleep(1)
+        assert (source.made, sync.is_settled, edits(caplog)) == (1, True, 0)
+        for found in (an_object(2, 52), an_object(1, 53, {"kind": "Pod", "name": "n1"})):
+            sync.updated(found)
+            assert not sync.is_settled
+            await asyncio.sleep(1)
+        assert (source.made, edits(caplog)) == (4, 1)
+
+
 class Registering(Objects):
     """While the object is created, its plugin lists another device, and a pod gets it."""
 

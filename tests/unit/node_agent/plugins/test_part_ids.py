@@ -94,5 +94,5 @@ def test_one_that_is_held_or_cordoned_keeps_its_old_id_until_that_ends(tmp_path:
     }
     assert known.devices[old].parent == listed.devices[new].parent
     # the plugin is asked for the ID that it lists
-    assert DevicePluginService(source)._listed_as([old, listed.ids[-1]]) == [new, listed.ids[-1]]
+    assert DevicePluginService(source)._listed_as([old, listed.ids[-1]], frozenset(listed.ids)) == [new, listed.ids[-1]]
     assert as_known(listed, {"another-0"}) is listed

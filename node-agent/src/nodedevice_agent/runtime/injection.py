@@ -109,6 +109,7 @@ class Injection:
         manager = self._manager
         pod = manager.pod(pod_uid)
         known = (name for name in _requested(pod, container) if name in manager.resources)
+        known = (name for name in known if not manager.resources[name].is_attributed)
         return InjectionVersion(
             pod,
             tuple(self._delivered(pod_uid, container)),
@@ -120,7 +121,9 @@ class Injection:
 
     def _delivered(self, pod_uid: str, container: str) -> list[Allocation]:
         """From here: not those that the kubelet delivers."""
-        return [a for a in self._manager.book.of_container(pod_uid, container) if not self._is_kubelets(a)]
+        manager, found = self._manager, self._manager.book.of_container(pod_uid, container)
+        ours = (a for a in found if not manager.resources[a.resource_name].is_attributed)
+        return [a for a in ours if not self._is_kubelets(a)]
 
     def _problem(self, pod_uid: str, container: str) -> str:
         resources = self._manager.book.resources

@@ -69,6 +69,16 @@ class Hosted:
         self.manager.pod_gone(uid, self.host.now())
         self.host.settle()
 
+    def time_passes(self, seconds: float) -> None:
+        """What is due so much later happens now."""
+        clock, later = self.host.now, self.host.now() + seconds
+        self.host.now = lambda: later
+        try:
+            self.manager.tick(later)
+            self.host.settle()
+        finally:
+            self.host.now = clock
+
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until this holds; checked whenever a resource changes."""
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -68,8 +68,7 @@ def waiting(manager: HostedManager) -> dict[str, bool]:
 
 def retry(manager: HostedManager) -> None:
     """Whatever was to be tried again is due."""
-    manager.manager.tick(manager.host.now() + RETRY_SECONDS)
-    manager.host.settle()
+    manager.time_passes(RETRY_SECONDS)
 
 
 async def place(manager: HostedManager, plugin: OrderedPlugin, name: str) -> None:

@@ -47,8 +47,7 @@ async def test_is_retried_until_it_succeeds(
         (waiting,) = manager.manager.pending(RESOURCE)
         assert "cannot reset" in waiting.message
         plugin.knobs.pre_start_error = None
-        manager.manager.tick(manager.host.now() + RETRY_SECONDS)
-        manager.host.settle()
+        manager.time_passes(RETRY_SECONDS)
         await manager.until(lambda: reasons(manager) == [])
         called = plugin.calls_of("PreStartContainer")
         assert [call.device_ids for call in called] == [("a", "b")] * 2

@@ -142,11 +142,12 @@ class DeviceManager:
         """Which use of a device counts, where several resources have it: what the others hold back may have changed."""
         marks, self._marks.are_claims_due = self._marks, False
         changed = self._physical.hold_back(self.other_holders.given_numbers())
-        if shown := marks.shown_with:
-            marks.shown_with = set()
+        shown = marks.shown_with
+        if shown and self._physical.found:
             for name, resource in self.resources.items():
-                if resource.held_back and any(other.resource_name in shown for other in resource.held_back.values()):
+                if any(other.resource_name in shown for other in resource.held_back.values()):
                     marks.publish(name)
+        shown.clear()
         if changed:
             marks.publish_all(changed)
             marks.freed(changed)

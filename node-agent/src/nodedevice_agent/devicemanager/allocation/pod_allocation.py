@@ -247,7 +247,8 @@ class PodAllocation:
 
     def reusable(self, resource: Resource) -> tuple[str, ...]:
         """Devices of earlier init containers that the current request may take, sorted."""
-        return tuple(i for i in sorted(self._reusable.get(resource.name, ())) if availability.is_usable(resource, i))
+        mine = self._reusable.get(resource.name)
+        return tuple(i for i in sorted(mine) if availability.is_usable(resource, i)) if mine else ()
 
     def reserve(self, resource: Resource, device_ids: Iterable[str]) -> None:
         """Choose these for the current request; those that the pod does not have yet are reserved for it."""

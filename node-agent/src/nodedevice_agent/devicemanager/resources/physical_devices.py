@@ -39,25 +39,26 @@ class PhysicalDevices:
         self._uses: dict[str, dict[str, Use]] = {}
         # by scope: what was looked at, and what was found by resource and device ID
         self._seen: dict[str, _Seen] = {}
-        # of the resources of which something was held back
-        self._found: frozenset[str] = frozenset()
+        # resources of which something is held back
+        self.found: frozenset[str] = frozenset()
 
     def hold_back(self, given: GivenNumbers = ()) -> set[str]:
         """Something was listed or released. Sets what each resource has to hold back; returns the names of those that changed.
 
         given: the device files that running containers have.
         """
-        scopes = {_scope(r) for r in self._resources.values() if r.listed.by_parent} | self._uses.keys()
-        if not scopes and not self._found and self._same.is_idle:
+        naming = [r for r in self._resources.values() if r.listed.by_parent or r.listed.has_identities]
+        if not naming and not self._uses and not self.found and self._same.is_idle:
             return set()
+        scopes = {_scope(resource) for resource in naming if resource.listed.by_parent} | self._uses.keys()
         seen = [self._look(scope) for scope in scopes]
         excess = {name: why for each in seen for name, why in each.excess.items()}
         found, too_many = self._same.held_back(given, excess)
         excess = {**too_many, **excess}
         for name, held_back in ((name, held_back) for each in seen for name, held_back in each.found.items()):
             found[name] = {**found.get(name, {}), **held_back}
-        before, self._found = self._found, frozenset((*found, *excess))
-        named = (self._resources[name] for name in self._found | before if name in self._resources)
+        before, self.found = self.found, frozenset((*found, *excess))
+        named = (self._resources[name] for name in self.found | before if name in self._resources)
         return {r.name for r in named if _set(r, found.get(r.name, {}), excess.get(r.name, ""))}
 
     def _look(self, scope: str) -> "_Seen":

@@ -46,8 +46,8 @@ class SameDevices:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no plugin says what its devices are, nor has said it of held ones when it was asked last."""
-        return not self._seen and not any(resource.listed.has_identities for resource in self._resources.values())
+        """Whether no plugin has said what its devices are when it was asked last."""
+        return not self._seen
 
     def held_back(
         self, given: GivenNumbers, out: Collection[str] = ()

@@ -304,7 +304,7 @@ class DeviceManager:
         # what has ended is free before others begin
         for pod in sorted(present.values(), key=lambda pod: not pod.has_ended):
             self._pod_known(pod, now)
-        self.attribution.pods_synced(over)
+        self.attribution.pods_synced(over | (present.keys() - self.pods.keys()))
         self._table.possible_holders_are(omitted_allocations.found(self.resources, self.pods.values(), self.book))
         self.allocate_once.pods_synced(pods)
         self._marks.are_calls_due = True

@@ -107,16 +107,15 @@ class Attribution:
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def pods_synced(self, over: Collection[str]) -> None:
-        """The complete list of this node's pods has come. over: UIDs of those that are gone.
+        """The complete list of this node's pods has come. over: UIDs of those that are gone or have ended.
 
         Every resource is published again: pod names may be known only now.
         """
-        attributed = self._resources()
-        if attributed:
+        if self._table.is_attributed is not None:
             self._ended = (self._ended | {*over} | self._static_uids_of(over)) - self._pods.keys()
             self.is_outdated = True
             self._marks.is_attribution_due = True
-            self._marks.publish_all(attributed)
+            self._marks.publish_all(self._resources())
 
     def pod_seen(self, pod: Pod) -> Pod:
         """A pod is new or has changed. Returns it without what the kubelet allocates to it."""

@@ -222,6 +222,8 @@ class DeviceManager:
         is_configured = self._table.is_configured(resource)
         is_changed = resource.disconnect(endpoint, now, is_configured=is_configured, is_silent=is_silent)
         self.list_limit.noted(resource)
+        # the last list stays known, so no less is kept; but a refused list of an older connection may take its place
+        self.list_limit.has_shrunk = True
         if is_changed:
             resource.is_silent = is_silent and resource.state is EndpointState.STOPPED
             self._marks.saved_and_changed([resource_name])

@@ -54,7 +54,7 @@ class Attribution:
         is_attributed = self._is_kubelets
         for a in checkpoint.allocations:
             if is_attributed(a.resource_name):
-                self._files[a.resource_name, a.device_ids] = a.files
+                self._files.setdefault((a.resource_name, a.device_ids), a.files)
         return structs.replace(
             checkpoint,
             pre_starts=tuple(key for key in checkpoint.pre_starts if not is_attributed(key[2])),

@@ -223,6 +223,8 @@ class DeviceManager:
         is_configured = self._table.is_configured(resource)
         is_changed = resource.disconnect(endpoint, now, is_configured=is_configured, is_silent=is_silent)
         self.list_limit.noted(resource)
+        # the last list stays known, so no less is kept; but a refused list of an older connection may take its place
+        self.list_limit.has_shrunk = True
         if is_changed:
             resource.is_silent = is_silent and resource.state is EndpointState.STOPPED
             self._marks.saved_and_changed([resource_name])
@@ -305,7 +307,7 @@ class DeviceManager:
         # what has ended is free before others begin
         for pod in sorted(present.values(), key=lambda pod: not pod.has_ended):
             self._pod_known(pod, now)
-        self.attribution.pods_synced(over)
+        self.attribution.pods_synced(over | (present.keys() - self.pods.keys()))
         self._table.possible_holders_are(omitted_allocations.found(self.resources, self.pods.values(), self.book))
         self.allocate_once.pods_synced(pods)
         self._marks.are_calls_due = True

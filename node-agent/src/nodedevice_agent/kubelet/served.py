@@ -205,8 +205,7 @@ class ServedByKubelet:
     def pod_seen(self, pod: Pod, now: float) -> None:
         """A pod bound to this node, new or changed; also in what its status says of its devices."""
         self.manager.pod_seen(pod, now)
-        if not pod.has_ended:
-            self._report(pod.uid, pod.unhealthy)
+        self._report(pod.uid, frozenset() if pod.has_ended else pod.unhealthy)
 
     def pod_gone(self, pod_uid: str, now: float) -> None:
         """The pod has finished, or the API no longer has it."""

@@ -2,9 +2,10 @@
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from nodedevice_agent.devicemanager.effects import TakeList
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, device_ids
-from tests.unit.node_agent.devicemanager.small_limit import MOST, SMALL, is_refused, totals
+from tests.unit.node_agent.devicemanager.small_limit import MOST, SMALL, is_refused, taken, totals
 from tests.unit.node_agent.devicemanager.small_limit import small_limit as small_limit
 
 
@@ -71,6 +72,13 @@ def test_an_older_connection_needs_room_beside_a_newer_ones_list() -> None:
     assert totals(scenario) == {GPU: 60, NIC: 40}
     scenario.disconnect(endpoint=2)
     assert is_refused(scenario, GPU)
+
+
+def test_an_older_connections_refused_list_has_the_room_of_a_newer_one_that_ends() -> None:
+    scenario = Scenario.with_plugin(60)
+    scenario.plugin(60, endpoint=2)
+    assert taken(scenario.lists(device_ids(60), endpoint=1)) == []
+    assert taken(scenario.disconnect(endpoint=2)) == [TakeList(GPU, 1)]
 
 
 def test_the_latest_list_of_a_connection_is_a_refused_one_until_it_lists_again() -> None:

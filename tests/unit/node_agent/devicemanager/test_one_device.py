@@ -218,6 +218,16 @@ class TestPreference:
         assert scenario.manager.resources["org.test/x"].is_ready
 
 
+def test_of_several_cordoned_ones_the_first_in_its_list_is_named() -> None:
+    """The same after every restart: a message that names another one would be written once more."""
+    scenario = Scenario()
+    names = [f"g{number}" for number in range(40)]
+    offers(scenario, GPU, *(device(name, "c1:0", f"c9:{name[1:]}") for name in names))
+    scenario.cordon(GPU, names)
+    offers(scenario, NIC, device("n", "c1:0"))
+    assert scenario.snapshot(NIC).devices[0].message.startswith(f"it is the same device as g0 of {GPU}")
+
+
 def test_what_a_foreign_plugin_says_of_identity_is_not_its_to_say() -> None:
     """On the wire it is dropped (see the codec's tests); a device without identity clashes with nobody."""
     scenario = Scenario()

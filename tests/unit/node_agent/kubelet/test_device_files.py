@@ -26,8 +26,8 @@ def lists(found: Any, number: int, count: int = 1) -> None:
     found.listed(GPU, 1, accept(devices), 0.0)
 
 
-def built_in(count: int = 1, checkpoint: Checkpoint | None = None) -> Any:
-    found = attributing(0.0, checkpoint)
+def built_in(count: int = 1, checkpoint: Checkpoint | None = None, **options: Any) -> Any:
+    found = attributing(0.0, checkpoint, **options)
     found.connected(GPU, 1, PluginOptions(scope="built-in x"), 0.0)
     lists(found, 0, count)
     found.pods_synced([pod("one", gpu=1)], 0.0)
@@ -64,6 +64,14 @@ def test_before_the_kubelet_has_written_the_answer() -> None:
     answers(found, "d0")
     found.listed(GPU, 1, accept([]), 0.0)
     assert problem(found, "d0") == f"device d0 of {GPU} is not there: connect it again, or delete the pod"
+
+
+def test_before_the_allocations_were_recovered_from_the_api_which_has_none() -> None:
+    found = built_in(is_recovering=True)
+    answers(found, "d0")
+    found.recovered(Checkpoint((held_by("one", "d0", response=None),)), 0.0)
+    lists(found, 1)
+    assert "are other devices' by now" in problem(found, "d0")
 
 
 def test_of_an_answer_that_nobody_recorded_its_own_paths_count() -> None:

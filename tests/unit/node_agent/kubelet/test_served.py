@@ -248,17 +248,22 @@ def test_the_status_of_a_pod_says_whose_word_it_is() -> None:
     assert not found.pod_seen(replace(holder, unhealthy=frozenset()), 0.0)
 
 
-def test_a_device_in_the_status_of_a_pod_alone_is_shown() -> None:
-    """As of an init container, where the kubelet's checkpoint cannot be read."""
+@pytest.mark.parametrize("has_object", [True, False])
+def test_a_device_in_the_status_of_a_pod_alone_is_shown(has_object: bool) -> None:
+    """As of an init container, where the kubelet's checkpoint cannot be read. has_object: the API keeps the ended pod."""
     found = observing()
     read(found, devices("a"))
     over = replace(pod("two", gpu=1, has_ended=True), unhealthy=frozenset({(GPU, "y")}))
     found.pods_synced([over], 0.0)
     assert shown(found.snapshot(GPU)) == {"a": "Healthy"}
-    found.pods_synced([replace(pod("one", gpu=1), unhealthy=frozenset({(GPU, "z")}))], 0.0)
+    one = replace(pod("one", gpu=1), unhealthy=frozenset({(GPU, "z")}))
+    found.pods_synced([one], 0.0)
     assert shown(found.snapshot(GPU)) == {"a": "Healthy", "z": Reason.NOT_ALLOCATABLE}
     found.capacity_is({GPU: 1}, 0.0)
-    found.pod_gone("one", 0.0)
+    if has_object:
+        found.pod_seen(replace(one, has_ended=True), 0.0)
+    else:
+        found.pod_gone("one", 0.0)
     assert shown(found.snapshot(GPU)) == {"a": "Healthy"}
 
 

@@ -54,7 +54,7 @@ class Attribution:
         is_attributed = self._is_kubelets
         for a in checkpoint.allocations:
             if is_attributed(a.resource_name):
-                self._files[a.resource_name, a.device_ids] = a.files
+                self._files.setdefault((a.resource_name, a.device_ids), a.files)
         return structs.replace(
             checkpoint,
             pre_starts=tuple(key for key in checkpoint.pre_starts if not is_attributed(key[2])),
@@ -107,16 +107,15 @@ class Attribution:
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def pods_synced(self, over: Collection[str]) -> None:
-        """The complete list of this node's pods has come. over: UIDs of those that are gone.
+        """The complete list of this node's pods has come. over: UIDs of those that are gone or have ended.
 
         Every resource is published again: pod names may be known only now.
         """
-        attributed = self._resources()
-        if attributed:
+        if self._table.is_attributed is not None:
             self._ended = (self._ended | {*over} | self._static_uids_of(over)) - self._pods.keys()
             self.is_outdated = True
             self._marks.is_attribution_due = True
-            self._marks.publish_all(attributed)
+            self._marks.publish_all(self._resources())
 
     def pod_seen(self, pod: Pod) -> Pod:
         """A pod is new or has changed. Returns it without what the kubelet allocates to it."""

@@ -63,10 +63,10 @@ class SameDevices:
         given = [each for each in given if self._matters(each)] if by_preference else []
         near = {node for _, _, numbers, _ in given for node in self._at(numbers)}
         kinds: dict[str, list[_Kind]] = {}
-        for node in self._kinds.keys() & (self._contested | near):
+        for node in sorted(self._kinds.keys() & (self._contested | near), key=lambda node: self._kinds[node][0]):
             kinds.setdefault(node[0], []).append(self._kinds[node])
         giving = [r for r in by_preference if r.name not in out and r.name in kinds]
-        offers = [offer for r in giving for kind in sorted(kinds[r.name]) if (offer := _offer(r, kind))]
+        offers = [offer for r in giving for kind in kinds[r.name] if (offer := _offer(r, kind))]
         alike = {claim.key: ids for claim, ids in offers}
         found: dict[str, dict[str, OtherUse]] = {}
         claims = [*self._claims(kinds), *self._opened(given)] if offers else ()

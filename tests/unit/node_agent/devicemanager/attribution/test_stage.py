@@ -131,6 +131,16 @@ def test_a_pod_that_was_over_at_the_first_sight_holds_nothing() -> None:
     assert held(found) == {}
 
 
+@pytest.mark.parametrize("devices", [4, 0], ids=["the plugin first", "the plugin last"])
+def test_a_pod_that_was_over_before_the_kubelet_was_read_holds_nothing(devices: int) -> None:
+    found = mirror(devices)
+    found.pods_synced([pod("one", gpu=1, has_ended=True)], 0.0)
+    message(found, held_by("one", "d0"), rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
+    if not devices:
+        plugin(found, 4)
+    assert held(found) == {}
+
+
 HASH = "0123456789abcdef0123456789abcdef"
 STATIC = held_by(HASH, "d0")
 NAMED = (PodResourcesRow("default", "static", "main", GPU, ("d0",)),)

@@ -37,12 +37,10 @@ class GivingHandler(NoopHandler):
         asyncio.get_running_loop().call_soon(self._at, "responded")
         return CreationSettings()
 
-    def synchronized(  # type: ignore[override]
-        self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]
-    ) -> None:
+    def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
         self._at("synchronized")
 
-    def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:  # type: ignore[override]
+    def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
         self._at("validate")
 
     def _at(self, where: str) -> None:

@@ -28,6 +28,7 @@ from nodedevice_agent.devicemanager.runtime import (
     InjectionRefused,
     RunningContainer,
     RuntimeDevice,
+    RuntimeHandler,
     Sandbox,
     Validator,
 )
@@ -61,8 +62,8 @@ _MAX_LOGGED = 256
 K = TypeVar("K", str, tuple[str, str])
 
 
-class NriBackend(Delivery):
-    """A RuntimeHandler, too. on_change: called when each resource's condition Injectable may have changed."""
+class NriBackend(Delivery, RuntimeHandler):
+    """on_change: called when each resource's condition Injectable may have changed."""
 
     name = DELIVERY_NRI
 

@@ -164,7 +164,8 @@ class Sysfs:
             return None
         subsystem = self._target(sysfs, "subsystem").rpartition("/")[2]
         parent = self._parent(sysfs)
-        uart = self._uart(sysfs) if subsystem == "tty" else ""
+        # the kind of a serial port's chip; empty for what is no serial port of the kernel's
+        uart = self.text(sysfs, "type") if subsystem == "tty" else ""
         is_virtual = uart == _NO_UART if uart else not any(self._is_hardware(path) for path in upwards(parent))
         also = self._also(subsystem, sysfs, parent)
         return Node(number, f"/dev/{name[1].lstrip('/')}", sysfs, subsystem, parent, is_virtual, also)
@@ -196,13 +197,6 @@ class Sysfs:
         except OSError:
             return ""
         return found[1] if found else ""
-
-    def _uart(self, sysfs: str) -> str:
-        """The kind of a serial port's chip; empty for what is no serial port of the kernel's."""
-        try:
-            return _read(f"{self._sys}{sysfs}/type")
-        except OSError:
-            return ""
 
     def _is_hardware(self, sysfs: str) -> bool:
         """On a bus, or known to the firmware; /devices/virtual/… is not, nor is /devices/platform/snd_dummy.0."""

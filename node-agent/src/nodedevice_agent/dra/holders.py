@@ -19,7 +19,7 @@ from nodedevice_agent.dra.devices import PoolKey
 from nodedevice_agent.dra.holdings import Claim, DeviceKey, Held, PoolHoldings, device_key, held_by, holdings
 from nodedevice_agent.dra.names import is_observed
 from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS, MAX_CLAIM_ROWS_OF_POD
-from nodedevice_agent.kubelet.readings import CheckpointReading, ClaimRow, Pace, PodReading
+from nodedevice_agent.kubelet.readings import ClaimRow, PodReading, Subscriber
 
 log = logging.getLogger(__name__)
 
@@ -50,15 +50,13 @@ class Claims(Protocol):
         """Whether it will be read for that pod any moment, and has not been tried yet."""
 
 
-class Holders:
-    """A subscriber of the reader; the pods of the node go to the same three methods as everywhere. run() until cancelled: it
+class Holders(Subscriber):
+    """The pods of the node go to the same three methods as everywhere. run() until cancelled: it
     shows what is too much for one turn of the event loop.
 
     wake: has the reader ask now. on_known: called once it is known who has devices. on_changed: called with driver and pool where
     of(), reported_unhealthy() or cdi_ids() is another.
     """
-
-    pace = Pace()
 
     def __init__(self, claims: Claims, wake: Callable[[], None]) -> None:
         self.is_outdated = True
@@ -74,7 +72,8 @@ class Holders:
         # those that the kubelet still shows
         self._ended: dict[str, Pod] = {}
         self._held: dict[PoolKey, PoolHoldings] = {}
-        self._is_known = False
+        # whether the kubelet and the API have answered since the start, and each claim has been tried
+        self.is_known = False
         # who has what, without what the claims say
         self._owned: Sequence[Held] = ()
         self._is_much_to_show = asyncio.Event()
@@ -82,21 +81,13 @@ class Holders:
 
     # -- reads --------------------------------------------------------------------------------------------------------------------
 
-    @property
-    def is_known(self) -> bool:
-        """Whether the kubelet and the API have answered since the start, and each claim has been tried."""
-        return self._is_known
-
     def pools(self) -> frozenset[PoolKey]:
-        """Of which containers have devices, also where no slice shows them any more."""
         return frozenset(self._held)
 
     def of(self, driver: str, pool: str) -> tuple[AllocationStatus, ...]:
-        """Sorted by pod UID, container and claim; without times."""
         return self._held.get((driver, pool), _NOTHING).allocations
 
     def reported_unhealthy(self, driver: str, pool: str) -> Mapping[str, str]:
-        """By device, what the status of a pod that has it says."""
         return self._held.get((driver, pool), _NOTHING).unhealthy
 
     def cdi_ids(self, driver: str, pool: str) -> Mapping[str, tuple[str, ...]]:
@@ -137,9 +128,6 @@ class Holders:
             self._decide_for(pod)
 
     # -- readings -----------------------------------------------------------------------------------------------------------------
-
-    def checkpoint_read(self, found: CheckpointReading) -> None:
-        """Claims are in no checkpoint."""
 
     def pods_read(self, found: PodReading) -> None:
         if found.rows is None:
@@ -215,11 +203,11 @@ class Holders:
         if held is not self._owned and not self._is_much_to_show.is_set():
             return
         before, self._held = self._held, found
-        was_known, self._is_known = self._is_known, self._is_known or len(settled) == len(held)
+        was_known, self.is_known = self.is_known, self.is_known or len(settled) == len(held)
         for key in sorted(before.keys() | self._held.keys()):
             if before.get(key) != self._held.get(key):
                 self.on_changed(*key)
-        if self._is_known and not was_known:
+        if self.is_known and not was_known:
             self.on_known()
 
     def _report(self, found: PodReading) -> None:

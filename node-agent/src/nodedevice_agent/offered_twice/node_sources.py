@@ -39,7 +39,6 @@ class NodeSources:
         return self._drivers is None or (self._drivers.served.is_synced and self._drivers.holders.is_known)
 
     def managed(self) -> Iterator[tuple[DeviceManager, Resource, bool]]:
-        """Each resource that has a NodeDevice, and whether the kubelet serves it."""
         for resource in self._manager.resources.values():
             if self._kubelets is None or not self._kubelets.has(resource.name):
                 yield self._manager, resource, False
@@ -49,7 +48,6 @@ class NodeSources:
                     yield self._kubelet.served.manager, resource, True
 
     def pools(self) -> Iterator[PoolOffer]:
-        """Those of DRA drivers."""
         if self._drivers is None:
             return
         served, holders = self._drivers.served, self._drivers.holders

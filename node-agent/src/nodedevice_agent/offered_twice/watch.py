@@ -88,11 +88,9 @@ class OfferedTwice:
         self._answers: dict[AllocationKey, tuple[Allocation, list[Held]]] = {}
 
     def changed(self) -> None:
-        """A source may offer something else, or pods may hold something else."""
         self._is_changed.set()
 
     def condition(self, resource_name: str) -> ConditionValue | None:
-        """Status, reason and message; None while nothing of it is offered twice."""
         return self._conditions.get(resource_name)
 
     async def run(self) -> None:

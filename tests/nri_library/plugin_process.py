@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits, DeviceFile
-from nodedevice_agent.devicemanager.runtime import CreationSettings, RunningContainer, Sandbox
+from nodedevice_agent.devicemanager.runtime import CreationSettings, RunningContainer, RuntimeHandler, Sandbox
 from nodedevice_agent.nri.plugin import NriPlugin
-from nodedevice_agent.runtime.noop_handler import NoopHandler
 
 EDITS = ContainerEdits(devices=(DeviceFile("/dev/null", "/dev/null", "rw"),))
 
 
-class GivingHandler(NoopHandler):
+class GivingHandler(RuntimeHandler):
     """Fails at one place, as the command line says."""
 
     def __init__(self, where: str, how: str) -> None:

@@ -177,7 +177,6 @@ class NriBackend(Delivery, RuntimeHandler):
     # -- the connection -------------------------------------------------------------------------------------------------
 
     def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
-        metrics.RUNTIME_CONNECTED.set(1)
         self._delivery.takes_cdi = takes_cdi(name, version)
         self._ownership.connected(name)
         self._changed(self._status.connected(name, version, validator))
@@ -188,7 +187,6 @@ class NriBackend(Delivery, RuntimeHandler):
             self._on_change()
 
     def runtime_disconnected(self, reason: str) -> None:
-        metrics.RUNTIME_CONNECTED.set(0)
         self.events.lost()
         self._changed(self._status.disconnected(reason, self._host.now()))
 

@@ -322,7 +322,7 @@ def accept(
 
 
 def part_number(device_id: str) -> int:
-    """device_id: of an accepted part."""
+    """Of a part; -1 for an ID of another form."""
     found = parent_and_number(device_id)
     return found[1] if found is not None else -1
 

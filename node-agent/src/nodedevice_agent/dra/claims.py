@@ -63,7 +63,7 @@ class _Entry:
 
 
 class ClaimReader:
-    """The Claims. run() until cancelled. on_read: called when a claim says something else than before."""
+    """run() until cancelled. on_read: called when a claim says something else than before."""
 
     def __init__(self, get: Get) -> None:
         self.on_read: Callable[[], None] = lambda: None
@@ -94,10 +94,12 @@ class ClaimReader:
         self._changed.set()
 
     def of(self, namespace: str, name: str, pod_uid: str) -> Claim | None:
+        """As it was read for that pod; None where it was not."""
         entry = self._entries.get((namespace, name))
         return entry.claim if entry is not None and pod_uid in entry.read_for else None
 
     def is_awaited(self, namespace: str, name: str, pod_uid: str) -> bool:
+        """Whether it will be read for that pod any moment, and has not been tried yet."""
         entry = self._entries.get((namespace, name))
         if entry is None or self._is_forbidden or pod_uid in entry.tried_for:
             return False

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from nodedevice_api.nodedevice import AllocationStatus
 from nodedevice_common.log_once import LogOnce
@@ -16,10 +16,14 @@ from nodedevice_common.log_once import LogOnce
 from nodedevice_agent.devicemanager.attribution.attribute import PodName
 from nodedevice_agent.devicemanager.pods import ContainerKind, Pod
 from nodedevice_agent.dra.devices import PoolKey
-from nodedevice_agent.dra.holdings import Claim, DeviceKey, Held, PoolHoldings, device_key, held_by, holdings
+from nodedevice_agent.dra.holdings import DeviceKey, Held, PoolHoldings, device_key, held_by, holdings
 from nodedevice_agent.dra.names import is_observed
 from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS, MAX_CLAIM_ROWS_OF_POD
+from nodedevice_agent.kubelet.pod_rows import is_prepared_since
 from nodedevice_agent.kubelet.readings import ClaimRow, PodReading, Subscriber
+
+if TYPE_CHECKING:
+    from nodedevice_agent.dra.claims import ClaimReader
 
 log = logging.getLogger(__name__)
 
@@ -35,21 +39,6 @@ ClaimName = tuple[str, str]
 Wanted = Mapping[ClaimName, tuple[frozenset[str], frozenset[DeviceKey]]]
 
 
-class Claims(Protocol):
-    """Reads claims. on_read: called when one was read, or could not be."""
-
-    on_read: Callable[[], None]
-
-    def wanted(self, claims: Wanted) -> None:
-        """All that there are."""
-
-    def of(self, namespace: str, name: str, pod_uid: str) -> Claim | None:
-        """As it was read for that pod; None where it was not."""
-
-    def is_awaited(self, namespace: str, name: str, pod_uid: str) -> bool:
-        """Whether it will be read for that pod any moment, and has not been tried yet."""
-
-
 class Holders(Subscriber):
     """The pods of the node go to the same three methods as everywhere. run() until cancelled: it
     shows what is too much for one turn of the event loop.
@@ -58,7 +47,7 @@ class Holders(Subscriber):
     of(), reported_unhealthy() or cdi_ids() is another.
     """
 
-    def __init__(self, claims: Claims, wake: Callable[[], None]) -> None:
+    def __init__(self, claims: "ClaimReader", wake: Callable[[], None]) -> None:
         self.is_outdated = True
         self.on_known: Callable[[], None] = lambda: None
         self.on_changed: Callable[[str, str], None] = lambda driver, pool: None
@@ -103,7 +92,7 @@ class Holders(Subscriber):
         gone = [pod for uid, pod in {**before, **self._ended}.items() if uid not in found]
         self._pods = {uid: pod for uid, pod in found.items() if not pod.has_ended}
         self._end(*gone, *(pod for pod in found.values() if pod.has_ended))
-        self._outdate(any(_may_have_got_devices(before.get(uid), pod) for uid, pod in self._pods.items()))
+        self._outdate(any(is_prepared_since(before.get(uid), pod) for uid, pod in self._pods.items()))
         self._decide()
 
     def pod_seen(self, pod: Pod) -> None:
@@ -116,7 +105,7 @@ class Holders(Subscriber):
             self._end(pod)
         else:
             self._pods[pod.uid] = pod
-            self._outdate(_may_have_got_devices(before, pod))
+            self._outdate(is_prepared_since(before, pod))
         if pod.has_ended or before is None or before.claims != pod.claims:
             self._decide_for(pod)
 
@@ -232,12 +221,6 @@ def _wanted(found: Iterable[Held]) -> Wanted:
         uids.setdefault(name, set()).add(held.pod.uid)
         devices.setdefault(name, set()).update(map(device_key, held.rows))
     return {name: (frozenset(uids[name]), frozenset(devices[name])) for name in uids}
-
-
-def _may_have_got_devices(before: Pod | None, pod: Pod) -> bool:
-    if pod.claims is None or not pod.claims.are_prepared:
-        return False
-    return before is None or before.claims is None or before.claims.stage != pod.claims.stage
 
 
 def _has_devices(pod: Pod) -> bool:

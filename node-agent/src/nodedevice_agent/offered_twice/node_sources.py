@@ -32,6 +32,7 @@ class NodeSources:
 
     @property
     def are_known(self) -> bool:
+        """Whether each has said what it has, as far as it ever will."""
         if any(is_settling(self._manager, name) for name in self._manager.resources):
             return False
         if self._kubelet is not None and not self._kubelet.is_known:
@@ -39,6 +40,7 @@ class NodeSources:
         return self._drivers is None or (self._drivers.served.is_synced and self._drivers.holders.is_known)
 
     def managed(self) -> Iterator[tuple[DeviceManager, Resource, bool]]:
+        """Each resource that has a NodeDevice, and whether the kubelet serves it."""
         for resource in self._manager.resources.values():
             if self._kubelets is None or not self._kubelets.has(resource.name):
                 yield self._manager, resource, False
@@ -48,6 +50,7 @@ class NodeSources:
                     yield self._kubelet.served.manager, resource, True
 
     def pools(self) -> Iterator[PoolOffer]:
+        """Those of DRA drivers."""
         if self._drivers is None:
             return
         served, holders = self._drivers.served, self._drivers.holders

@@ -135,13 +135,9 @@ def to_files(entries: Any) -> tuple[tuple[str, str], ...]:
     """None of an allocation where one of them is invalid: the rest would not be all of its files."""
     with suppress(Undecodable):
         files = convert(entries, tuple[tuple[str, str], ...])
-        if len(files) <= MAX_FILES and all(_is_file(*file) for file in files):
+        if len(files) <= MAX_FILES and all(_is_plain(p, _MAX_PATH) and _is_plain(n, _MAX_NUMBER) for p, n in files):
             return tuple(sorted(set(files)))
     return ()
-
-
-def _is_file(path: str, number: str) -> bool:
-    return _is_plain(path, _MAX_PATH) and _is_plain(number, _MAX_NUMBER)
 
 
 def _is_plain(text: str, most: int) -> bool:

@@ -127,6 +127,7 @@ class Publisher:
             found.touch()
 
     def forget(self, resource_name: str) -> bool:
+        """Its object does not exist: forget the resource if its plugin is gone and no pod needs it; whether that was done."""
         was_known = resource_name in self._host.manager.resources
         if not self._host.manager.forget(resource_name):
             return False
@@ -196,6 +197,7 @@ class Publisher:
             metrics.forget(resource_name)
 
     def is_parked(self, resource_name: str) -> bool:
+        """Whether its object is visited, and not watched."""
         return resource_name in self._parked
 
     def _known(self) -> list[Mapping[str, Resource]]:
@@ -216,12 +218,16 @@ class Publisher:
         named = sorted(stale)
         return f"stale: {', '.join(named[:_MOST_NAMED])}{', …' if len(named) > _MOST_NAMED else ''}" if named else ""
 
-    # -- for each NodeDevice, as StatusSource has it ----------------------------------------------------------------------
+    # -- for each NodeDevice ----------------------------------------------------------------------------------------------
 
     async def saved(self) -> None:
+        """Wait until every allocation so far is on disk: before that none may be published."""
         await self._host.saved()
 
     def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker | None:
+        """Makes the status to be written over the observed one, of everything as it is now; None while the last published one
+        stays.
+        """
         make, twice = self._maker(resource_name, observed, wall_time), self.offered_twice
         if make is None or twice is None:
             return make
@@ -264,6 +270,7 @@ class Publisher:
         )
 
     def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
+        """All cordons in the NodeDevice of that UID, by device ID; uid "" where there is none."""
         for source in self._sources:
             source.cordoned(resource_name, in_spec)
         manager = self._host.manager

@@ -22,7 +22,7 @@ from nodedevice_common.decoding import TooMuch, Undecodable
 from nodedevice_common.text import clean
 from nodedevice_common.yaml_decoding import first_document
 
-from nodedevice_agent.lib.cdi_specification import CdiDevice, CdiEdits, Specification, specification
+from nodedevice_agent.lib.cdi_specification import CdiDevice, CdiEdits, specification
 from nodedevice_agent.lib.filesystem import FileIdentity, followed, is_absent
 from nodedevice_agent.lib.host_view import sees_all
 from nodedevice_agent.lib.patient_reads import ask
@@ -193,7 +193,8 @@ def _read(root: str, path: Path, known: CdiFile | None, most: tuple[int, int], k
         if not most[1]:
             raise TooMuch(ValueError(_TOO_MANY))
         spec = specification(first_document(octets, _LOADER), decoder)
-        _check_count(spec)
+        if len(spec.devices) > _MAX_DEVICES:
+            raise TooMuch(ValueError(f"it has more than {_MAX_DEVICES} devices"))
     except Undecodable as error:
         is_unread, is_wanted = isinstance(error, TooMuch), _has_kind(octets, kinds)
         problem, values = _TOO_MANY if decoder.left < 0 else str(error), most[1] - max(decoder.left, 0)
@@ -212,11 +213,6 @@ def _is_named_for(name: str, kinds: Collection[str]) -> bool:
 def _has_kind(octets: bytes, kinds: Collection[str]) -> bool:
     text = octets.replace(rb"\/", b"/")
     return any(re.search(rb"(?<![\w.-])" + re.escape(os.fsencode(kind)) + rb"(?![\w.-])", text) for kind in kinds)
-
-
-def _check_count(spec: Specification) -> None:
-    if len(spec.devices) > _MAX_DEVICES:
-        raise TooMuch(ValueError(f"it has more than {_MAX_DEVICES} devices"))
 
 
 def _octets(path: str, known: CdiFile | None, most: int) -> tuple[CdiFile, bytes | None]:

@@ -310,7 +310,6 @@ class HoldingsService(DevicePluginService, device_details_pb2_grpc.DeviceHolding
 
 
 def service_of(source: DeviceSource) -> DevicePluginService:
-    """A new service for this source."""
     return HoldingsService(source, source) if isinstance(source, KeepsForContainers) else DevicePluginService(source)
 
 

@@ -10,6 +10,7 @@ from nodedevice_agent.devicemanager.runtime import (
     InjectionRefused,
     RunningContainer,
     RuntimeDevice,
+    RuntimeHandler,
     Sandbox,
     Validator,
 )
@@ -18,7 +19,7 @@ from nodedevice_agent.devicemanager.runtime import (
 PATIENCE_SECONDS = 60.0
 
 
-class Recorder:
+class Recorder(RuntimeHandler):
     """edits: the result of create_container; refusal, error: what that, validate and container_started raise instead.
 
     gate: create_container waits for it first. validators: the argument of each validator_seen. settings: the result of

@@ -114,7 +114,7 @@ async def devices_of_claims(folder: Path) -> AsyncIterator[None]:
         for n in range(count)
         for index in range(OF_CLAIM)
     )
-    holders = Holders(_Claims(), lambda: None)
+    holders = Holders(cast(Any, _Claims()), lambda: None)
     showing = asyncio.create_task(holders.run())
     yield
     await beat()

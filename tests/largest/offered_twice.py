@@ -9,10 +9,10 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import Resource
-from nodedevice_agent.dra.pools import MAX_ATTRIBUTES
+from nodedevice_agent.dra.pools import MAX_ATTRIBUTES, Pool
 from nodedevice_agent.offered_twice.compare import MOST_DEVICES
 from nodedevice_agent.offered_twice.host import HostReader
-from nodedevice_agent.offered_twice.offers import DriversPool, PoolOffer
+from nodedevice_agent.offered_twice.offers import PoolOffer
 from nodedevice_agent.offered_twice.watch import OfferedTwice
 
 # of each plugin, in steps that are as long for more
@@ -45,7 +45,7 @@ async def devices_that_are_offered_twice(folder: Path) -> AsyncIterator[None]:
         f"d{number}": SimpleNamespace(attributes={**more, "uuid": _uuid(number)}, taints=())
         for number in range(1, _OF_POOL + 1)
     }
-    pool = cast(DriversPool, SimpleNamespace(driver="driver.example.com", devices=devices))
+    pool = cast(Pool, SimpleNamespace(driver="driver.example.com", devices=devices))
     sources: Any = _Sources(manager, PoolOffer("driver.example.com/devices", pool, devices.keys(), {}))
     twice = OfferedTwice(sources, HostReader(str(folder)), lambda name: None)
     yield

@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits, DeviceFile
-from nodedevice_agent.devicemanager.runtime import CreationSettings, RunningContainer, Sandbox
+from nodedevice_agent.devicemanager.runtime import CreationSettings, RunningContainer, RuntimeHandler, Sandbox
 from nodedevice_agent.nri.plugin import NriPlugin
-from nodedevice_agent.runtime.noop_handler import NoopHandler
 
 EDITS = ContainerEdits(devices=(DeviceFile("/dev/null", "/dev/null", "rw"),))
 
 
-class GivingHandler(NoopHandler):
+class GivingHandler(RuntimeHandler):
     """Fails at one place, as the command line says."""
 
     def __init__(self, where: str, how: str) -> None:
@@ -37,12 +36,10 @@ class GivingHandler(NoopHandler):
         asyncio.get_running_loop().call_soon(self._at, "responded")
         return CreationSettings()
 
-    def synchronized(  # type: ignore[override]
-        self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]
-    ) -> None:
+    def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
         self._at("synchronized")
 
-    def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:  # type: ignore[override]
+    def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
         self._at("validate")
 
     def _at(self, where: str) -> None:

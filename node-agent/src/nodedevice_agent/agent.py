@@ -25,6 +25,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.places import Displace, share
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
+from nodedevice_agent.devicemanager.runtime import RuntimeHandler
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
@@ -49,7 +50,6 @@ from nodedevice_agent.offered_twice.node_sources import NodeSources
 from nodedevice_agent.offered_twice.watch import OfferedTwice
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.podresources.server import PodResourcesServer
-from nodedevice_agent.runtime.noop_handler import NoopHandler
 from nodedevice_agent.settings import AgentSettings, read_topology
 
 if TYPE_CHECKING:
@@ -288,8 +288,8 @@ class Agent:
         return self._delivery
 
     def _idle_plugin(self) -> NriPlugin:
-        """With every other delivery, too: pods that require this NRI plugin may be scheduled to any node."""
-        return NriPlugin(NoopHandler(), Path(self._settings.nri_socket), self._settings.nri_index)
+        """With every other delivery, too: the annotation that makes a pod require this NRI plugin does not depend on its node."""
+        return NriPlugin(RuntimeHandler(), Path(self._settings.nri_socket), self._settings.nri_index)
 
 
 def _device_manager(settings: AgentSettings, topology: Topology, checkpoint: Checkpoint | None) -> DeviceManager:

@@ -19,6 +19,7 @@ from nodedevice_agent.devicemanager.allocation.topology import Topology, Topolog
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
+from nodedevice_agent.devicemanager.runtime import RuntimeHandler
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
@@ -35,7 +36,6 @@ from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.hooked_containers import HookedContainers
-from nodedevice_agent.runtime.noop_handler import NoopHandler
 
 from tests.fakes.failing_task import Failing
 from tests.fakes.parts import misfits, one_of, parts_of
@@ -185,7 +185,7 @@ async def test_the_runtimes_plugin_is_there_with_each(
         (plugin,) = node.nri_plugins
         assert (plugin._socket, plugin._index) == (node.folder / "nri.sock", "77")
         assert (plugin._handler is agent._nri) is (delivery == "nri")
-        assert isinstance(plugin._handler, NoopHandler) is (delivery != "nri")
+        assert (type(plugin._handler) is RuntimeHandler) is (delivery != "nri")
 
 
 @pytest.mark.parametrize("nvml", [None, NvmlSettings(exempt=["monitoring", "a/b"])], ids=["no GPUs", "GPUs"])

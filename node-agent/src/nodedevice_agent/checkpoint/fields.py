@@ -1,11 +1,12 @@
 """The fields of the checkpoint's file that the journal's lines have too: each as it is written, and as it is read.
 
 Only what would give a device to two pods makes a file corrupt. What is invalid in a field of ours is ignored, and takes nothing
-along: it costs the hint that it was.
+along: it costs the hint that it was. So is an entry of another form.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -134,13 +135,9 @@ def to_files(entries: Any) -> tuple[tuple[str, str], ...]:
     """None of an allocation where one of them is invalid: the rest would not be all of its files."""
     with suppress(Undecodable):
         files = convert(entries, tuple[tuple[str, str], ...])
-        if len(files) <= MAX_FILES and all(_is_file(*file) for file in files):
+        if len(files) <= MAX_FILES and all(_is_plain(p, _MAX_PATH) and _is_plain(n, _MAX_NUMBER) for p, n in files):
             return tuple(sorted(set(files)))
     return ()
-
-
-def _is_file(path: str, number: str) -> bool:
-    return _is_plain(path, _MAX_PATH) and _is_plain(number, _MAX_NUMBER)
 
 
 def _is_plain(text: str, most: int) -> bool:
@@ -186,17 +183,11 @@ def from_calls(keys: Iterable[tuple[str, str, str]]) -> tuple[_Call, ...]:
 
 
 def to_calls(entries: Any) -> tuple[tuple[str, str, str], ...]:
-    """Each once; entries of another form are ignored."""
+    """Each once."""
     return tuple({(e.PodUID, e.ContainerName, e.ResourceName): None for e in _valid(entries, _Call)})
 
 
-def to_unlisted(entries: Any) -> tuple[UnlistedContainer, ...]:
-    """Entries of another form are ignored."""
-    return tuple(_valid(entries, UnlistedContainer))
-
-
 def to_static_pods(entries: Any) -> tuple[StaticPod, ...]:
-    """Entries of another form are ignored."""
     return tuple(pod for pod in _valid(entries, StaticPod) if is_config_hash(pod.uid))
 
 
@@ -216,7 +207,6 @@ def from_cordons(cordons: Mapping[str, Cordons]) -> dict[str, _Cordons]:
 
 
 def to_cordons(entries: Any) -> dict[str, Cordons]:
-    """Entries of another form are ignored."""
     return {name: _to_cordons(found) for name, found in _by_name(entries, _Cordons).items()}
 
 
@@ -227,16 +217,6 @@ def _to_cordons(found: _Cordons) -> Cordons:
         return {i: noted(reason, by.get(i), at.get(i)) for i, reason in reasons.items()}
 
     return Cordons(found.UID, read(found.InSpec), read(found.Remembered))
-
-
-def to_possible_holders(entries: Any) -> dict[str, tuple[str, ...]]:
-    """Entries of another form are ignored."""
-    return _by_name(entries, tuple[str, ...])
-
-
-def to_part_sizes(entries: Any) -> dict[str, dict[str, str]]:
-    """Entries of another form are ignored."""
-    return _by_name(entries, dict[str, str])
 
 
 def to_identities(entries: Any) -> dict[str, dict[str, Identity]]:
@@ -259,7 +239,6 @@ def _is_known(device_id: str, identity: Identity) -> bool:
 
 
 def to_scopes(entries: Any) -> dict[str, str]:
-    """Entries of another form are ignored."""
     found = _by_name(entries, str)
     return {
         name: scope for name, scope in found.items() if not resource_name_problem(name) and _is_plain(scope, _MAX_SCOPE)
@@ -267,7 +246,6 @@ def to_scopes(entries: Any) -> dict[str, str]:
 
 
 def to_gone(entries: Any) -> tuple[str, ...]:
-    """Entries that are no resource name are ignored."""
     names = entries if isinstance(entries, list) else ()
     return tuple(name for name in names if isinstance(name, str) and not resource_name_problem(name))
 
@@ -301,12 +279,12 @@ WHOLE: Final = (
     Whole("Endpoints", "sockets", to_sockets),
     Whole("PreStarts", "pre_starts", to_calls, from_calls),
     Whole("AllocateCalls", "allocate_calls", to_calls, from_calls),
-    Whole("Unlisted", "unlisted", to_unlisted),
+    Whole("Unlisted", "unlisted", lambda entries: tuple(_valid(entries, UnlistedContainer))),
     Whole("StaticPods", "static_pods", to_static_pods),
     Whole("Cordons", "cordons", to_cordons, from_cordons),
-    Whole("PossibleHolders", "possible_holders", to_possible_holders),
+    Whole("PossibleHolders", "possible_holders", partial(_by_name, kind=tuple[str, ...])),
     Whole("Gone", "gone", to_gone),
-    Whole("PartSizes", "part_sizes", to_part_sizes),
+    Whole("PartSizes", "part_sizes", partial(_by_name, kind=dict[str, str])),
     Whole("Identities", "identities", to_identities),
     Whole("Scopes", "scopes", to_scopes),
 )

@@ -102,14 +102,14 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     newer = _newer(lines, mark)
     if not newer:
         return checkpoint
-    entries = {_key(allocation): allocation for allocation in checkpoint.allocations}
+    entries = {allocation.key: allocation for allocation in checkpoint.allocations}
     registered: dict[str, tuple[str, ...] | None] = dict(checkpoint.registered)
     wholes: dict[str, Any] = {}
     for line in newer:
         for key in line.Released:
             entries.pop(key, None)
         changed = from_entries(line.PodDeviceEntries, line)
-        entries |= {_key(allocation): allocation for allocation in changed}
+        entries |= {allocation.key: allocation for allocation in changed}
         registered |= {n: ids if ids is None else shown_ids(ids) for n, ids in line.RegisteredDevices.items()}
         wholes |= {f.attribute: f.read(value) for f in WHOLE if (value := getattr(line, f.name)) is not None}
     check_consistent(entries.values())
@@ -125,13 +125,9 @@ def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
 def _moved(before: tuple[Allocation, ...], after: tuple[Allocation, ...]) -> tuple[tuple[_Key, ...], list[Allocation]]:
     """Keys that are gone, and allocations that are new or changed. The common beginning is only compared by identity."""
     same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(before, after, strict=False)))
-    earlier = {_key(allocation): allocation for allocation in before[same:]}
-    entered = [allocation for allocation in after[same:] if earlier.pop(_key(allocation), None) != allocation]
+    earlier = {allocation.key: allocation for allocation in before[same:]}
+    entered = [allocation for allocation in after[same:] if earlier.pop(allocation.key, None) != allocation]
     return tuple(earlier), entered
-
-
-def _key(allocation: Allocation) -> _Key:
-    return allocation.pod_uid, allocation.container, allocation.resource_name
 
 
 def _lines(journal: bytes) -> list[_Line | None]:

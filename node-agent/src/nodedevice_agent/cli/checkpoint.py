@@ -173,7 +173,6 @@ def _printable(text: str) -> str:
 
 
 def _document(found: _CheckpointFile) -> dict[str, Any]:
-    """The document for programs."""
     return {
         "version": found.version,
         "bootID": found.checkpoint.boot_id,

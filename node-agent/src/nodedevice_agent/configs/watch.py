@@ -78,8 +78,8 @@ class ConfigWatch:
         self._publish_labels = labels_are
         self._stored = _Stored(has_configs=False)
         self._labels: Mapping[str, str] | None = None
-        self._configs = KeptConfigs(self._changed, self._list_again)
         self._is_to_list = asyncio.Event()
+        self._configs = KeptConfigs(self._changed, self._is_to_list.set)
         # labels and configurations are known
         self._are_known = asyncio.Event()
         # one of them is another
@@ -143,9 +143,6 @@ class ConfigWatch:
     async def _list_needed(self, lists: TokenBucket) -> None:
         await self._is_to_list.wait()
         await asyncio.sleep(lists.reserve(asyncio.get_running_loop().time()))
-
-    def _list_again(self) -> None:
-        self._is_to_list.set()
 
     def _keep(self, found: NodeDeviceConfigObject) -> KeptConfig:
         return self._configs.keep(found, self._labels or {})

@@ -12,7 +12,7 @@ process is gone, whoever ended it, and for a failed creation.
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -144,8 +144,8 @@ class InjectionRefused(Exception):
     """This container must not be created. The message is for the pod's Event: it names the cause and the remedy."""
 
 
-class RuntimeHandler(Protocol):
-    """Receives the runtime's events, in order; called in the event loop, so no method may block.
+class RuntimeHandler:
+    """Receives the runtime's events, in order; called in the event loop, so no method may block. This one injects nothing.
 
     When create_container or validate raises or takes longer than a second, the runtime gets an error: the container does not
     start, and the kubelet retries.
@@ -169,6 +169,7 @@ class RuntimeHandler(Protocol):
 
     def reads_variable(self, entry: str) -> bool:
         """Whether create_container reads this environment variable, NAME=value."""
+        return False
 
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
         """The edits that give this container its devices; None when it requests none.
@@ -176,6 +177,7 @@ class RuntimeHandler(Protocol):
         May wait briefly for an allocation in progress; the runtime starts no other container meanwhile.
         Raises InjectionRefused.
         """
+        return None
 
     def check_files(self, sandbox: Sandbox, container: str, numbers: Collection[str]) -> None:
         """The device files of the edits have been read: their numbers, such as c188:0. container: its name.
@@ -185,6 +187,7 @@ class RuntimeHandler(Protocol):
 
     async def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:
         """Of a container for which create_container gave edits. Raises InjectionRefused."""
+        return CreationSettings()
 
     def creation_adjusted(
         self, sandbox: Sandbox, container: RunningContainer, devices: tuple[RuntimeDevice, ...]

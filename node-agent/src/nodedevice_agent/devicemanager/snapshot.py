@@ -121,12 +121,8 @@ def is_settling(manager: DeviceManager, resource_name: str) -> bool:
     return manager.is_recovering or manager.resources[resource_name].settle_until is not None
 
 
-def _always_injected(pod_uid: str, container: str, resource_name: str) -> bool:
-    return False
-
-
 def snapshot(
-    manager: DeviceManager, resource_name: str, not_injected: DevicesNotInjected = _always_injected
+    manager: DeviceManager, resource_name: str, not_injected: DevicesNotInjected = lambda *_: False
 ) -> Snapshot:
     """not_injected: whether a container runs without this resource, if a runtime reports containers.
 

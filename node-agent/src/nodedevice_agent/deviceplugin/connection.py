@@ -113,7 +113,8 @@ class PluginConnection:
         # called some time after its stream has ended: whoever has opened it may open another one
         self.on_ended: Callable[[], None] = lambda: None
         self._channel = channel
-        self._is_closed = False
+        # whether it was closed here
+        self.is_closed = False
 
     @classmethod
     async def open(
@@ -146,7 +147,7 @@ class PluginConnection:
         turn: held while a long list is decoded, so that all streams take turns. most: devices that there is room for then.
         Raises PluginFailed if it ended with an error.
         """
-        if self._is_closed:
+        if self.is_closed:
             return
         method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(
             f"/{_SERVICE}/ListAndWatch"
@@ -258,7 +259,7 @@ class PluginConnection:
         service: str = _SERVICE,
     ) -> _Response:
         """Raises PluginFailed for every way in which the call can fail, also when its connection is closed meanwhile."""
-        if self._is_closed:
+        if self.is_closed:
             raise PluginFailed(self.resource_name, call, _CLOSED)
         if self.answers.is_silent:
             raise PluginFailed(self.resource_name, call, _SILENT)
@@ -294,13 +295,8 @@ class PluginConnection:
                 raise TimeoutError(rpc_error_text(exc)) from exc
             raise
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed here."""
-        return self._is_closed
-
     async def aclose(self) -> None:
-        self._is_closed = True
+        self.is_closed = True
         # Not kept until the garbage collector comes by, which a long list outlives by minutes.
         self.last, self.octets, self.answers.on_change = NO_DEVICES, b"", _ignore
         await self._channel.close()

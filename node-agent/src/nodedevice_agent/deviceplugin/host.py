@@ -393,7 +393,7 @@ class PluginHost:
             log.debug("agent is ending; not calling the plugin", extra={"error": str(exc)})
 
     def newest(self, resource_name: str, call: str) -> PluginConnection:
-        """The connection in use for this resource. Raises PluginFailed while there is none."""
+        """See PluginCalls."""
         return self.calls.newest(resource_name, call)
 
     # -- time -----------------------------------------------------------------------------------------------------------

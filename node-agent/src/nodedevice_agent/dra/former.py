@@ -3,12 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from nodedevice_api.nodedevice import AllocationStatus
-
 from nodedevice_agent.devicemanager.resources.resource import Resource
-from nodedevice_agent.dra.devices import PoolKey
 from nodedevice_agent.dra.observer import DriverObserver, known_names
-from nodedevice_agent.dra.served import ServedByDrivers
+from nodedevice_agent.dra.served import Held, ServedByDrivers
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.served import is_taken
 
@@ -26,20 +23,9 @@ class FormerPools:
     ) -> None:
         """publish: called with each resource that may have changed. others: the resources of all who give devices out here."""
         known = known_names(file)
-        self.served = ServedByDrivers(node_name, _Nothing(), lambda name: is_taken(name, others), known, is_off=True)
+        self.served = ServedByDrivers(node_name, _Nobody(), lambda name: is_taken(name, others), known, is_off=True)
         self.slices = DriverObserver(watches, node_name, self.served, publish, file)
 
 
-class _Nothing:
-    """Held by nobody, as far as anybody asks."""
-
-    is_known = True
-
-    def of(self, driver: str, pool: str) -> Sequence[AllocationStatus]:
-        return ()
-
-    def pools(self) -> frozenset[PoolKey]:
-        return frozenset()
-
-    def reported_unhealthy(self, driver: str, pool: str) -> Mapping[str, str]:
-        return {}
+class _Nobody(Held):
+    """Has anything, as far as anybody asks."""

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from nodedevice_api.nodedevice import AllocationStatus
 from nodedevice_common.log_once import LogOnce
@@ -16,10 +16,14 @@ from nodedevice_common.log_once import LogOnce
 from nodedevice_agent.devicemanager.attribution.attribute import PodName
 from nodedevice_agent.devicemanager.pods import ContainerKind, Pod
 from nodedevice_agent.dra.devices import PoolKey
-from nodedevice_agent.dra.holdings import Claim, DeviceKey, Held, PoolHoldings, device_key, held_by, holdings
+from nodedevice_agent.dra.holdings import DeviceKey, Held, PoolHoldings, device_key, held_by, holdings
 from nodedevice_agent.dra.names import is_observed
 from nodedevice_agent.kubelet.codec import MAX_CLAIM_ROWS, MAX_CLAIM_ROWS_OF_POD
-from nodedevice_agent.kubelet.readings import CheckpointReading, ClaimRow, Pace, PodReading
+from nodedevice_agent.kubelet.pod_rows import is_prepared_since
+from nodedevice_agent.kubelet.readings import ClaimRow, PodReading, Subscriber
+
+if TYPE_CHECKING:
+    from nodedevice_agent.dra.claims import ClaimReader
 
 log = logging.getLogger(__name__)
 
@@ -35,32 +39,15 @@ ClaimName = tuple[str, str]
 Wanted = Mapping[ClaimName, tuple[frozenset[str], frozenset[DeviceKey]]]
 
 
-class Claims(Protocol):
-    """Reads claims. on_read: called when one was read, or could not be."""
-
-    on_read: Callable[[], None]
-
-    def wanted(self, claims: Wanted) -> None:
-        """All that there are."""
-
-    def of(self, namespace: str, name: str, pod_uid: str) -> Claim | None:
-        """As it was read for that pod; None where it was not."""
-
-    def is_awaited(self, namespace: str, name: str, pod_uid: str) -> bool:
-        """Whether it will be read for that pod any moment, and has not been tried yet."""
-
-
-class Holders:
-    """A subscriber of the reader; the pods of the node go to the same three methods as everywhere. run() until cancelled: it
+class Holders(Subscriber):
+    """The pods of the node go to the same three methods as everywhere. run() until cancelled: it
     shows what is too much for one turn of the event loop.
 
     wake: has the reader ask now. on_known: called once it is known who has devices. on_changed: called with driver and pool where
     of(), reported_unhealthy() or cdi_ids() is another.
     """
 
-    pace = Pace()
-
-    def __init__(self, claims: Claims, wake: Callable[[], None]) -> None:
+    def __init__(self, claims: "ClaimReader", wake: Callable[[], None]) -> None:
         self.is_outdated = True
         self.on_known: Callable[[], None] = lambda: None
         self.on_changed: Callable[[str, str], None] = lambda driver, pool: None
@@ -74,7 +61,8 @@ class Holders:
         # those that the kubelet still shows
         self._ended: dict[str, Pod] = {}
         self._held: dict[PoolKey, PoolHoldings] = {}
-        self._is_known = False
+        # whether the kubelet and the API have answered since the start, and each claim has been tried
+        self.is_known = False
         # who has what, without what the claims say
         self._owned: Sequence[Held] = ()
         self._is_much_to_show = asyncio.Event()
@@ -82,21 +70,13 @@ class Holders:
 
     # -- reads --------------------------------------------------------------------------------------------------------------------
 
-    @property
-    def is_known(self) -> bool:
-        """Whether the kubelet and the API have answered since the start, and each claim has been tried."""
-        return self._is_known
-
     def pools(self) -> frozenset[PoolKey]:
-        """Of which containers have devices, also where no slice shows them any more."""
         return frozenset(self._held)
 
     def of(self, driver: str, pool: str) -> tuple[AllocationStatus, ...]:
-        """Sorted by pod UID, container and claim; without times."""
         return self._held.get((driver, pool), _NOTHING).allocations
 
     def reported_unhealthy(self, driver: str, pool: str) -> Mapping[str, str]:
-        """By device, what the status of a pod that has it says."""
         return self._held.get((driver, pool), _NOTHING).unhealthy
 
     def cdi_ids(self, driver: str, pool: str) -> Mapping[str, tuple[str, ...]]:
@@ -112,7 +92,7 @@ class Holders:
         gone = [pod for uid, pod in {**before, **self._ended}.items() if uid not in found]
         self._pods = {uid: pod for uid, pod in found.items() if not pod.has_ended}
         self._end(*gone, *(pod for pod in found.values() if pod.has_ended))
-        self._outdate(any(_may_have_got_devices(before.get(uid), pod) for uid, pod in self._pods.items()))
+        self._outdate(any(is_prepared_since(before.get(uid), pod) for uid, pod in self._pods.items()))
         self._decide()
 
     def pod_seen(self, pod: Pod) -> None:
@@ -125,7 +105,7 @@ class Holders:
             self._end(pod)
         else:
             self._pods[pod.uid] = pod
-            self._outdate(_may_have_got_devices(before, pod))
+            self._outdate(is_prepared_since(before, pod))
         if pod.has_ended or before is None or before.claims != pod.claims:
             self._decide_for(pod)
 
@@ -137,9 +117,6 @@ class Holders:
             self._decide_for(pod)
 
     # -- readings -----------------------------------------------------------------------------------------------------------------
-
-    def checkpoint_read(self, found: CheckpointReading) -> None:
-        """Claims are in no checkpoint."""
 
     def pods_read(self, found: PodReading) -> None:
         if found.rows is None:
@@ -215,11 +192,11 @@ class Holders:
         if held is not self._owned and not self._is_much_to_show.is_set():
             return
         before, self._held = self._held, found
-        was_known, self._is_known = self._is_known, self._is_known or len(settled) == len(held)
+        was_known, self.is_known = self.is_known, self.is_known or len(settled) == len(held)
         for key in sorted(before.keys() | self._held.keys()):
             if before.get(key) != self._held.get(key):
                 self.on_changed(*key)
-        if self._is_known and not was_known:
+        if self.is_known and not was_known:
             self.on_known()
 
     def _report(self, found: PodReading) -> None:
@@ -244,12 +221,6 @@ def _wanted(found: Iterable[Held]) -> Wanted:
         uids.setdefault(name, set()).add(held.pod.uid)
         devices.setdefault(name, set()).update(map(device_key, held.rows))
     return {name: (frozenset(uids[name]), frozenset(devices[name])) for name in uids}
-
-
-def _may_have_got_devices(before: Pod | None, pod: Pod) -> bool:
-    if pod.claims is None or not pod.claims.are_prepared:
-        return False
-    return before is None or before.claims is None or before.claims.stage != pod.claims.stage
 
 
 def _has_devices(pod: Pod) -> bool:

@@ -42,20 +42,24 @@ WATCH: Final = "resourceslices"
 
 
 class Held(Protocol):
-    """Which containers have which devices of a pool, by the kubelet."""
+    """Which containers have which devices of a pool, by the kubelet; none, as far as a class does not say otherwise."""
 
     @property
     def is_known(self) -> bool:
         """Whether the kubelet has answered since the start; until then the last published statuses stay."""
+        return True
 
     def of(self, driver: str, pool: str) -> Sequence[AllocationStatus]:
         """Sorted by pod UID, container and claim; without times."""
+        return ()
 
     def pools(self) -> frozenset[PoolKey]:
         """Of which pods hold devices, also where no slice shows them any more."""
+        return frozenset()
 
     def reported_unhealthy(self, driver: str, pool: str) -> Mapping[str, str]:
         """By device: what the status of the pod that holds it says."""
+        return {}
 
 
 class ServedByDrivers:
@@ -177,7 +181,6 @@ class ServedByDrivers:
         return name in self.resources and not self._is_taken(name)
 
     def cordoned(self, name: str, device_ids: Collection[str]) -> None:
-        """The cordons in its NodeDevice: they are only reported."""
         self._cordons[name] = device_ids
 
     def forget(self, name: str) -> bool:
@@ -197,7 +200,6 @@ class ServedByDrivers:
     def status_maker(
         self, name: str, observed: NodeDeviceStatus, wall_time: str, now: float, *, is_watch_stale: bool
     ) -> StatusMaker | None:
-        """Of the status to be written over the observed one; None while the last published one stays."""
         found = self.offered(name, now)
         if found is None or (found.pool is None and not found.rows and observed == NodeDeviceStatus()):
             # not known yet; or over, and nobody has an object of it

@@ -36,13 +36,7 @@ from nodedevice_kube.paths import APPLY, JSON, LEASES, METADATA, METADATA_LIST, 
 
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.kube.objects import (
-    KindsObject,
-    NodeDeviceObject,
-    NodeMetadataObject,
-    NodeObject,
-    ReviewObject,
-)
+from nodedevice_agent.kube.objects import KindsObject, NodeDeviceObject, NodeMetadataObject, NodeObject, ReviewObject
 from nodedevice_agent.kube.responses import (
     EVERYTHING,
     MOST_BYTES_IN_LOOP,

@@ -20,7 +20,7 @@ from nodedevice_kube.list_watch import CATCH_UP_SECONDS, ListWatch, Policy, Requ
 
 from nodedevice_agent import metrics
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.responses import KNOWN, LATER, KubeMetadata, KubeObject
+from nodedevice_agent.kube.responses import KNOWN, LATER, KubeMetadata, KubeObject, Reading
 from nodedevice_agent.kube.retries import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, log_failure, pause_seconds
 from nodedevice_agent.kube.turns import LIST, WATCH, Turn, Turns
 from nodedevice_agent.kube.update_pace import UpdatePace
@@ -126,7 +126,7 @@ class Watches:
         return (self._urgent_budget if is_urgent else self._budget).reserve(self.clock())
 
 
-class WatchLoop(Generic[R]):
+class WatchLoop(Reading, Generic[R]):
     """One list and watch, made by Watches."""
 
     def __init__(
@@ -275,15 +275,13 @@ class WatchLoop(Generic[R]):
     # -- what is read of an object ----------------------------------------------------------------------------------------
 
     def is_known(self, metadata: KubeMetadata) -> bool:
-        """Whether it is of our own write, or from before."""
         return 0 < number(metadata.resourceVersion or "") <= self._handler.known_version
 
     def skips(self, metadata: KubeMetadata, octets: int) -> bool:
-        """Whether an object is not decoded now; the latest version is read by a request then."""
+        # the latest version is read by a request then
         return self._pace is not None and not self._pace.take(metadata.uid or "", octets, self._watches.clock())
 
     def keep(self, found: R) -> Any:
-        """What the handler gets of an object."""
         return found if self._keep is None else self._keep(found)
 
     async def _read_outdated(self) -> None:

@@ -15,22 +15,18 @@ _SHORT = 4096
 class KeptStatus:
     """Equal to another one whose status has the same fields with equal values. listed: devices that it names."""
 
-    __slots__ = ("_is_packed", "_octets", "listed")
+    __slots__ = ("_octets", "is_long", "listed")
 
     def __init__(self, status: Json) -> None:
         octets = msgspec.json.encode(status, order="sorted")
-        self._is_packed = len(octets) > _SHORT
-        self._octets = zlib.compress(octets, zlib.Z_BEST_SPEED) if self._is_packed else octets
+        self.is_long = len(octets) > _SHORT
+        self._octets = zlib.compress(octets, zlib.Z_BEST_SPEED) if self.is_long else octets
         devices = status.get("devices")
         self.listed = len(devices) if isinstance(devices, list) else 0
 
-    @property
-    def is_long(self) -> bool:
-        return self._is_packed
-
     def read(self) -> Json:
         """A new object each time."""
-        found: Json = msgspec.json.decode(zlib.decompress(self._octets) if self._is_packed else self._octets)
+        found: Json = msgspec.json.decode(zlib.decompress(self._octets) if self.is_long else self._octets)
         return found
 
     def __eq__(self, other: object) -> bool:

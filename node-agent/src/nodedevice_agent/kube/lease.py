@@ -131,7 +131,8 @@ class LeaseKeeper:
                 self._succeeded()
                 pause = jittered(RENEW_SECONDS, _JITTER, random.random())
             except ApiError as exc:
-                if (reported or (self._configs and self._may_report)) and _is_denied(exc):
+                is_denied = isinstance(exc, Forbidden) and not isinstance(exc, Unauthorized)
+                if is_denied and (reported or (self._configs and self._may_report)):
                     # by an admission policy older than this agent: the renewal matters more than the annotation
                     extra = {"error": str(exc)}
                     log.warning("admission policy forbids reports on the lease; omitting them", extra=extra)
@@ -205,10 +206,6 @@ class LeaseKeeper:
         now = self._clock()
         self._foreign.saw(lease, now)
         return self._foreign.expires_in_seconds(now, names.AGENT_LEASE_SECONDS) < 0
-
-
-def _is_denied(error: ApiError) -> bool:
-    return isinstance(error, Forbidden) and not isinstance(error, Unauthorized)
 
 
 def _agent_id(holder: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, to_builtins
 from nodedevice_api.names import node_device_name
@@ -24,16 +24,16 @@ from nodedevice_kube.list_watch import number
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.records.cordons import Cordon
-from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.contention import Contention
-from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.kept_status import KeptStatus
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.observed import Json, cordons_of, observed_spec, observed_status
 from nodedevice_agent.kube.retries import log_failure, pause_seconds
 from nodedevice_agent.kube.served import StatusMaker
 from nodedevice_agent.kube.status import is_bulk, is_loss, owned
-from nodedevice_agent.kube.write_queue import WriteQueue
+
+if TYPE_CHECKING:
+    from nodedevice_agent.kube.publisher import Publisher
 
 log = logging.getLogger(__name__)
 
@@ -45,36 +45,10 @@ _REFUSED_PAUSE_SECONDS = 60.0
 _MOST_SENT = 3
 
 
-class StatusSource(Protocol):
-    """What all objects of a node share: where they are written, and what they show. It is the Publisher."""
-
-    cluster: KubeClient
-    watches: Watches
-    writes: WriteQueue
-    node_name: str
-
-    async def saved(self) -> None:
-        """Wait until every allocation so far is on disk: before that none may be published."""
-
-    def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker | None:
-        """Makes the status to be written over the observed one, of everything as it is now; None while the last published one
-        stays.
-        """
-
-    def cordoned(self, resource_name: str, uid: str, in_spec: Mapping[str, Cordon]) -> None:
-        """All cordons in the NodeDevice of that UID, by device ID; uid "" where there is none."""
-
-    def forget(self, resource_name: str) -> bool:
-        """Its object does not exist: forget the resource if its plugin is gone and no pod needs it; whether that was done."""
-
-    def is_parked(self, resource_name: str) -> bool:
-        """Whether its object is visited, and not watched."""
-
-
 class NodeDeviceSync:
     """One resource's object. run() until stop(); touch() when something may have changed."""
 
-    def __init__(self, source: StatusSource, resource_name: str) -> None:
+    def __init__(self, source: "Publisher", resource_name: str) -> None:
         self._source = source
         self._cluster = source.cluster
         self._node_name = source.node_name

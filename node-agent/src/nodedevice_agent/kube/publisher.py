@@ -197,6 +197,7 @@ class Publisher:
             metrics.forget(resource_name)
 
     def is_parked(self, resource_name: str) -> bool:
+        """Whether its object is visited, and not watched."""
         return resource_name in self._parked
 
     def _known(self) -> list[Mapping[str, Resource]]:
@@ -217,7 +218,7 @@ class Publisher:
         named = sorted(stale)
         return f"stale: {', '.join(named[:_MOST_NAMED])}{', …' if len(named) > _MOST_NAMED else ''}" if named else ""
 
-    # -- for each NodeDevice --------------------------------------------------------------------------------------------
+    # -- for each NodeDevice ----------------------------------------------------------------------------------------------
 
     async def saved(self) -> None:
         """Wait until every allocation so far is on disk: before that none may be published."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Annotated, Any, ClassVar, Final, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
 from nodedevice_common.decoding import Undecodable, decode
@@ -168,31 +168,23 @@ async def next_line(what: str, found: AsyncIterator[bytes]) -> bytes | None:
         raise Silent("watching", what, f"nothing has come for {seconds:.0f} s, not even a bookmark") from exc
 
 
-class Reading(Protocol):
-    """What is read of the objects that a watch brings. Both are called in a thread with a long object."""
+class Reading:
+    """What is read of the objects that a watch brings: everything. Both are called in a thread with a long object."""
 
     def is_known(self, metadata: KubeMetadata) -> bool:
         """Whether a response to a write has shown an object that was added or changed as it is now, or as it was later."""
+        return False
 
     def skips(self, metadata: KubeMetadata, octets: int) -> bool:
         """Whether such an object is not decoded now."""
+        return False
 
     def keep(self, found: Any) -> Any:
         """What is kept of an object."""
-
-
-class _Everything:
-    def is_known(self, metadata: KubeMetadata) -> bool:
-        return False
-
-    def skips(self, metadata: KubeMetadata, octets: int) -> bool:
-        return False
-
-    def keep(self, found: Any) -> Any:
         return found
 
 
-EVERYTHING: Final = _Everything()
+EVERYTHING: Final = Reading()
 
 
 def watch_event(what: str, line: bytes, kind: type[KubeObject], reading: Reading = EVERYTHING) -> tuple[str, Any]:

@@ -123,7 +123,6 @@ class ServedStatus:
         """The kubelet knows its resources itself."""
 
     def cordoned(self, resource_name: str, device_ids: Collection[str]) -> None:
-        """The cordons in its NodeDevice: they are only reported."""
         self._cordons[resource_name] = device_ids
 
     def forget(self, resource_name: str) -> bool:
@@ -137,7 +136,6 @@ class ServedStatus:
     def status_maker(
         self, resource_name: str, observed: NodeDeviceStatus, wall_time: str, now: float, *, is_watch_stale: bool
     ) -> StatusMaker:
-        """Of the status to be written over the observed one. now: monotonic seconds."""
         self._served.remember_published(resource_name, observed.devices, now)
         found = self._served.snapshot(resource_name)
         metrics.observe(found)

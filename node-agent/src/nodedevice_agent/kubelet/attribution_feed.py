@@ -12,16 +12,13 @@ from nodedevice_common.log_once import LogOnce
 from nodedevice_agent.devicemanager.attribution.attribute import Entries, KubeletState, unordered
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.directory import KubeletDirectory
-from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
+from nodedevice_agent.kubelet.readings import AttributionSubscriber, CheckpointReading, Pace, PodReading
 
 log = logging.getLogger(__name__)
 
 
-class AttributionFeed:
-    """A subscriber of the reader.
-
-    trouble: why the checkpoint cannot be used, "" while it can. on_trouble: called when that has changed.
-    """
+class AttributionFeed(AttributionSubscriber):
+    """trouble: why the checkpoint cannot be used, "" while it can. on_trouble: called when that has changed."""
 
     pace = Pace(is_following=True)
 
@@ -35,14 +32,6 @@ class AttributionFeed:
         self._entries: Entries | None = None
         # what the attribution has; None before the first answer, or after none
         self._given: tuple[Entries | None, KubeletState] | None = None
-
-    @property
-    def is_outdated(self) -> bool:
-        return self._attribution.is_outdated
-
-    @is_outdated.setter
-    def is_outdated(self, value: bool) -> None:
-        self._attribution.is_outdated = value
 
     def checkpoint_read(self, found: CheckpointReading) -> None:
         message, path = "invalid kubelet checkpoint", str(self._directory.checkpoint)

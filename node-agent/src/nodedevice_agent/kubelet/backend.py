@@ -105,7 +105,6 @@ class KubeletBackend(Delivery):
         log.info("mirroring the kubelet's allocations", extra={"path": str(self.directory.path)})
 
     def resource_changed(self, resource_name: str) -> None:
-        """This resource's devices or allocations may have changed."""
         endpoint = self._endpoints.get(resource_name)
         if endpoint is None:
             endpoint = self._endpoints[resource_name] = KubeletEndpoint(self, resource_name)
@@ -121,7 +120,6 @@ class KubeletBackend(Delivery):
             self._serving.pop(resource_name).cancel()
 
     def injectable(self, now: Snapshot) -> tuple[str, str, str]:
-        """Status, reason and message of the condition Injectable."""
         endpoint = self._endpoints.get(now.resource_name)
         resource = self.manager.resources.get(now.resource_name)
         return injectable(

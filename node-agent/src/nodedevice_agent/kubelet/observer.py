@@ -19,7 +19,7 @@ from nodedevice_kube.api_errors import ApiError
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, Pace, PodReading
+from nodedevice_agent.kubelet.readings import AttributionSubscriber, CheckpointReading, DevicesByID, Pace, PodReading
 from nodedevice_agent.kubelet.served import ServedByKubelet, devices_of
 
 log = logging.getLogger(__name__)
@@ -33,8 +33,8 @@ _CAPACITY_RETRY_SECONDS: Final = 30.0
 _SPREAD: Final = 0.5
 
 
-class Observer:
-    """A subscriber of the reader. run() until cancelled; the pods of the node go to the same three methods as everywhere.
+class Observer(AttributionSubscriber):
+    """run() until cancelled; the pods of the node go to the same three methods as everywhere.
 
     publish: called with each resource that may have changed. capacity: reads the Node's, by name; raises ApiError.
     """
@@ -47,12 +47,14 @@ class Observer:
         capacity: Callable[[], Awaitable[Mapping[str, int]]],
     ) -> None:
         self.served = served
+        self._attribution = served.manager.attribution
         self._reader = reader
         self._publish = publish
         self._capacity = capacity
         self._now = asyncio.get_running_loop().time
         self._problems = LogOnce(log)
-        self._is_answered = False
+        # whether the kubelet has answered since the start
+        self.is_known = False
         self._healthy: Mapping[str, DevicesByID] = {}
         # at the first devices there is nothing to wait for
         self._capacity_due = 0.0
@@ -110,34 +112,21 @@ class Observer:
     # -- readings ---------------------------------------------------------------------------------------------------------
 
     @property
-    def is_known(self) -> bool:
-        """Whether the kubelet has answered since the start."""
-        return self._is_answered
-
-    @property
     def pace(self) -> Pace:
         return Pace(is_following=True, list_seconds=LIST_SECONDS, lists_devices=True)
-
-    @property
-    def is_outdated(self) -> bool:
-        return self.served.manager.attribution.is_outdated
-
-    @is_outdated.setter
-    def is_outdated(self, value: bool) -> None:
-        self.served.manager.attribution.is_outdated = value
 
     def checkpoint_read(self, found: CheckpointReading) -> None:
         message = "the kubelet's checkpoint cannot be used; init containers that hold its devices are not shown"
         self._report("checkpoint", message, found.problem)
         # also a list of devices may have changed
-        self.served.manager.attribution.is_outdated = True
+        self._attribution.is_outdated = True
 
     def pods_read(self, found: PodReading) -> None:
         message = "the kubelet's pod resources cannot be used; what it serves is not shown, or not updated"
         self._report("pod resources", message, found.problem)
         if found.rows is None:
             return
-        self._is_answered = True
+        self.is_known = True
         message = "the kubelet does not list allocatable devices; NUMA nodes of its devices are not shown"
         self._report("allocatable", message, found.devices_problem)
         entries = found.checkpoint.allocations if found.checkpoint is not None else None
@@ -158,7 +147,7 @@ class Observer:
     def _settle(self) -> None:
         for name in self.served.settle(self._now()):
             self._publish(name)
-        if self.served.manager.attribution.is_outdated:
+        if self._attribution.is_outdated:
             self._reader.wake()
         self._is_list_due.set()
 
@@ -178,6 +167,6 @@ class Observer:
     def _report(self, what: str, message: str, problem: str) -> None:
         """Log a problem once, and its end."""
         # before its first answer: there may be no kubelet that has this, and that is no fault
-        level = logging.WARNING if self._is_answered else logging.INFO
+        level = logging.WARNING if self.is_known else logging.INFO
         if self._problems.report(message, problem, level, path=str(self._reader.directory.path)) and not problem:
             log.info("the kubelet answers again", extra={"what": what})

@@ -131,7 +131,7 @@ class PodRows:
             return None
         # one of the same name may have come since
         asked = changed | (names & gone) | self._changed_hands(known, pods)
-        asked |= _names(pod for uid, pod in pods.items() if _is_prepared_since(known.get(uid), pod))
+        asked |= _names(pod for uid, pod in pods.items() if is_prepared_since(known.get(uid), pod))
         if len(asked) > _MOST_BY_GET:
             return None
         if asked and self._without_get is not None and self._without_get == await self._served_socket():
@@ -187,7 +187,7 @@ def _names(pods: Iterable[Pod]) -> frozenset[PodName]:
     return frozenset((pod.namespace, pod.name) for pod in pods)
 
 
-def _is_prepared_since(before: Pod | None, pod: Pod) -> bool:
+def is_prepared_since(before: Pod | None, pod: Pod) -> bool:
     """Whether it has claims, and may have got their devices since then."""
     if pod.claims is None or not pod.claims.are_prepared:
         return False

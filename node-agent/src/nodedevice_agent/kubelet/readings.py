@@ -5,11 +5,11 @@ What cannot be read is None with the cause beside it, and never empty: who takes
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 from msgspec import Struct, field
 
 from nodedevice_agent.devicemanager.attribution.attribute import PodName, PodResourcesRow
+from nodedevice_agent.devicemanager.attribution.stage import Attribution
 from nodedevice_agent.devicemanager.records.allocations import AllocationKey
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 
@@ -104,20 +104,35 @@ class Pace(Struct, frozen=True):
     lists_devices: bool = False
 
 
-class Subscriber(Protocol):
+class Subscriber:
     """Gets each reading of the kubelet, in the event loop. What it raises is logged and counted, and it gets the reading again.
 
     is_outdated: whether it needs pod resources that are newer than its last ones; the reader sets it to False as it asks for them.
     """
 
-    is_outdated: bool
+    is_outdated = False
 
     @property
     def pace(self) -> Pace:
         """Asked for before each reading."""
+        return Pace()
 
     def checkpoint_read(self, found: CheckpointReading) -> None:
         """The kubelet has written another one, or it can no longer be used."""
 
     def pods_read(self, found: PodReading) -> None:
         """Pod resources were asked for, by whomever."""
+
+
+class AttributionSubscriber(Subscriber):
+    """One that is outdated as its attribution is."""
+
+    _attribution: Attribution
+
+    @property
+    def is_outdated(self) -> bool:
+        return self._attribution.is_outdated
+
+    @is_outdated.setter
+    def is_outdated(self, value: bool) -> None:
+        self._attribution.is_outdated = value

@@ -7,7 +7,7 @@ besides. Nothing here is allocated, cordoned or advertised.
 Source: kubelet pkg/kubelet/cm/devicemanager GetAllocatableDevices, GetCapacity, UpdateAllocatedResourcesStatus, checkpoint @ 1.37.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -166,9 +166,8 @@ class ServedByKubelet:
 
     def read(self, found: KubeletDevices, state: KubeletState, now: float) -> None:
         """What the kubelet has now. Where its pod resources could not be read, the last allocations stay."""
-        names = [
-            name for name in dict.fromkeys([*found.healthy, *_held_names(state)]) if not resource_name_problem(name)
-        ]
+        known = dict.fromkeys([*found.healthy, *(row.resource_name for row in state.rows or ())])
+        names = [name for name in known if not resource_name_problem(name)]
         placed = self.places.placed(names)
         self.without_place = len(names) - len(placed)
         self._healthy = {name: ids for name, ids in found.healthy.items() if name in placed}
@@ -336,7 +335,3 @@ class ServedByKubelet:
         if new:
             self.manager.attribution.settle()
         return bool(new)
-
-
-def _held_names(state: KubeletState) -> Iterator[str]:
-    yield from {row.resource_name for row in state.rows or ()}

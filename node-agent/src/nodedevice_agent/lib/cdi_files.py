@@ -22,8 +22,8 @@ from nodedevice_common.decoding import TooMuch, Undecodable
 from nodedevice_common.text import clean
 from nodedevice_common.yaml_decoding import first_document
 
-from nodedevice_agent.lib.cdi_specification import CdiDevice, CdiEdits, Specification, specification
-from nodedevice_agent.lib.filesystem import FileIdentity, is_absent, link_target
+from nodedevice_agent.lib.cdi_specification import CdiDevice, CdiEdits, specification
+from nodedevice_agent.lib.filesystem import FileIdentity, followed, is_absent
 from nodedevice_agent.lib.host_view import sees_all
 from nodedevice_agent.lib.patient_reads import ask
 from nodedevice_agent.lib.yaml_as_go import Decoder
@@ -42,8 +42,6 @@ MAX_VALUES_OF_ALL: Final = 200_000
 _MOST_DECODED: Final = 5 * MAX_VALUES_OF_ALL
 _MAX_ENTRIES: Final = 16_384
 _MAX_DEVICES = 4096
-# as many as the kernel follows
-_MAX_LINKS: Final = 40
 
 _TOO_MANY: Final = f"all files have more than {MAX_VALUES_OF_ALL} values"
 _NO_FILE: Final = FileIdentity(0, 0, 0)
@@ -166,28 +164,8 @@ def _entries(directory: str) -> list[str]:
 
 
 def below(root: str, path: str) -> str:
-    """Where a path of the host leads, with links followed inside the root as the host follows them.
-
-    Raises OSError for links that lead in circles.
-    """
-    if not root:
-        return path
-    done, rest, links = "", path.split("/"), 0
-    while rest:
-        name = rest.pop(0)
-        if name in ("", ".", ".."):
-            done = done.rpartition("/")[0] if name == ".." else done
-            continue
-        target = link_target(f"{root}{done}/{name}")
-        if not target:
-            done = f"{done}/{name}"
-            continue
-        links += 1
-        if links > _MAX_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        done = "" if target.startswith("/") else done
-        rest = [*target.split("/"), *rest]
-    return f"{root}{done}"
+    """Where a path of the host leads. Raises OSError for links that lead in circles."""
+    return f"{root}{followed(root, path)}" if root else path
 
 
 def _usable(known: CdiFile | None, left_values: int) -> CdiFile | None:
@@ -215,7 +193,8 @@ def _read(root: str, path: Path, known: CdiFile | None, most: tuple[int, int], k
         if not most[1]:
             raise TooMuch(ValueError(_TOO_MANY))
         spec = specification(first_document(octets, _LOADER), decoder)
-        _check_count(spec)
+        if len(spec.devices) > _MAX_DEVICES:
+            raise TooMuch(ValueError(f"it has more than {_MAX_DEVICES} devices"))
     except Undecodable as error:
         is_unread, is_wanted = isinstance(error, TooMuch), _has_kind(octets, kinds)
         problem, values = _TOO_MANY if decoder.left < 0 else str(error), most[1] - max(decoder.left, 0)
@@ -234,11 +213,6 @@ def _is_named_for(name: str, kinds: Collection[str]) -> bool:
 def _has_kind(octets: bytes, kinds: Collection[str]) -> bool:
     text = octets.replace(rb"\/", b"/")
     return any(re.search(rb"(?<![\w.-])" + re.escape(os.fsencode(kind)) + rb"(?![\w.-])", text) for kind in kinds)
-
-
-def _check_count(spec: Specification) -> None:
-    if len(spec.devices) > _MAX_DEVICES:
-        raise TooMuch(ValueError(f"it has more than {_MAX_DEVICES} devices"))
 
 
 def _octets(path: str, known: CdiFile | None, most: int) -> tuple[CdiFile, bytes | None]:

@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -29,6 +29,8 @@ MAX_PATH_BYTES = 107
 # Answers that nothing is there, or no longer, or in circles; EINVAL is what readlink says of no link. All others are none.
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENODEV, errno.ENXIO, errno.EINVAL})
 _MAX_UNANSWERED: Final = 64
+# as many as the kernel follows
+_MAX_LINKS: Final = 40
 _unanswered: ContextVar[dict[str, str] | None] = ContextVar("unanswered", default=None)
 
 
@@ -98,6 +100,30 @@ def link_target(path: str) -> str:
         note_unanswered(path, exc)
         return ""
     return target
+
+
+def followed(root: str, path: str, ends: Callable[[str, str, bool], bool] = lambda *link: False) -> str:
+    """A path of the host's file tree, with links followed inside the root as the host follows them.
+
+    ends: whether a link is not followed: its target, the directory in which that is, and whether nothing comes behind the link.
+    Raises OSError for links that lead in circles.
+    """
+    done, rest, links = "", path.split("/"), 0
+    while rest:
+        name = rest.pop(0)
+        if name in ("", ".", ".."):
+            done = done.rpartition("/")[0] if name == ".." else done
+            continue
+        target = link_target(f"{root}{done}/{name}")
+        links += bool(target)
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        base = "" if target.startswith("/") else done
+        if target and not ends(target, base, not rest):
+            done, rest = base, [*target.split("/"), *rest]
+        else:
+            done = f"{done}/{name}"
+    return done
 
 
 def is_there(path: str) -> bool:

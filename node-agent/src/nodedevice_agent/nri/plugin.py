@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from nodedevice_common.pacing import Backoff
 
+from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.runtime import RuntimeHandler
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, is_too_long
@@ -73,4 +74,5 @@ class NriPlugin:
             return
         self._reported_reason = reason
         log.warning("container runtime unreachable; retrying", extra={"socket": str(self._socket), "error": reason})
+        metrics.RUNTIME_CONNECTED.set(0)
         self._handler.runtime_disconnected(reason)

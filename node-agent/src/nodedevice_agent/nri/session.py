@@ -233,6 +233,7 @@ class Session:
         log.info(
             "container runtime connected", extra={"runtime": name, "version": version, "nri_version": self._nri_version}
         )
+        metrics.RUNTIME_CONNECTED.set(1)
         self._handler.runtime_connected(name, version, Validator.NOT_SEEN if self._validates else Validator.MISSING)
         self.synchronized.set()
 

@@ -32,6 +32,7 @@ class NodeSources:
 
     @property
     def are_known(self) -> bool:
+        """Whether each has said what it has, as far as it ever will."""
         if any(is_settling(self._manager, name) for name in self._manager.resources):
             return False
         if self._kubelet is not None and not self._kubelet.is_known:

@@ -4,11 +4,10 @@ Of shares of a device, which several containers may hold, one stands for all: th
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from nodedevice_api.extended_resources import domain_of
-from nodedevice_api.nodedevice import DeviceTaint
 
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.availability import is_usable
@@ -17,6 +16,9 @@ from nodedevice_agent.identity import base_id, is_instance
 from nodedevice_agent.offered_twice.compare import DeviceIDs, Offer
 from nodedevice_agent.offered_twice.files import MOST_NODES, Host, dev_path
 from nodedevice_agent.offered_twice.sources import Raw, Source, identities_of
+
+if TYPE_CHECKING:
+    from nodedevice_agent.dra.pools import Pool
 
 # of one NodeDevice
 MOST_PATHS: Final = 4096
@@ -30,31 +32,11 @@ class Held(Struct, frozen=True):
     cdi: tuple[str, ...] = ()
 
 
-class DriversDevice(Protocol):
-    """As it is in a ResourceSlice."""
-
-    @property
-    def attributes(self) -> Mapping[str, str]: ...
-
-    @property
-    def taints(self) -> Sequence[DeviceTaint]: ...
-
-
-class DriversPool(Protocol):
-    """All devices of one pool, by name."""
-
-    @property
-    def driver(self) -> str: ...
-
-    @property
-    def devices(self) -> Mapping[str, DriversDevice]: ...
-
-
 class PoolOffer(Struct, frozen=True):
     """A DRA driver's pool that is shown. held: names of devices that pods hold. cdi: names of CDI devices, by device."""
 
     resource_name: str
-    pool: DriversPool
+    pool: "Pool"
     held: Collection[str]
     cdi: Mapping[str, tuple[str, ...]]
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from itertools import chain, repeat
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,16 +19,15 @@ from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.records.allocations import Allocation, AllocationKey
 from nodedevice_agent.devicemanager.resources.devices import NOTHING
-from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.kube.conditions import ConditionValue
 from nodedevice_agent.offered_twice.compare import Findings, Kept, Offer, find
 from nodedevice_agent.offered_twice.files import Host, Node
 from nodedevice_agent.offered_twice.host import HostReader
 from nodedevice_agent.offered_twice.messages import message
+from nodedevice_agent.offered_twice.node_sources import NodeSources
 from nodedevice_agent.offered_twice.offers import (
     Held,
-    PoolOffer,
     are_alike,
     held_of,
     held_of_pool,
@@ -57,24 +56,10 @@ _AGAIN_SECONDS: Final = 30.0
 _LONGEST_START_SECONDS: Final = 60.0
 
 
-class Sources(Protocol):
-    """All that offer devices on this node."""
-
-    @property
-    def are_known(self) -> bool:
-        """Whether each has said what it has, as far as it ever will."""
-
-    def managed(self) -> Iterable[tuple[DeviceManager, Resource, bool]]:
-        """Each resource that has a NodeDevice, and whether the kubelet serves it."""
-
-    def pools(self) -> Iterable[PoolOffer]:
-        """Those of DRA drivers."""
-
-
 class OfferedTwice:
     """run() until cancelled. on_change: called with each resource whose condition is another."""
 
-    def __init__(self, sources: Sources, host: HostReader, on_change: Callable[[str], None]) -> None:
+    def __init__(self, sources: NodeSources, host: HostReader, on_change: Callable[[str], None]) -> None:
         self._sources = sources
         self._host = host
         self._on_change = on_change
@@ -88,11 +73,9 @@ class OfferedTwice:
         self._answers: dict[AllocationKey, tuple[Allocation, list[Held]]] = {}
 
     def changed(self) -> None:
-        """A source may offer something else, or pods may hold something else."""
         self._is_changed.set()
 
     def condition(self, resource_name: str) -> ConditionValue | None:
-        """Status, reason and message; None while nothing of it is offered twice."""
         return self._conditions.get(resource_name)
 
     async def run(self) -> None:

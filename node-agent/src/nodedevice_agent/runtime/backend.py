@@ -28,6 +28,7 @@ from nodedevice_agent.devicemanager.runtime import (
     InjectionRefused,
     RunningContainer,
     RuntimeDevice,
+    RuntimeHandler,
     Sandbox,
     Validator,
 )
@@ -61,8 +62,8 @@ _MAX_LOGGED = 256
 K = TypeVar("K", str, tuple[str, str])
 
 
-class NriBackend(Delivery):
-    """A RuntimeHandler, too. on_change: called when each resource's condition Injectable may have changed."""
+class NriBackend(Delivery, RuntimeHandler):
+    """on_change: called when each resource's condition Injectable may have changed."""
 
     name = DELIVERY_NRI
 
@@ -176,7 +177,6 @@ class NriBackend(Delivery):
     # -- the connection -------------------------------------------------------------------------------------------------
 
     def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
-        metrics.RUNTIME_CONNECTED.set(1)
         self._delivery.takes_cdi = takes_cdi(name, version)
         self._ownership.connected(name)
         self._changed(self._status.connected(name, version, validator))
@@ -187,7 +187,6 @@ class NriBackend(Delivery):
             self._on_change()
 
     def runtime_disconnected(self, reason: str) -> None:
-        metrics.RUNTIME_CONNECTED.set(0)
         self.events.lost()
         self._changed(self._status.disconnected(reason, self._host.now()))
 

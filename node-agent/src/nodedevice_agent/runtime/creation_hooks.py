@@ -29,10 +29,6 @@ class CreationHooks:
         resource = self._manager.resources.get(resource_name)
         return resource is not None and hooked.is_scope(resource.scope)
 
-    def holds(self, hooked: Hooked, pod_uid: str, container: str) -> bool:
-        """Whether a container has a device of the hook's plugin."""
-        return any(self.serves(hooked, a.resource_name) for a in self._manager.book.of_container(pod_uid, container))
-
     def concerned(self, allocations: Collection[Allocation]) -> Iterator[tuple[CreationHook, list[Allocation]]]:
         """Each hook whose plugin has some of these, and which."""
         for hooked in self.all:

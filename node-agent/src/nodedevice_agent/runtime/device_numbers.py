@@ -60,8 +60,11 @@ class DeviceNumbers:
     async def _compare(self) -> None:
         given = tuple(given_files(self._manager))
         numbers = {path: await self._number(path) for path in sorted({file.host_path for file in given})}
-        host = _Host(numbers, self._sysfs)
-        self._set(await self._reads.run(lambda: tuple(file for file in given if is_renumbered(file, host))))
+
+        def renumbered() -> tuple[GivenFile, ...]:
+            return tuple(file for file in given if is_renumbered(file, numbers[file.host_path], self._has))
+
+        self._set(await self._reads.run(renumbered))
 
     def _set(self, found: tuple[GivenFile, ...]) -> None:
         before, self.found = self.found, found
@@ -85,17 +88,6 @@ class DeviceNumbers:
                 return found[0].type, found[0].major, found[0].minor
         return None
 
-
-class _Host:
-    """As read at one moment."""
-
-    def __init__(self, numbers: dict[str, Number | None], sysfs: str) -> None:
-        self._numbers = numbers
-        self._sysfs = sysfs
-
-    def at(self, host_path: str) -> Number | None:
-        return self._numbers[host_path]
-
-    def has(self, number: Number) -> bool:
+    def _has(self, number: Number) -> bool:
         kind, major, minor = number
         return is_there(f"{self._sysfs}/{_KINDS.get(kind, kind)}/{major}:{minor}")

@@ -5,8 +5,7 @@ that is pulled out and plugged in again may come back under another number, and 
 what the container opens then is that other device.
 """
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
@@ -30,16 +29,6 @@ class GivenFile(Struct, frozen=True):
     number: Number | None
 
 
-class HostNumbers(Protocol):
-    """What device files and devices the host has now."""
-
-    def at(self, host_path: str) -> Number | None:
-        """The number of the device file at a path; None where there is none, or no single one."""
-
-    def has(self, number: Number) -> bool:
-        """Whether a device has that number."""
-
-
 def given_files(manager: DeviceManager) -> Iterator[GivenFile]:
     """Of all containers whose devices the runtime has shown."""
     for container in manager.containers:
@@ -47,13 +36,13 @@ def given_files(manager: DeviceManager) -> Iterator[GivenFile]:
             yield from _of_container(manager, container)
 
 
-def is_renumbered(file: GivenFile, host: HostNumbers) -> bool:
-    """Whether it opens another device, or not the one that it was given for.
+def is_renumbered(file: GivenFile, now: Number | None, has: Callable[[Number], bool]) -> bool:
+    """Whether it opens another device, or not the one that it was given for. now: of the file at its path of the host, None where
+    there is none, or no single one. has: whether the host has a device with that number.
 
     One that is missing on the host, with its number free, is harmless: it opens nothing.
     """
-    now = host.at(file.host_path)
-    return now != file.number and (now is not None or (file.number is not None and host.has(file.number)))
+    return now != file.number and (now is not None or (file.number is not None and has(file.number)))
 
 
 def _of_container(manager: DeviceManager, container: ContainerInstance) -> Iterator[GivenFile]:

@@ -96,7 +96,8 @@ class HookedContainers:
         self, hooked: Hooked, sandbox: Sandbox, container: RunningContainer, plugins: ContainerEdits, *of_kubelet: Any
     ) -> Creation | None:
         """of_kubelet: as of Given. None is final without it: what the kubelet has given can only explain what is asked for."""
-        holds = self.hooks.holds(hooked, sandbox.uid, container.name)
+        held = self._manager.book.of_container(sandbox.uid, container.name)
+        holds = any(self.hooks.serves(hooked, a.resource_name) for a in held)
         return hooked.hook.for_any(sandbox, container, Given(holds, plugins, *of_kubelet))
 
     def sandbox_removed(self, pod_uid: str) -> None:

@@ -24,13 +24,7 @@ from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUI
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.answers import problem
 from nodedevice_agent.devicemanager.allocation.held_calls import PendingPreStart
-from nodedevice_agent.devicemanager.container_edits import (
-    ContainerEdits,
-    EditConflict,
-    merged,
-    unrestricted,
-    without,
-)
+from nodedevice_agent.devicemanager.container_edits import ContainerEdits, EditConflict, merged, unrestricted, without
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import MAX_SETTINGS, NO_SETTINGS, Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation

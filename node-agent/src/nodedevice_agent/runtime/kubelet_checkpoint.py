@@ -19,20 +19,17 @@ from nodedevice_agent.devicemanager.records.allocations import AllocationKey
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.deviceplugin.codec import with_edits_of
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
+from nodedevice_agent.kubelet.readings import CheckpointReading, PodReading, Subscriber
 
 log = logging.getLogger(__name__)
 
 _NO_ROWS: Final = "they were not read yet"
 
 
-class KubeletCheckpoint:
-    """A container of the names of resources that the kubelet serves; as of the last refresh(). A subscriber of the reader."""
-
-    pace = Pace()
+class KubeletCheckpoint(Subscriber):
+    """A container of the names of resources that the kubelet serves; as of the last refresh()."""
 
     def __init__(self, reader: KubeletReader) -> None:
-        self.is_outdated = False
         self._reader = reader
         # None while it cannot be used; then the rows count, None while they are unknown, too
         self._checkpoint: Checkpoint | None = Checkpoint()

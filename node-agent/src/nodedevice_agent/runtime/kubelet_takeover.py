@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resources.resource import EndpointState
-from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
+from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading, Subscriber
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +21,8 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 10.0
 
 
-class KubeletTakeover:
-    """A subscriber of the reader, which has pod resources listed for as long as there are such names. socket: for its messages."""
-
-    is_outdated = False
+class KubeletTakeover(Subscriber):
+    """Has pod resources listed for as long as there are such names. socket: for its messages."""
 
     def __init__(self, manager: DeviceManager, socket: Path) -> None:
         self._manager = manager

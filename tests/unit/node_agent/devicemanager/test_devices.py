@@ -115,7 +115,6 @@ def test_ids_are_sorted_and_split_by_health(listed: list[Device]) -> None:
     assert found.ids == tuple(sorted(found.devices))
     assert found.healthy_ids == tuple(i for i in found.ids if found.devices[i].healthy)
     assert found.unhealthy_ids == tuple(i for i in found.ids if not found.devices[i].healthy)
-    assert all(found.is_listed_healthy(i) is (i in found.healthy_ids) for i in [*"abcd", "ghost"])
 
 
 def test_nothing_is_known_at_first() -> None:

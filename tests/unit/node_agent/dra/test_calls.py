@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import pytest
 from nodedevice_agent.devicemanager.pods import Pod
@@ -34,7 +34,7 @@ class Node:
         served = ServedByKubelet(asyncio.get_running_loop().time())
         self.reader = kubelet.reader(served.pods)
         observer = Observer(self.reader, served, lambda name: None, self._capacity)
-        self.holders = Holders(NoClaims(), self.reader.wake)
+        self.holders = Holders(cast(Any, NoClaims()), self.reader.wake)
         self.observers: list[Observer | Holders] = [observer, self.holders] if is_observed else [observer]
         for each in self.observers:
             self.reader.subscribe(each)

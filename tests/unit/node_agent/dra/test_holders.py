@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from nodedevice_agent.devicemanager.pods import ClaimUse, Container, ContainerKind, Pod, PodClaims, UnhealthyDevice
@@ -43,7 +44,7 @@ class Node:
         self.claims = Claims()
         self.woken = self.known = 0
         self.changed: list[str] = []
-        self.holders = Holders(self.claims, self._wake)
+        self.holders = Holders(cast(Any, self.claims), self._wake)
         self.holders.on_known = self._is_known
         self.holders.on_changed = lambda driver, pool: self.changed.append(f"{driver}/{pool}")
 

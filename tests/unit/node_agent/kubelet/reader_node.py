@@ -6,7 +6,7 @@ from typing import Final
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
-from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading
+from nodedevice_agent.kubelet.readings import CheckpointReading, Pace, PodReading, Subscriber
 
 from tests.fakes.kubelet_answers import KubeletAnswers
 from tests.unit.node_agent.devicemanager.scenario import GPU
@@ -42,11 +42,12 @@ class Node:
         return known
 
 
-class Recorder:
-    """A subscriber that follows everything."""
+class Recorder(Subscriber):
+    """Follows everything."""
+
+    pace = Pace(is_following=True, lists_devices=True)
 
     def __init__(self) -> None:
-        self.pace = Pace(is_following=True, lists_devices=True)
         self.is_outdated = True
         self.checkpoints: list[CheckpointReading] = []
         self.pods: list[PodReading] = []

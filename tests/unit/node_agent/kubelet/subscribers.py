@@ -1,7 +1,7 @@
 """Every subscriber that the agent has, and what shows all that it knows."""
 
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
@@ -76,7 +76,7 @@ class NoClaims:
 
 
 def holders(reader: KubeletReader) -> tuple[Subscriber, Callable[[], object]]:
-    found = Holders(NoClaims(), reader.wake)
+    found = Holders(cast(Any, NoClaims()), reader.wake)
     found.pods_synced([claimed.pod("one", "claim")])
     return found, lambda: (found.is_known, found.of(*claimed.KEY), found.cdi_ids(*claimed.KEY))
 

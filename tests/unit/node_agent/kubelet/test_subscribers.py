@@ -24,7 +24,7 @@ def test_every_subscriber_of_the_agent_is_tried() -> None:
         each.name
         for path in AGENT.rglob("*.py")
         for each in ast.walk(parsed(path))
-        if isinstance(each, ast.ClassDef) and any(getattr(m, "name", "") == "checkpoint_read" for m in each.body)
+        if isinstance(each, ast.ClassDef) and any(getattr(m, "name", "") == "pods_read" for m in each.body)
     }
     assert found - {"Subscriber"} == SUBSCRIBERS.keys()
 

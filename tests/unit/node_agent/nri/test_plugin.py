@@ -13,6 +13,7 @@ from nodedevice_agent.nri.mux import frames
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.nri.ttrpc import encode
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
+from prometheus_client import REGISTRY
 
 from tests.fakes.nri_runtime import FakeRuntime
 from tests.fakes.runtime_handler import PATIENCE_SECONDS, Recorder
@@ -52,6 +53,10 @@ async def disconnected(handler: Recorder) -> str:
     return str(reason)
 
 
+def is_connected() -> float | None:
+    return REGISTRY.get_sample_value("nodedevice_agent_runtime_connected")
+
+
 async def until(handler: Recorder, word: str) -> tuple[object, ...]:
     while (call := await handler.next())[0] != word:
         pass
@@ -73,7 +78,9 @@ async def test_reconnects_to_a_runtime_that_comes_back(handler: Recorder, socket
             async with FakeRuntime(socket):
                 await until(handler, "synchronized")
                 assert (await handler.next())[0] == "connected"
+                assert is_connected() == 1
             assert await disconnected(handler) == "the container runtime closed the connection"
+            assert is_connected() == 0
 
 
 async def test_reconnects_at_once_when_the_socket_appears(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
@@ -35,7 +35,7 @@ class Node:
         self.are_known = True
         self.changed: list[str] = []
         self.comparisons = 0
-        self.twice = OfferedTwice(self, host, self.changed.append)
+        self.twice = OfferedTwice(cast(Any, self), host, self.changed.append)
 
     def managed(self) -> Iterator[tuple[DeviceManager, Resource, bool]]:
         self.comparisons += 1

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.deviceplugin.codec import with_edits_of
+from nodedevice_agent.dra.pools import Pool
 from nodedevice_agent.offered_twice import watch
 from nodedevice_agent.offered_twice.offers import PoolOffer
 from nodedevice_agent.offered_twice.watch import in_steps
@@ -109,7 +109,7 @@ async def test_a_failed_comparison_is_made_again(node: Node) -> None:
         node.pools = lambda: iter([1 // 0])  # type: ignore[method-assign, list-item]
         await asyncio.sleep(3.0)
         node.pools = good  # type: ignore[method-assign]
-        node.offered[POOL] = PoolOffer(POOL, SimpleNamespace(driver=DRIVER, devices={}), (), {})
+        node.offered[POOL] = PoolOffer(POOL, Pool(DRIVER, "node", 0, {}), (), {})
         await asyncio.sleep(3.0)
         assert node.twice.is_known
 

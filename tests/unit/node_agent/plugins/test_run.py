@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
+from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceSource
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.filesystem import FileIdentity
 from nodedevice_agent.plugins import run
@@ -248,7 +248,7 @@ async def test_a_source_is_read_before_it_is_served_as_was_asked(
 ) -> None:
     events: list[Any] = []
 
-    class Source:
+    class Source(DeviceSource):
         resource_name = A
 
         async def read(self) -> None:

@@ -77,9 +77,9 @@ async def test_a_short_disconnection_changes_nothing_and_a_long_one_the_conditio
     assert (node.backend.is_settled, node.condition) == (False, None)
     node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
     assert (node.backend.is_settled, node.condition) == (True, ("True", "RuntimeConnected"))
-    assert (node.changes, value("runtime_connected")) == (1, 1)
+    assert node.changes == 1
     node.backend.runtime_disconnected("the socket is gone")
-    assert (node.changes, value("runtime_connected")) == (1, 0)
+    assert node.changes == 1
     assert node.condition == ("True", "RuntimeConnected")
     # back in time: the end of the grace is none any more
     node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)

@@ -7,12 +7,7 @@ stored for another device is none of its names: see stored_names.
 from collections.abc import Collection, Container, Mapping
 
 from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device, ListedDevices
-from nodedevice_agent.devicemanager.resources.stored_names import (
-    Stored,
-    renamed_device,
-    replaced,
-    with_stored_ids,
-)
+from nodedevice_agent.devicemanager.resources.stored_names import Stored, renamed_device, replaced, with_stored_ids
 
 
 class HeldIds:

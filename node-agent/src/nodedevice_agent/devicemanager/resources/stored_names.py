@@ -11,7 +11,7 @@ from dataclasses import replace
 from msgspec import structs
 from nodedevice_api.parts import parent_and_number
 
-from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device, ListedDevices
+from nodedevice_agent.devicemanager.resources.devices import NOTHING, Device, ListedDevices, part_number
 from nodedevice_agent.identity import Sameness, is_moved, lasting, made_id, same_device
 
 # of an ID that is made, so that it stays within the bound of device IDs
@@ -77,17 +77,12 @@ def _moved(listed: ListedDevices, stored: Stored, taken: Collection[str]) -> dic
         candidates = [d for token in stored[stored_id] for d in near.get(token, ())]
         if stored_id in by_alias and any(_is_alias(stored_id, d, stored) for d in candidates):
             continue
-        free = (d for d in candidates if d.id not in found and _number(d.id) == _number(stored_id))
+        # all shares of a device are alike
+        free = (d for d in candidates if d.id not in found and part_number(d.id) == part_number(stored_id))
         moved = next((d for d in free if is_moved(stored[stored_id], d.identity)), None)
         if moved is not None:
             found[moved.id] = stored_id
     return found
-
-
-def _number(device_id: str) -> int:
-    """Of a share, as all shares of a device are alike."""
-    part = parent_and_number(device_id)
-    return -1 if part is None else part[1]
 
 
 def _is_alias(stored_id: str, device: Device, stored: Stored) -> bool:

@@ -112,7 +112,7 @@ class DeviceList:
                 await changed.wait()
 
 
-class DeviceSource(Protocol):
+class DeviceSource:
     """Where a plugin's devices come from."""
 
     resource_name: str
@@ -125,23 +125,21 @@ class DeviceSource(Protocol):
 
     async def run(self) -> None:
         """Keep the list up to date until cancelled."""
+        await asyncio.Event().wait()
+
+    async def read_files(self) -> None:
+        """Before each allocate(), whose answer may rest on files of a disk, which may take their time."""
 
     def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         """What a container with these devices needs. device_ids: of the latest list, sorted. Raises AllocationRefused.
 
         container: whose devices these are; None where a kubelet calls.
         """
+        raise NotImplementedError
 
     def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
         """Which `size` devices to allocate together: all of must_include, the others of the free ones, which are enough."""
-
-
-@runtime_checkable
-class ReadsFirst(Protocol):
-    """A DeviceSource whose answers rest on files of a disk, which may take their time."""
-
-    async def read_files(self) -> None:
-        """Before each allocate()."""
+        raise NotImplementedError
 
 
 @runtime_checkable
@@ -258,8 +256,7 @@ class DevicePluginService(Service):
 
     async def Allocate(self, request: api_pb2.AllocateRequest, context: Context) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
-        if isinstance(self._source, ReadsFirst):
-            await self._source.read_files()
+        await self._source.read_files()
         try:
             for container in request.container_requests:
                 listed = self._listed()
@@ -313,7 +310,6 @@ class HoldingsService(DevicePluginService, device_details_pb2_grpc.DeviceHolding
 
 
 def service_of(source: DeviceSource) -> DevicePluginService:
-    """A new service for this source."""
     return HoldingsService(source, source) if isinstance(source, KeepsForContainers) else DevicePluginService(source)
 
 

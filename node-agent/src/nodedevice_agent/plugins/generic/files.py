@@ -1,19 +1,23 @@
 """Looks at files of the host: which are devices, near which NUMA node, and the links that udev makes to them."""
 
-import errno
 import os
 import stat
 
-from nodedevice_agent.lib.filesystem import is_there, link_target, names_in, note_again, note_unanswered, unanswered
+from nodedevice_agent.lib.filesystem import (
+    followed,
+    is_there,
+    link_target,
+    names_in,
+    note_again,
+    note_unanswered,
+    unanswered,
+)
 from nodedevice_agent.lib.patient_reads import ask
 from nodedevice_agent.plugins.generic.found import FoundFile
 from nodedevice_agent.plugins.generic.stable_names import LINK_DIRECTORIES
 from nodedevice_agent.plugins.generic.sysfs import Sysfs
 from nodedevice_agent.plugins.patterns import Captures
 from nodedevice_agent.plugins.shared_files import MEMORY_FILES
-
-# as many as the kernel follows
-_MAX_LINKS = 40
 
 
 def found_file(root: str, path: str, captures: Captures = ()) -> FoundFile | None:
@@ -63,23 +67,11 @@ def kernel_path(root: str, path: str) -> str:
 
     Raises OSError for links that lead in circles.
     """
-    done, rest, links = "", path.strip("/").split("/"), 0
-    while rest:
-        name = rest.pop(0)
-        if name in ("", ".", ".."):
-            done = done.rpartition("/")[0] if name == ".." else done
-            continue
-        target = link_target(f"{root}{done}/{name}")
-        links += bool(target)
-        if links > _MAX_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        base = "" if target.startswith("/") else done
-        is_for_tests = not rest and target in MEMORY_FILES
-        if target and not is_for_tests and is_there(f"{root}{base}/{target}"):
-            done, rest = base, [*target.split("/"), *rest]
-        else:
-            done = f"{done}/{name}"
-    return done
+
+    def ends(target: str, base: str, is_last: bool) -> bool:
+        return (is_last and target in MEMORY_FILES) or not is_there(f"{root}{base}/{target}")
+
+    return followed(root, path, ends)
 
 
 def udev_links(root: str) -> dict[str, str]:

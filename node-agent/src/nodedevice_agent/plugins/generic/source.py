@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from nodedevice_api.names import Reason
 
-from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList, Trouble
+from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList, DeviceSource, Trouble
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, ContainerIdentity
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
@@ -75,7 +75,7 @@ class _Look(Struct):
     unmatched: tuple[int, ...] = ()
 
 
-class GenericSource:
+class GenericSource(DeviceSource):
     """Device files of one resource."""
 
     prefers = False

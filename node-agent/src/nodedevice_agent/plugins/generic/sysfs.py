@@ -87,7 +87,7 @@ class Sysfs:
         unread = set()
         for number in numbers:
             with unanswered() as errors:
-                sysfs = self._target(f"/dev/{_DIRECTORIES[number[0]]}", number[1:])
+                sysfs = self.link(f"/dev/{_DIRECTORIES[number[0]]}", number[1:])
             note_again(errors)
             if errors:
                 unread.add(number)
@@ -111,10 +111,6 @@ class Sysfs:
         """What is in a place."""
         return names_in(f"{self._sys}{place}")
 
-    def link(self, place: str, name: str) -> str:
-        """Where a link of a place leads, as a place; empty for what is none."""
-        return self._target(place, name)
-
     def text(self, place: str, name: str) -> str:
         """A field of a device, for people; empty where it has none, or where it cannot be read."""
         try:
@@ -129,7 +125,7 @@ class Sysfs:
         read: dict[str, tuple[_Enumeration, UsbDevice]] = {}
         kept: dict[str, str] = {}
         for name in names_in(f"{self._sys}/bus/usb/devices"):
-            sysfs = self._target("/bus/usb/devices", name) if ":" not in name else ""
+            sysfs = self.link("/bus/usb/devices", name) if ":" not in name else ""
             usb = self._read_usb_device(name, sysfs, kept) if sysfs else None
             if usb is not None:
                 read[sysfs] = usb
@@ -141,7 +137,7 @@ class Sysfs:
 
     def numa_nodes_of(self, kind: str, number: str) -> tuple[int, ...]:
         """Of a device file. kind: char or block. number: as 188:0. A USB device is some steps below the controller that has it."""
-        return self.numa_nodes(self._target(f"/dev/{kind}", number))
+        return self.numa_nodes(self.link(f"/dev/{kind}", number))
 
     def numa_nodes(self, sysfs: str) -> tuple[int, ...]:
         """Of the nearest device on the way up that has one; empty on a machine with one node (-1)."""
@@ -162,9 +158,10 @@ class Sysfs:
         # a device without a file, or a name that leads out of /dev
         if name is None or ".." in name[1].split("/"):
             return None
-        subsystem = self._target(sysfs, "subsystem").rpartition("/")[2]
+        subsystem = self.link(sysfs, "subsystem").rpartition("/")[2]
         parent = self._parent(sysfs)
-        uart = self._uart(sysfs) if subsystem == "tty" else ""
+        # the kind of a serial port's chip; empty for what is no serial port of the kernel's
+        uart = self.text(sysfs, "type") if subsystem == "tty" else ""
         is_virtual = uart == _NO_UART if uart else not any(self._is_hardware(path) for path in upwards(parent))
         also = self._also(subsystem, sysfs, parent)
         return Node(number, f"/dev/{name[1].lstrip('/')}", sysfs, subsystem, parent, is_virtual, also)
@@ -174,7 +171,7 @@ class Sysfs:
         number of NVIDIA's own file of a GPU.
         """
         if subsystem == _VFIO_DEVICES:
-            group = self._target(parent, "iommu_group").rpartition("/")[2]
+            group = self.link(parent, "iommu_group").rpartition("/")[2]
             return (iommu_token(group),) if group else ()
         if subsystem == _DRM:
             minor = self._nvidia_minor(parent.rpartition("/")[2])
@@ -185,9 +182,9 @@ class Sysfs:
         subsystems = [
             each
             for each in names_in(f"{self._sys}{_NVME_SUBSYSTEMS}")
-            if self._target(f"{_NVME_SUBSYSTEMS}/{each}", name)
+            if self.link(f"{_NVME_SUBSYSTEMS}/{each}", name)
         ]
-        return tuple(sorted(self._target(_NVME_SUBSYSTEMS, each) for each in subsystems))
+        return tuple(sorted(self.link(_NVME_SUBSYSTEMS, each) for each in subsystems))
 
     def _nvidia_minor(self, address: str) -> str:
         """Of /dev/nvidiaN, which sysfs does not show. address: on the PCI bus. Empty where NVIDIA's driver does not have it."""
@@ -197,22 +194,15 @@ class Sysfs:
             return ""
         return found[1] if found else ""
 
-    def _uart(self, sysfs: str) -> str:
-        """The kind of a serial port's chip; empty for what is no serial port of the kernel's."""
-        try:
-            return _read(f"{self._sys}{sysfs}/type")
-        except OSError:
-            return ""
-
     def _is_hardware(self, sysfs: str) -> bool:
         """On a bus, or known to the firmware; /devices/virtual/… is not, nor is /devices/platform/snd_dummy.0."""
-        parts = self._target(sysfs, "subsystem").split("/")
+        parts = self.link(sysfs, "subsystem").split("/")
         is_on_bus = "bus" in parts[:-1] and parts[-1] not in _BUSES_OF_ANYTHING
         return is_on_bus or any(is_there(f"{self._sys}{sysfs}/{name}") for name in _FIRMWARE_NODES)
 
     def _parent(self, sysfs: str) -> str:
         for _ in range(_MAX_PARENTS):
-            target = self._target(sysfs, "device")
+            target = self.link(sysfs, "device")
             if not target and is_there(f"{self._sys}{sysfs}/partition"):
                 target = sysfs.rpartition("/")[0]
             if not target:
@@ -220,10 +210,10 @@ class Sysfs:
             sysfs = target
         return sysfs
 
-    def _target(self, directory: str, name: str) -> str:
-        """Where a link leads, as a path in sysfs; empty for what is none."""
-        target = link_target(f"{self._sys}{directory}/{name}")
-        return os.path.normpath(f"{directory}/{target}") if target else ""
+    def link(self, place: str, name: str) -> str:
+        """Where a link of a place leads, as a place; empty for what is none."""
+        target = link_target(f"{self._sys}{place}/{name}")
+        return os.path.normpath(f"{place}/{target}") if target else ""
 
     def _read_usb_device(self, port: str, sysfs: str, kept: dict[str, str]) -> "tuple[_Enumeration, UsbDevice] | None":
         """kept: where to note what cannot be read of one that stays as it was."""

@@ -64,7 +64,6 @@ def preferred(
 
 
 def device_of(gpu: Gpu, trouble: Trouble | None, host: OnHost = UNKNOWN) -> PluginDevice:
-    """The device to list for this GPU."""
     attributes = gpu.attributes() | host.attributes(gpu.uuid)
     return PluginDevice(
         gpu.uuid,

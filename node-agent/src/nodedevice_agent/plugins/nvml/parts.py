@@ -109,15 +109,11 @@ class Listing(Struct, frozen=True):
     troubles: tuple[Trouble, ...] = ()
 
 
-def _no_trouble(uuid: str, instance: MigInstance) -> None:
-    return None
-
-
 def listing(
     uses: Sequence[tuple[Gpu, Use]],
     trouble_of: Callable[[str], Trouble | None],
     host: OnHost = UNKNOWN,
-    trouble_of_instance: Callable[[str, MigInstance], Trouble | None] = _no_trouble,
+    trouble_of_instance: Callable[[str, MigInstance], Trouble | None] = lambda uuid, instance: None,
 ) -> Listing:
     """uses: the GPUs of one resource, in order. trouble_of_instance: what an instance has besides its GPU's trouble."""
     devices: list[PluginDevice] = []

@@ -1,6 +1,5 @@
 """The devices of one resource name of the nvml plugin: their list, and what a container gets for them."""
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Self
@@ -8,7 +7,7 @@ from typing import Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, DeviceSource
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
     ContainerAllocation,
@@ -70,7 +69,7 @@ class HostOfGpus(Struct, frozen=True):
         return cls(host_root.rstrip("/"), CdiSpecs(host_root, settings.cdi_kind), delivery or Delivery())
 
 
-class NvmlSource:
+class NvmlSource(DeviceSource):
     """Whole GPUs and MIG instances, or parts of GPUs; the watch publishes the list."""
 
     prefers = True
@@ -87,13 +86,6 @@ class NvmlSource:
         # the GPUs of parts, and what their parts are
         self._listed: dict[str, tuple[Gpu, PartsOf]] = {}
         self.devices = DeviceList(self._parts.rules() if self._parts is not None else None)
-
-    async def read(self) -> None:
-        """The list is what the reader reported last."""
-
-    async def run(self) -> None:
-        """The watch publishes."""
-        await asyncio.Event().wait()
 
     def publish(self, uses: Sequence[tuple[Gpu, Use]]) -> None:
         """Publish the list for these GPUs, sorted by UUID."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from nodedevice_common.tasks import apart
 from nodedevice_common.threads import in_thread
 
-from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList
+from nodedevice_agent.lib.deviceplugin_server.server import NO_TROUBLE, DeviceList, DeviceSource
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity, old_form, shared_ids
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.plugins.room import Room
@@ -41,7 +41,7 @@ _RESCAN_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
 
 
-class SimulatedSource:
+class SimulatedSource(DeviceSource):
     """Simulated devices of one resource."""
 
     def __init__(

@@ -13,7 +13,7 @@ from nodedevice_agent.deviceplugin.codec import device_list
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.deviceplugin_server import server
-from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, list_to_wire, service_of, serving
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, DeviceSource, list_to_wire, service_of, serving
 from nodedevice_agent.lib.deviceplugin_server.values import (
     ContainerAllocation,
     ContainerIdentity,
@@ -97,7 +97,7 @@ def test_rules_for_parts_and_a_reason_are_sent_whole() -> None:
     assert (found.part_rules, found.plugin_message) == (rules, "Odd")
 
 
-class Source:
+class Source(DeviceSource):
     """Of one device; notes what it is called with."""
 
     resource_name = "example.com/gpu"
@@ -107,10 +107,6 @@ class Source:
         self.devices = DeviceList()
         self.devices.publish([ONE])
         self.containers: list[ContainerIdentity | None] = []
-
-    async def read(self) -> None: ...
-
-    async def run(self) -> None: ...
 
     def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         self.containers.append(container)

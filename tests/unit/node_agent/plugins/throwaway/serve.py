@@ -1,14 +1,13 @@
 """Serves numbers as devices."""
 
-import asyncio
 from typing import Any
 
-from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, DeviceSource
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, ContainerIdentity, PluginDevice
 from nodedevice_agent.plugins.contract import Node
 
 
-class Numbers:
+class Numbers(DeviceSource):
     prefers = False
 
     def __init__(self, settings: Any) -> None:
@@ -18,12 +17,6 @@ class Numbers:
 
     def reconfigure(self, settings: Any) -> None:
         self.devices.publish(PluginDevice(f"number-{i}", is_healthy=i < 4) for i in range(settings.count))
-
-    async def read(self) -> None:
-        """They are known."""
-
-    async def run(self) -> None:
-        await asyncio.Event().wait()
 
     def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         return ContainerAllocation(env={"NUMBERS": ",".join(device_ids)})

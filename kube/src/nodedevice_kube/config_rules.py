@@ -60,6 +60,8 @@ def problems(value: Any, rule: Rule, path: str = "", root: Rule | None = None) -
 def sentences(found: Iterator[Problem], most: int = MOST) -> list[str]:
     """One for each problem, beginning with its path. Finds no more than `most`: it costs time to find out what was meant."""
     shown = [f"{path or 'the document'}: {text}" for path, text in islice(found, most + 1)]
+    # YAML and JSON have escapes for half a character, which no terminal or log takes
+    shown = [text.encode(errors="backslashreplace").decode() for text in shown]
     return shown if len(shown) <= most else [*shown[:most], "and more"]
 
 

@@ -28,6 +28,13 @@ _MAP: Final = {"type": "object", "properties": {"paths": _LIST, "count": _INT, "
         ("x" * 50, _INT, [f'here: "{"x" * 39}… is no whole number: write a number without quotes']),
         ("x" * 38, _INT, [f'here: "{"x" * 38}" is no whole number: write a number without quotes']),
         ("é", _INT, ['here: "é" is no whole number: write a number without quotes']),
+        # half a character, which YAML has an escape for
+        ("\ud800", _INT, ['here: "\\ud800" is no whole number: write a number without quotes']),
+        (
+            {"\ud800": 1, "name": "n"},
+            {**_MAP, "additionalProperties": False},
+            ["here.\\ud800: there is no such key; there is count, name, paths"],
+        ),
         (None, {"type": "string", "nullable": True}, []),
         (None, _TEXT, ["here: null is no text: remove the key, or set it"]),
         ("anything", {}, []),

@@ -89,7 +89,6 @@ class Agent:
             plugins = last_known(settings.plugins, settings.allowed_host_paths, state_dir)
             checkpoint = after_boot(checkpoint, plugins.may_serve)
         self._manager = _device_manager(settings, topology, checkpoint)
-        self._manager.book.delivery = settings.delivery
         self._publisher = Publisher(cluster, node_name, note)
         self._host = PluginHost(
             self._manager,
@@ -303,6 +302,7 @@ def _device_manager(settings: AgentSettings, topology: Topology, checkpoint: Che
         waits_for_runtime=settings.delivery == DELIVERY_NRI,
         allocate_retry=None if by_kubelet else settings.allocate_retry,
         is_attributed=(lambda name: True) if by_kubelet else None,
+        delivery=settings.delivery,
         topology=topology,
         flapping=FlapDampingLimits(
             settings.flapping_changes, settings.flapping_window_seconds, settings.flapping_quiet_seconds

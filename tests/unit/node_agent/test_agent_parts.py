@@ -58,6 +58,14 @@ async def test_with_a_checkpoint_nothing_is_recovered_and_what_was_connected_is_
         assert agent._publisher._notes == ""
 
 
+async def test_allocations_of_an_earlier_release_keep_the_delivery_of_the_first_start(node: Node) -> None:
+    with_checkpoint(node, HELD)
+    for delivery in ("nri", "kubelet"):
+        with node.agent(delivery=delivery) as agent:
+            assert [allocation.delivery for allocation in agent._manager.book] == ["nri"]
+            with_checkpoint(node, structs.replace(agent._manager.checkpoint(), boot_id=boot_id()))
+
+
 async def test_one_that_cannot_be_read_is_shown_as_a_problem(node: Node) -> None:
     (node.folder / "state" / FILE_NAME).write_text("{")
     with node.agent(delivery="nri") as agent:

@@ -51,7 +51,7 @@ class DeviceManager:
     for it once. topology: whether a container's devices must be near each other. flapping: when changes of health are damped.
     allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; always where nothing is set.
     is_attributed: by resource name, whether the kubelet allocates its devices: these are attributed to pods, not allocated. None
-    where it allocates none.
+    where it allocates none. delivery: of new allocations, and of restored ones that record none.
     make_list_limit: of the resources; what their plugins may list.
     """
 
@@ -67,6 +67,7 @@ class DeviceManager:
         flapping: FlapDampingLimits | None = None,
         allocate_retry: Mapping[str, AllocateRetry] | None = None,
         is_attributed: Callable[[str], bool] | None = None,
+        delivery: str = "",
         make_list_limit: Callable[[Mapping[str, Resource]], ListLimit] = ListLimit,
     ) -> None:
         self._marks = marks = Marks()
@@ -76,7 +77,7 @@ class DeviceManager:
         )
         self.resources, self.cordons = self._table.by_name, self._table.cordons
         self.list_limit = make_list_limit(self.resources)
-        self.book = AllocationBook(self.resources)
+        self.book = AllocationBook(self.resources, delivery)
         self._preference = Preference(self.resources, deadlines)
         self._physical = PhysicalDevices(self.resources, self._preference)
         # what the runtime runs; changed by whoever handles the runtime's events, which also calls containers_ended()

@@ -18,10 +18,10 @@ class AllocationBook:
     resources: every resource with allocations; the `holders` of each are kept up to date here.
     """
 
-    def __init__(self, resources: Mapping[str, Resource]) -> None:
+    def __init__(self, resources: Mapping[str, Resource], delivery: str = "") -> None:
         self.resources = resources
-        # of new allocations
-        self.delivery = ""
+        # of new allocations, and of those of an earlier release, which recorded none
+        self.delivery = delivery
         # by pod UID, then by container and resource name
         self.by_pod: dict[str, dict[tuple[str, str], Allocation]] = {}
         # pods that have ended in the API and still hold their devices: by UID, since when (monotonic seconds)
@@ -53,7 +53,7 @@ class AllocationBook:
 
     def restore(self, allocation: Allocation) -> None:
         """Add one of before a restart. It may be from the API, which has the shown form of a device ID alone."""
-        self.add(allocation)
+        self.add(allocation if allocation.delivery else replace(allocation, delivery=self.delivery))
         if not allocation.has_originals:
             self.without_originals.add(allocation.resource_name)
 

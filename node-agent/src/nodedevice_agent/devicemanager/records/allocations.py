@@ -30,7 +30,7 @@ class Allocation:
     again.
     edits: the response, decoded; None where there is none or it cannot be decoded.
     since: when the container got these devices, by the wall clock, Unix seconds; 0 where it is not known.
-    delivery: how its devices reach the container, a DELIVERY_* of nodedevice_api.names; "" in an older checkpoint, for the agent's.
+    delivery: how its devices reach the container, a DELIVERY_* of nodedevice_api.names; "" where that is not recorded.
     files: path and number (c188:0) of the response's device files, as they were when it was given; sorted, empty where not known.
     """
 

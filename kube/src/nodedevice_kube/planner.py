@@ -199,8 +199,11 @@ class Planner:
         able = [parent for parent in self._ids if self._has(parent, least, need)]
         able.sort(key=lambda parent: self.preference(need, parent, whole))
         if self._is_single:
-            alike = {self._state(parent): parent for parent in reversed(able)}
-            yield from ({parent: need.count} for parent in able if alike[self._state(parent)] == parent)
+            seen: set[object] = set()
+            for parent in able:
+                if (state := self._state(parent)) not in seen:
+                    seen.add(state)
+                    yield {parent: need.count}
         elif len(able) >= need.count:
             yield dict.fromkeys(able[: need.count], 1)
             # what leaves the most to the others

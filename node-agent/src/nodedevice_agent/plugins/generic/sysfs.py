@@ -180,9 +180,7 @@ class Sysfs:
             return ()
         name = sysfs.rpartition("/")[2]
         subsystems = [
-            each
-            for each in names_in(f"{self._sys}{_NVME_SUBSYSTEMS}")
-            if self.link(f"{_NVME_SUBSYSTEMS}/{each}", name)
+            each for each in names_in(f"{self._sys}{_NVME_SUBSYSTEMS}") if self.link(f"{_NVME_SUBSYSTEMS}/{each}", name)
         ]
         return tuple(sorted(self.link(_NVME_SUBSYSTEMS, each) for each in subsystems))
 

@@ -66,7 +66,9 @@ class ContainerEvents:
         self._containers.put(
             ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks, is_begun=False)
         )
-        self._cancel_pre_starts(sandbox.uid, container.name)
+        for a in self._book.sharers(sandbox.uid, container.name):
+            # the devices are in use: a call that is still due for one of them must not be made any more
+            self._manager.pre_starts.cancel(a.key)
 
     def adjusted(self, sandbox: Sandbox, container_id: str, devices: tuple[RuntimeDevice, ...]) -> None:
         """A container whose creation is allowed is being created with these device files."""
@@ -265,11 +267,6 @@ class ContainerEvents:
         is_in_use = any(self._containers.instances(pod_uid, a.container) for a in sharers)
         if not is_in_use and pod_uid not in self._book.releasing:
             self._manager.pre_starts.require_if_supported(a.key for a in sharers)
-
-    def _cancel_pre_starts(self, pod_uid: str, container: str) -> None:
-        """A container is created with its devices: a call that is still due for one of them must not be made any more."""
-        for a in self._book.sharers(pod_uid, container):
-            self._manager.pre_starts.cancel(a.key)
 
     def _publish(self, instance: ContainerInstance) -> None:
         """The resources whose status this container's start or end may change."""

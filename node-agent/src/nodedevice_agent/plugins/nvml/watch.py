@@ -7,7 +7,7 @@ when no reader has reported for a few seconds, and a mark (why a GPU needs a res
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
-from contextlib import aclosing, suppress
+from contextlib import aclosing, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -353,28 +353,22 @@ class GpuWatch:
 
         Names alone are followed: each program that ends closes the device files, which it had open for writing.
         """
-        subscription = self._watcher.subscribe()
-        try:
+        with closing(self._watcher.subscribe()) as subscription:
             while True:
                 subscription.follow([self._dev, self._memory.clear_dir])
                 self._take_clears()
                 events = await subscription.wait(_IDLE_SECONDS)
                 if any(path.parent == self._dev and path.name.startswith("nvidia") for path in events):
                     self._dev_changed.set()
-        finally:
-            subscription.close()
 
     async def _watch_specs(self) -> None:
         """Show by which way containers would get their GPUs; Allocate reads the specifications itself."""
-        subscription = self._watcher.subscribe()
-        try:
+        with closing(self._watcher.subscribe()) as subscription:
             while True:
                 subscription.follow(self._host.specs.directories, contents=True)
                 if await self._host.specs.refresh():
                     self._publish()
                 await subscription.wait(_IDLE_SECONDS)
-        finally:
-            subscription.close()
 
     async def _check_specs(self) -> None:
         """The same after each inventory of the driver, whose files specifications name."""

@@ -44,10 +44,10 @@ def _size(values: Iterable[Any]) -> int:
         total += _CHARACTERS_OF_VALUE
         if isinstance(value, str):
             total += len(value)
+        elif value is None or isinstance(value, int):
+            continue
         elif isinstance(value, _COLLECTIONS):
             total += _size(value)
-        elif isinstance(value, int):
-            continue
         elif slots := getattr(type(value), "__slots__", ()):
             total += _size(getattr(value, name) for name in slots)
     return total

@@ -8,7 +8,11 @@ AgentError
 """
 
 from nodedevice_common.text import shown
+from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.masking import masked
+
+# what every request to the API server may raise, for those who take the errors of an agent from here
+ApiRequestError = ApiError
 
 
 class AgentError(Exception):

@@ -3,7 +3,8 @@
 Each side runs its own programs with its own chart. The same code measures both: this tree's hack/ and tests/, laid over the other
 commit's. So a row means the same on both sides, however it was measured then, and both run beside the same Kubernetes, which is
 built once. That code imports modules of the programs. At a commit where these have other names each side is measured by its own
-tree's code, which is printed; with --own-bench that is so in any case. A row that only one side has is shown, and not judged.
+tree's code, which is printed; with --own-bench that is so in any case. Where a commit's own bench fails on its way, the rows until
+then count. A row that only one side has is shown, and not judged.
 
 A round is kept in build/bench-against once both sides are measured; the same command goes on with the next one.
 """
@@ -85,7 +86,8 @@ def _rounds(commit: str, count: int, *, own_bench: bool) -> list[Round]:
                 trees.compile_modules(sides[0].python, old)
                 found = by_own
             found.mkdir(parents=True, exist_ok=True)
-            measure_missing(found, count, bench_of(sides[0]), bench_of(sides[1]), show_progress)
+            measure_old = bench_of(sides[0], show_progress if found == by_own else None)
+            measure_missing(found, count, measure_old, bench_of(sides[1]), show_progress)
     return [_read(found, number) for number in range(1, count + 1)]
 
 
@@ -128,8 +130,11 @@ def _read(kept: Path, number: int) -> Round:
     return msgspec.json.decode(_file(kept, number).read_bytes(), type=Round)
 
 
-def bench_of(tree: Tree) -> Measure:
-    """Runs the bench of a tree. Raises TreeError."""
+def bench_of(tree: Tree, ended_early: Callable[[str], None] | None = None) -> Measure:
+    """Runs the bench of a tree. Raises TreeError.
+
+    ended_early: called with the error where the bench failed after some rows, which count; None: that is an error.
+    """
 
     def measure(log: Path) -> dict[str, Result]:
         out = tree.path / "build" / "bench.json"
@@ -139,9 +144,13 @@ def bench_of(tree: Tree) -> Measure:
             _running([str(tree.python), "-m", _BENCH], tree.path, printed.fileno()) as bench,
         ):
             status = bench.wait()
-        if status or not out.exists():
-            raise TreeError(f"{tree.path.name}: the bench ended with {status}: {tail(log, 1)} ({_shown(log)})")
-        return msgspec.json.decode(out.read_bytes(), type=dict[str, Result])
+        rows = msgspec.json.decode(out.read_bytes(), type=dict[str, Result]) if out.exists() else {}
+        problem = f"{tree.path.name}: the bench ended with {status}: {tail(log, 1)} ({_shown(log)})"
+        if not rows or (status and ended_early is None):
+            raise TreeError(problem)
+        if status and ended_early is not None:
+            ended_early(f"{problem}; its {len(rows)} rows until then count")
+        return rows
 
     return measure
 

@@ -139,6 +139,18 @@ def test_a_bench_that_measures_nothing_is_an_error_of_one_line(tmp_path: Path, b
     assert "\n" not in str(caught.value)
 
 
+def test_a_commits_own_bench_that_fails_on_its_way_gives_its_rows_so_far(tmp_path: Path) -> None:
+    written = msgspec.json.encode(_results(2.0)).decode()
+    bench = f"import pathlib; pathlib.Path('build/bench.json').write_text('{written}'); raise SystemExit('refused')"
+    tree, lines = _tree(tmp_path / "old", bench), list[str]()
+    assert bench_of(tree, lines.append)(tmp_path / "log") == _results(2.0)
+    assert len(lines) == 1
+    assert lines[0].startswith("old: the bench ended with 1: refused")
+    assert lines[0].endswith("its 1 rows until then count")
+    with pytest.raises(TreeError):
+        bench_of(tree)(tmp_path / "log")
+
+
 @pytest.mark.parametrize(
     ("new", "status", "line"), [(1.0, 0, "no row is worse"), (1.2, 1, "worse: row")], ids=["as before", "worse"]
 )

@@ -80,7 +80,7 @@ def test_sboms_list_what_the_images_databases_list(dist: Path, unpacked: dict[tu
         installed = {tuple(name.lower().replace("_", "-").rsplit("-", 1)) for name in folders}
         # the operator's image has the command for people, too
         also = ("kubectl-nodedevice",) if program == "nodedevice-operator" else ()
-        ours = {(name, _VERSION) for name in ("nodedevice-api", "nodedevice-common", program, *also)}
+        ours = {(name, _VERSION) for name in ("nodedevice-api", "nodedevice-common", "nodedevice-kube", program, *also)}
         python = {(name.lower().replace("_", "-"), version) for kind, name, version in listed if kind == "pkg:pypi"}
         assert installed | ours == python
 

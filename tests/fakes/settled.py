@@ -13,7 +13,7 @@ from nodedevice_agent.kubelet.served import ServedByKubelet
 _PLUGINS: Final = (
     "add configured connected cordoned cordons_outdated disconnected displaced listed ranked recovered tick"
 )
-_PODS: Final = "kubelet_allocated kubelet_read pod_gone pod_seen pods_synced possible_holder_ended"
+_PODS: Final = "kubelet_allocated pod_gone pod_seen pods_synced possible_holder_ended"
 _CALLS: Final = "allocate_failed allocated pre_start_failed pre_started preferred"
 _RUNTIME: Final = "containers_changed containers_ended static_pod_removed static_pod_shown static_pods_listed"
 _KUBELET: Final = "capacity_is listing_made read"

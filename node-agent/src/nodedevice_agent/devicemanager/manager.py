@@ -18,7 +18,6 @@ from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls, Reallocations
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.allocation.topology import Topology
-from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
 from nodedevice_agent.devicemanager.attribution.stage import Attribution
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.deadlines import Deadlines
@@ -443,12 +442,6 @@ class DeviceManager:
     def save(self) -> None:
         """What the checkpoint has of the runtime's containers has changed."""
         self._marks.save()
-
-    # -- the kubelet's allocations ------------------------------------------------------------------------------------------
-
-    def kubelet_read(self, state: KubeletState) -> None:
-        """The kubelet's state now. Where nothing could be read, the last state stays."""
-        self.attribution.read(state)
 
     # -- responses of plugins -------------------------------------------------------------------------------------------
 

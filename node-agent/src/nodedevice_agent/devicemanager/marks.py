@@ -84,7 +84,7 @@ class Marks:
             self.awaited[name] = but if self.awaited.get(name, but) == but else ""
 
     def changed(self, resource_name: str) -> None:
-        """What it lists, or what of it may be given out, has changed."""
+        """Its list has changed, or which of its devices may be allocated."""
         self._published.add(resource_name)
         self.awaited[resource_name] = ""
         self.are_claims_due = True

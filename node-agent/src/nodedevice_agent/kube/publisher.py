@@ -84,7 +84,7 @@ class Publisher:
         delivery_of: Callable[[str], Delivery],
         sources: Sequence[Source] = (),
     ) -> None:
-        """From here on resources can be published; the objects are kept by tasks of that group.
+        """Resources can be published from now on; the objects are kept by tasks of that group.
 
         delivery_of: of a resource by its name, as new pods get it.
         """

@@ -388,3 +388,14 @@ async def test_a_plugin_that_registers_again_and_again_costs_a_bounded_number_of
     counts = {vars(each)["line"]: vars(each)["count"] for each in caplog.records if "left out" in each.getMessage()}
     assert counts["device plugin registered"] == 100 - SUBJECT_AT_ONCE
     assert counts["resource is served by several device plugins; the newest list counts"] >= 50
+
+
+async def test_a_timer_that_comes_a_moment_early_is_set_again(tmp_path: Path) -> None:
+    """The event loop may call one early by the resolution of its clock: then nothing is due yet, and no deadline changes."""
+    async with hosted(tmp_path) as manager:
+        due = manager.host.now() + 1000.0
+        manager.manager.deadlines.set("grace", GOOD, due)
+        manager.host.settle()
+        manager.host._tick()
+        assert manager.host._timer is not None
+        assert manager.host._timer.when() == due

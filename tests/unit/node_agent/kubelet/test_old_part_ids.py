@@ -56,7 +56,7 @@ def rows(**held: str) -> tuple[PodResourcesRow, ...]:
 
 def kubelet(found: Any, **held: str) -> None:
     """It has this part for each pod, as both of its records say."""
-    found.kubelet_read(KubeletState(entries(**held), rows(**held)))
+    found.read(KubeletState(entries(**held), rows(**held)))
 
 
 def offered(found: Any, **held: str) -> set[Part]:
@@ -87,10 +87,10 @@ def test_a_part_that_is_held_by_its_old_id_is_not_offered_by_its_new_one(state: 
     found = agent()
     if first == "the plugin":
         plugin(found)
-    found.kubelet_read(STATES[state])
+    found.read(STATES[state])
     if first == "the kubelet":
         plugin(found)
-    found.kubelet_read(STATES[state])
+    found.read(STATES[state])
     assert offered(found, one="GPU-a-1") == EVERY - {("GPU-a", 1)}
     assert advertises(found, "GPU-a-1")
     found.pod_gone("one", 0.0)

@@ -82,7 +82,7 @@ class Node:
         """A device of a built-in plugin, by the pod `one`."""
         self.plugin(NIC, OURS, device)
         self.mirror.pods_synced([pod("one", nic=1)], 0.0)
-        self.mirror.kubelet_read(KubeletState((held_by("one", device.id, name=NIC),), ()))
+        self.mirror.read(KubeletState((held_by("one", device.id, name=NIC),), ()))
 
     def gives_out(self, *paths: str) -> None:
         for path in paths:

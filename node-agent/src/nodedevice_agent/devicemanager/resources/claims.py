@@ -79,7 +79,7 @@ def opened_files(numbers: Collection[str], listed: Iterable[Collection[str]]) ->
 
 
 def _excludes(one: Claim, other: Claim) -> bool:
-    """Whether only one of two devices that have a token or a place in common can be given out."""
+    """Whether only one of two devices that have a token or a place in common can be allocated."""
     if one.key == other.key:
         return False
     # Uses of one physical device exclude each other by rules of their own; but an instance of it may be listed by another resource

@@ -74,7 +74,7 @@ class PhysicalDevices:
         return seen
 
     def _decide(self, scope: str, resources: list[Resource]) -> tuple[dict[str, dict[str, OtherUse]], dict[str, str]]:
-        """By resource: what is held back, by device ID; and why nothing of it is given out."""
+        """By resource: what is held back, by device ID; and why none of its devices is allocated."""
         excess: dict[str, str] = {}
         naming, linked = [], 0
         for resource in sorted(resources, key=lambda resource: resource.name):

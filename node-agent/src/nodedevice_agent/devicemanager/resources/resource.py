@@ -323,7 +323,7 @@ class Resource:
         return self.listed.has_identities or bool(self._identities)
 
     def claimed_identities(self, *, only_apart: bool = False) -> dict[str, Identity]:
-        """Of held and cordoned devices, which are given out under no other name.
+        """Of held and cordoned devices, which are allocated under no other name.
 
         only_apart: without those that are what a connected plugin lists now.
         """

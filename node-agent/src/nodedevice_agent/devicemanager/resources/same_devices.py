@@ -52,9 +52,9 @@ class SameDevices:
     def held_back(
         self, given: GivenNumbers, out: Collection[str] = ()
     ) -> tuple[dict[str, dict[str, OtherUse]], dict[str, str]]:
-        """By resource: what is held back, by device ID; and why nothing of it is given out.
+        """By resource: what is held back, by device ID; and why none of its devices is allocated.
 
-        given: what running containers have. out: resources of which nothing is given out anyway.
+        given: what running containers have. out: resources whose devices are not allocated in any case.
         """
         by_preference = [resource for resource in self._resources.values() if resource.listed.has_identities]
         by_preference.sort(key=lambda resource: self._preference.key(resource.name))
@@ -98,7 +98,7 @@ class SameDevices:
         return (node for number in numbers for node in self._by_number.get(number, ()))
 
     def _matters(self, given: Given) -> bool:
-        """Whether something that is listed with one of these numbers may be given out, or is another device, too."""
+        """Whether something that is listed with one of these numbers may be allocated, or is another device, too."""
         nodes = [*self._at(given[2])]
         return any(node in self._contested or self._resources[node[0]].free_of(self._kinds[node][2]) for node in nodes)
 
@@ -129,7 +129,7 @@ class SameDevices:
 
 
 def _too_many(by_preference: Iterable[Resource]) -> dict[str, str]:
-    """By resource: why nothing of it is given out."""
+    """By resource: why none of its devices is allocated."""
     excess, count = {}, 0
     for resource in by_preference:
         count += len(resource.kinds)

@@ -96,7 +96,7 @@ class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
     @property
     def is_shared(self) -> bool:
-        """Whether a device may be given out several times: by this group, or by several."""
+        """Whether a device may be allocated several times: by this group, or by several."""
         return self.shared or self.count > 1
 
     @property

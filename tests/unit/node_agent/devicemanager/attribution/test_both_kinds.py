@@ -22,7 +22,8 @@ def kubelet(scenario: Scenario, **held: str) -> set[str]:
     """The kubelet has given these cards to these pods. Returns the resources that are published."""
     entries = tuple(held_by(uid, device_id, name=NIC) for uid, device_id in held.items())
     rows = tuple(PodResourcesRow("default", uid, "main", NIC, (device_id,)) for uid, device_id in held.items())
-    return published(scenario.happens("kubelet_read", KubeletState(entries, rows)))
+    scenario.manager.attribution.read(KubeletState(entries, rows))
+    return published(scenario.manager.settle(scenario.now))
 
 
 def test_each_gets_its_devices_from_whom_allocates_them() -> None:
@@ -66,7 +67,8 @@ def test_the_kubelets_word_changes_nothing_of_ours() -> None:
     scenario = node().run(pod("p", gpu=1, nic=1))
     kubelet(scenario, p="n0")
     state = KubeletState((held_by("p", "d1"),), (PodResourcesRow("default", "p", "main", GPU, ("d1",)),))
-    scenario.happens("kubelet_read", state)
+    scenario.manager.attribution.read(state)
+    scenario.manager.settle(scenario.now)
     assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {})
 
 

@@ -46,7 +46,7 @@ def plugin(found: Any, devices: int, name: str = GPU) -> Any:
 
 def message(found: Any, *entries: Allocation, rows: tuple[PodResourcesRow, ...] | None = ()) -> Any:
     found.attribution.is_outdated = False
-    return found.kubelet_read(KubeletState(entries, rows))
+    return found.read(KubeletState(entries, rows))
 
 
 def held(found: Any, name: str = GPU) -> dict[str, tuple[str, ...]]:
@@ -232,7 +232,7 @@ def test_an_end_that_comes_while_the_kubelet_is_asked_makes_its_answer_outdated(
     message(found, held_by("one", "d0"))
     found.attribution.is_outdated = False
     found.pod_gone("one", 0.0)
-    found.kubelet_read(KubeletState((held_by("one", "d0"),), ()))
+    found.read(KubeletState((held_by("one", "d0"),), ()))
     assert found.attribution.is_outdated
 
 
@@ -244,7 +244,7 @@ def test_the_last_state_stays_while_nothing_can_be_read(silence: KubeletState) -
     found.pods_synced([pod("one", gpu=1)], 0.0)
     rows = (PodResourcesRow("default", "late", "main", GPU, ("d1",)),)
     message(found, held_by("one", "d0"), held_by("late", "d1"), rows=rows)
-    assert found.kubelet_read(silence) == []
+    assert found.read(silence) == []
     assert held(found) == {"one": ("d0",), "late": ("d1",)}
 
 

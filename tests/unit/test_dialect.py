@@ -18,7 +18,7 @@ LIMITS: Final = {
     "node-agent/src": 192,
     "operator/src": 189,
     "cli/src": 290,
-    "kube/src": 171,
+    "kube/src": 28,
     "common/src": 193,
     "proto/src": 166,
     "hack": 202,

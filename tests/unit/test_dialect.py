@@ -17,7 +17,7 @@ NODE_FEATURE_DISCOVERY: Final = 7.9
 LIMITS: Final = {
     "node-agent/src": 192,
     "operator/src": 189,
-    "cli/src": 290,
+    "cli/src": 72,
     "kube/src": 30,
     "common/src": 9,
     "proto/src": 51,

@@ -188,7 +188,7 @@ UNBOUND: Final = (
     # which devices it has
     Row(
         "NoDevices",
-        "The resource is configured on the node, and has no device there, as where no file matches its pattern.",
+        "The resource is configured on the node, and has no device there: for example, no file matches its pattern.",
         "Without any device of {resource}: {on}.",
         "Connect one, or correct the pattern in the configuration; the words of its agent:",
         "kubectl describe nodedevice {node_device}",

@@ -55,14 +55,14 @@ HEALTH = "Health is reported for every container"
 KEEPS = "An admitted pod keeps its devices over a restart"
 TIME = "Time passes as an event"
 GONE_NAME = "A name that is gone leaves the Node"
-FREED = "Devices are free as soon as the pod is over"
+FREED = "Devices are free as soon as the pod has ended"
 PRE_START = "PreStartContainer is called when the pod has its devices"
 NEWEST = "The newest plugin's list counts"
-NO_LIST = "A plugin without a list gives nothing out"
-CONTRADICTIONS = "Contradicting answers are reported"
-VANISHED = "A device that vanishes while it is held harms nobody"
+NO_LIST = "A plugin without a list allocates nothing"
+CONTRADICTIONS = "Contradicting responses are reported"
+VANISHED = "A device that vanishes while in use does no harm"
 AGAIN = "A plugin may register again while it is connected"
-HANGS = "A hung plugin blocks nobody"
+HANGS = "A hung plugin blocks no other"
 # reasons
 OTHER_NAMES = "the Node's other names are not ours to zero"
 PREDICATES = "the kubelet judges pods by the Node that the operator writes"
@@ -275,13 +275,14 @@ _WEAK_SPOTS = {
     12: stronger("a device that is gone is reported healthy; a plugin's end is not reported", HEALTH),
     13: stronger("which device a pod has is not in the API", "Allocations are in the API"),
     14: kubelets(
-        "Allocate does not know the pod", "its message has no room for one, and plugins are to run as they are"
+        "Allocate does not know the pod", "v1beta1 names none; plugins that read device_details.proto get the container"
     ),
     15: kubelets(
-        "no call when a device is given back", "the device plugin API has none; PreStartContainer is made use of"
+        "no call when a device is given back", "v1beta1 has none; plugins with DeviceHoldings get what is still in use"
     ),
     16: kubelets(
-        "no sharing, whole numbers alone", "the plugin lists an ID for each share, as it does for the kubelet"
+        "no sharing, whole numbers alone",
+        "a plugin lists an ID for each share, and may give rules for parts of devices",
     ),
     17: stronger("finished pods stay in the checkpoint", FREED),
     18: stronger("a resource's name never leaves the Node", GONE_NAME),

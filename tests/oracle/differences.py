@@ -12,7 +12,7 @@ from tests.oracle.steps import Ctr
 
 WAITS = "A refused pod waits"
 WHOLE_POD = "A pod is checked whole before any plugin is called"
-VANISHED = "A device that vanishes while it is held harms nobody"
+VANISHED = "A device that vanishes while in use does no harm"
 KEEPS = "An admitted pod keeps its devices over a restart"
 
 

@@ -189,7 +189,7 @@ async def test_a_list_of_five_mebibytes(kubelet: Side, ours: Side) -> None:
 @pytest.mark.kubelet("behaviour 30", "weak spot 17")
 @_on_both_sides
 async def test_a_pods_end_is_on_disk(kubelet: Side, ours: Side) -> None:
-    """Devices are free as soon as the pod is over: row 66, weak spot 17."""
+    """Devices are free as soon as the pod has ended: row 66, weak spot 17."""
     for side in (kubelet, ours):
         await side.register(GPU, _devices(1), advice=True)
         assert (await side.admit("p", _pod(1))).is_admitted
@@ -260,7 +260,7 @@ async def _is_read_by(kubelet: Kubelet, path: Path) -> bool:
 @pytest.mark.kubelet("behaviour 65", "weak spot 12")
 @_on_both_sides
 async def test_a_held_device_that_is_no_longer_listed_still_shows(kubelet: Side, ours: Side) -> None:
-    """A device that vanishes while it is held harms nobody: row 65. It counts in total, and in allocated."""
+    """A device that vanishes while in use does no harm: row 65. It counts in total, and in allocated."""
     for side in (kubelet, ours):
         await side.register(GPU, _devices(2), advice=True)
         assert (await side.admit("p", _pod(1))).is_admitted

@@ -45,8 +45,8 @@ help: ## List every target, by what it is for
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  %-18s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute once its programs are built (CLUSTER=current: on yours; GPU=dgx-h100, mig-a100: with GPUs; GPU=shares: GPUs that pods share, and the scheduler for them)
-	@$(BIN)/python -m hack.demo $(if $(filter undefined,$(origin GPU)),,$(or $(GPU),dgx-h100))
+demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute once its programs are built (CLUSTER=current: on yours; GPU=dgx-h100, mig-a100: with GPUs; GPU=shares: GPUs that pods share, and the scheduler for them; OBSERVE=1: watch only)
+	@$(BIN)/python -m hack.demo $(if $(OBSERVE),observe,$(if $(filter undefined,$(origin GPU)),,$(or $(GPU),dgx-h100)))
 
 .PHONY: up
 up: setup ## Start a local cluster with agents and operator; prints its KUBECONFIG (CLUSTER=current: use yours; MACHINE=1: an emulated node)

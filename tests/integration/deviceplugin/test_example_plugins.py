@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from nodedevice_agent.cli.plugin_findings import Severity
+from nodedevice_agent.cli.plugin_findings import Finding, Severity
 from nodedevice_agent.cli.plugin_probe import Probe, Registration, check_plugin
 from nodedevice_agent.devicemanager.container_edits import DeviceFile
 
@@ -65,7 +65,7 @@ async def test_it_registers_lists_allocates_and_registers_again(tmp_path: Path, 
 
 
 async def test_the_check_finds_nothing_wrong(tmp_path: Path, command: tuple[str, list[str]]) -> None:
-    def others(socket: Path) -> AsyncIterator[object]:
+    def others(socket: Path) -> AsyncIterator[Finding]:
         return check_plugin(Probe(socket, may_allocate=True, watch_seconds=1.0))
 
     _, arguments = command

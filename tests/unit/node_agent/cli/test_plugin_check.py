@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -241,9 +241,7 @@ async def test_a_mistake_is_found_with_its_remedy(serve: Serve, case: Case) -> N
 async def test_a_plugin_that_hangs_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch, gate: str) -> None:
     monkeypatch.setattr(connection, f"{gate.upper()}_SECONDS", 0.3)
     never = asyncio.Event()
-    plugin = FakePlugin(
-        devices=DEVICE, preferred_available=True, pre_start_required=True, knobs=Knobs(**{f"{gate}_gate": never})
-    )
+    plugin = _with(**{f"{gate}_gate": never})()
     findings = await findings_of(await serve(plugin), may_allocate=True)
     assert exit_status(findings) == 2
     never.set()
@@ -290,7 +288,7 @@ async def test_lists_that_are_no_messages(tmp_path: Path, octets: bytes) -> None
     async def options(request: bytes, context: Any) -> bytes:
         return b""
 
-    handlers: Mapping[str, Any] = {
+    handlers: dict[str, Any] = {
         "GetDevicePluginOptions": grpc.unary_unary_rpc_method_handler(options),
         "ListAndWatch": grpc.unary_stream_rpc_method_handler(lists),
     }

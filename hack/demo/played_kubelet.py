@@ -1,7 +1,7 @@
 """Plays the kubelet's device manager of one node: serves a device plugin, allocates to pods, and shows both as a kubelet does.
 
 `python -m hack.demo.played_kubelet KUBECONFIG NODE FOLDER`, in a process of its own like the player of the nodes. FOLDER is
-the kubelet's directory: plugins register in device-plugins/kubelet.sock, the checkpoint lies beside it, and
+the kubelet's directory: plugins register in device-plugins/kubelet.sock, the checkpoint is in the same directory, and
 pod-resources/kubelet.sock serves PodResources. The Node's capacity is written as the kubelet writes it.
 Source: kubelet pkg/kubelet/cm/devicemanager/manager.go and pod_devices.go @ 1.37.
 """

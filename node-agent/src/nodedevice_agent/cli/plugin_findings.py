@@ -25,7 +25,7 @@ _MOST_NAMED: Final = 3
 
 
 class Severity(Enum):
-    """In the order of how bad it is. SKIPPED: not tested, which is no problem of the plugin."""
+    """From the least severe on. SKIPPED: not tested."""
 
     SKIPPED = "skipped"
     OK = "ok"

@@ -1,4 +1,4 @@
-"""docs/watch-only.md says what each source of devices can tell, and which pairs nobody can know, as the agent's own table has it."""
+"""docs/watch-only.md has what each source of devices can tell, and which pairs cannot be compared, as in the agent's table."""
 
 from itertools import product
 

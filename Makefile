@@ -20,7 +20,7 @@ PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
 # what `make generate` writes into
 GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards templates/_defaults.tpl values.schema.json rules.json README.md) \
   operator/src/nodedevice_operator/definitions $(addprefix cli/src/kubectl_nodedevice/,schemas.json device_records.py) \
-  node-agent/src/nodedevice_agent/lib/rules.json docs/api.md docs/install.md docs/observe.md docs/reasons.md docs/settings.md hack/demo/manifests
+  node-agent/src/nodedevice_agent/lib/rules.json docs/api.md docs/install.md docs/watch-only.md docs/reasons.md docs/settings.md hack/demo/manifests
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
 # one job after the other under `make -j`, too: `generate` rewrites what types and tests read
@@ -45,8 +45,8 @@ help: ## List every target, by what it is for
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  %-18s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute once its programs are built (CLUSTER=current: on yours; GPU=dgx-h100, mig-a100: with GPUs; GPU=shares: GPUs that pods share, and the scheduler for them)
-	@$(BIN)/python -m hack.demo $(if $(filter undefined,$(origin GPU)),,$(or $(GPU),dgx-h100))
+demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute once its programs are built (CLUSTER=current: on yours; GPU=dgx-h100, mig-a100: with GPUs; GPU=shares: GPUs that pods share, and the scheduler for them; OBSERVE=1: watch only)
+	@$(BIN)/python -m hack.demo $(if $(OBSERVE),observe,$(if $(filter undefined,$(origin GPU)),,$(or $(GPU),dgx-h100)))
 
 .PHONY: up
 up: setup ## Start a local cluster with agents and operator; prints its KUBECONFIG (CLUSTER=current: use yours; MACHINE=1: an emulated node)

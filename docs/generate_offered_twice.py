@@ -1,4 +1,4 @@
-"""Writes the tables in docs/observe.md of what each source of devices can tell, from the agent's own. Run by `make generate`."""
+"""Writes the tables in docs/watch-only.md of what each source of devices can tell, from the agent's own. Run by `make generate`."""
 
 from collections.abc import Iterator
 from itertools import combinations_with_replacement
@@ -10,7 +10,7 @@ from nodedevice_agent.offered_twice.sources import TABLE, Row, Source
 
 from docs import tables
 
-PAGE = Path(__file__).parent / "observe.md"
+PAGE = Path(__file__).parent / "watch-only.md"
 BEGIN: Final = "<!-- what sources can tell: made from the code by `make generate` -->"
 END: Final = "<!-- end of what sources can tell -->"
 _SOURCES: Final = {
@@ -38,7 +38,7 @@ def page_with(page: str) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise PageError(f"the page needs the lines {BEGIN} and {END}")
-    rows = tables.table("| who offers it | what it is | of which devices | from |", [*_rows()], [])
+    rows = tables.table("| source | property | of devices | from |", [*_rows()], [])
     pairs = tables.table("| offered by | and by | compared by | not knowable by |", [*_pairs()], [])
     return f"{before}{BEGIN}\n\n{rows}\n{pairs}\n{END}{after}"
 

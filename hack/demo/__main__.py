@@ -1,4 +1,4 @@
-"""`python -m hack.demo [MACHINE]`, as `make demo` calls it: Ctrl-C ends it quietly from the first moment on."""
+"""`python -m hack.demo [MACHINE | observe]`, as `make demo` calls it: Ctrl-C ends it quietly from the first moment on."""
 
 import signal
 import sys
@@ -7,8 +7,10 @@ import sys
 def run() -> int:
     # what is imported takes a second, in which a KeyboardInterrupt would print where it came
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from hack.demo import demo, gpu_demo
+    from hack.demo import demo, gpu_demo, observe_demo
 
+    if sys.argv[1:] == ["observe"]:
+        return observe_demo.main()
     return gpu_demo.main(sys.argv[1]) if len(sys.argv) > 1 else demo.main()
 
 

@@ -23,14 +23,16 @@ from hack.demo.waiting_agent import shown_meanwhile
 
 def start_stack(folder: Path, scheduled: Sequence[str] = (), **options: Any) -> Stack:
     """As Stack.start, of which `options` are."""
-    opener = partial(_open_cluster, more_programs=["kube-scheduler"] if scheduled else [])
+    opener = partial(open_demo_cluster, more_programs=["kube-scheduler"] if scheduled else [])
     return Stack.start(
         folder, show_progress, open_cluster=opener, chart=rendered_chart.load, scheduled=scheduled, **options
     )
 
 
 @contextmanager
-def _open_cluster(folder: Path, progress: Callable[[str], None], more_programs: Sequence[str]) -> Iterator[Cluster]:
+def open_demo_cluster(
+    folder: Path, progress: Callable[[str], None], more_programs: Sequence[str] = ()
+) -> Iterator[Cluster]:
     """The cluster that CLUSTER names; this process plays the Nodes that are made in it. Raises ClusterError, Broken."""
     programs = ("kubectl",) if is_current_wanted() else CONTROL_PLANE
     with shown_meanwhile(folder.with_name("waits")):

@@ -21,11 +21,14 @@ from hack.cluster.local.stack import chart_values
 
 # of the demo in which pods share GPUs
 SHARED: Final = "aliyun.com/gpu-mem"
+WATCH_ONLY_VALUES: Final = Path(__file__).parents[2] / "docs/watch-only-values.yaml"
 
 FOLDER: Final = Path(__file__).parent / "manifests"
 # without a second scheduler, and what comes with one
 _BASE: Final = "chart.yaml"
 _SCHEDULER: Final = "scheduler.yaml"
+# of the demo that only watches: its values change permissions and policies, so it is whole
+_WATCH_ONLY: Final = "watch-only.yaml"
 _TITLE: Final = (
     "# charts/nodedevice without workloads and definitions. Made by `make generate`, not to be edited by hand.\n"
 )
@@ -38,7 +41,11 @@ Manifest = Mapping[str, Any]
 
 def load(values: Manifest, progress: Callable[[str], None] = lambda _: None) -> list[Manifest]:
     """What hack.cluster.chart.installed_manifests gives for these values. Raises ClusterError for values that no demo has."""
-    files = {json.dumps(chart_values(())): [_BASE], json.dumps(chart_values([SHARED])): [_BASE, _SCHEDULER]}
+    files = {
+        json.dumps(chart_values(())): [_BASE],
+        json.dumps(chart_values([SHARED])): [_BASE, _SCHEDULER],
+        json.dumps(watch_only_values()): [_WATCH_ONLY],
+    }
     found = files.get(json.dumps(values))
     if found is None:
         raise ClusterError(f"the chart is not rendered for {values}: add a file in {__name__}, and run `make generate`")
@@ -47,20 +54,27 @@ def load(values: Manifest, progress: Callable[[str], None] = lambda _: None) -> 
 
 def main() -> None:
     """Render what is not up to date. Raises ClusterError where helm is missing and cannot be had, or refuses."""
-    base_file, scheduler_file = FOLDER / _BASE, FOLDER / _SCHEDULER
-    if all(_is_current(file) for file in (base_file, scheduler_file)):
+    base_file, scheduler_file, watch_file = (FOLDER / name for name in (_BASE, _SCHEDULER, _WATCH_ONLY))
+    if all(_is_current(file) for file in (base_file, scheduler_file, watch_file)):
         return
     find(["helm"], print)
     FOLDER.mkdir(exist_ok=True)
-    base = _rendered(())
-    more = _rendered([SHARED])
+    base = _rendered(chart_values(()))
+    more = _rendered(chart_values([SHARED]))
     assert all(each in more for each in base), "the scheduler changes what the chart has without it: keep both whole"
     _write(base_file, base)
     _write(scheduler_file, [each for each in more if each not in base])
+    _write(watch_file, _rendered(watch_only_values()))
 
 
-def _rendered(scheduled: list[str] | tuple[()]) -> list[Manifest]:
-    return [each for each in installed_manifests(chart_values(scheduled)) if each["kind"] != "CustomResourceDefinition"]
+def watch_only_values() -> dict[str, Any]:
+    """Of the page on watching only."""
+    found: dict[str, Any] = yaml.safe_load(WATCH_ONLY_VALUES.read_text())
+    return found
+
+
+def _rendered(values: Manifest) -> list[Manifest]:
+    return [each for each in installed_manifests(values) if each["kind"] != "CustomResourceDefinition"]
 
 
 def _definitions() -> list[Manifest]:
@@ -86,6 +100,7 @@ def _digest(text: str) -> str:
     files = [path for path in sorted(CHART.rglob("*")) if path.is_file()]
     rendered = [path for path in files if not any(part in _NOT_RENDERED for part in path.relative_to(CHART).parts)]
     digest = hashlib.sha256(f"{family_of('helm').pinned_version} {SHARED}".encode())
+    digest.update(WATCH_ONLY_VALUES.read_bytes())
     for path in rendered:
         digest.update(f"\0{path.relative_to(CHART)}\0".encode() + path.read_bytes())
     return hashlib.sha256(digest.digest() + text.encode()).hexdigest()

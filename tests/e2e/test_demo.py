@@ -43,6 +43,25 @@ def test_demo_does_the_whole_job(own_temp: Path) -> None:
     assert done.stdout.splitlines()[-1].startswith("OK: ")
 
 
+def test_a_demo_of_watching_only_names_its_page(own_temp: Path) -> None:
+    done = subprocess.run([*_DEMO, "observe"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    for expected in (
+        "has registered example.com/null with the kubelet",
+        "node-a.example.com.null",
+        "kubelet    kubelet",
+        "nodedevice-demo   infer",
+        "capacity and the pod's spec are the same as before",
+    ):
+        assert expected in done.stdout
+    assert not {"nodedevice-agent", "nodedevice-operator"} & {*done.stdout.partition("who wrote them: ")[2].split(", ")}
+    *_, named, _, verdict = done.stdout.splitlines()
+    assert named.strip() == "docs/watch-only.md"
+    assert (_ROOT / named.strip()).is_file()
+    assert verdict.startswith("OK: ")
+
+
 def test_ctrl_c_leaves_nothing_behind(own_temp: Path) -> None:
     with subprocess.Popen(_DEMO, cwd=_ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as demo:
         assert demo.stdout is not None

@@ -1,4 +1,4 @@
-"""docs/observe.md says what each source of devices can tell, and which pairs nobody can know, as the agent's own table has it."""
+"""docs/watch-only.md has what each source of devices can tell, and which pairs cannot be compared, as in the agent's table."""
 
 from itertools import product
 
@@ -34,4 +34,4 @@ def test_each_row_and_each_pair_is_there() -> None:
 
 def test_a_page_without_a_place_is_refused() -> None:
     with pytest.raises(PageError, match="needs the lines"):
-        page_with("# Observe\n")
+        page_with("# Watch only\n")

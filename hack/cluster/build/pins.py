@@ -17,6 +17,7 @@ from hack.cluster.errors import BinaryError
 
 _GO_MODULES = Path(__file__).parent / "go"
 _TESTS = Path(__file__).parents[3] / "tests"
+_EXAMPLES = Path(__file__).parents[3] / "docs/plugin-examples"
 _CUT_DEBUG_INFO = "-s -w"
 # what the linker would cut away takes the compiler a tenth of its time
 _MAKE_NO_DEBUG_INFO = "-gcflags=all=-dwarf=false"
@@ -216,6 +217,13 @@ FAMILIES = (
         # the version that containerd has
         packages={"cdi-oracle": "nodedevice.io/tests/oracle/cdi"},
         folder=_TESTS / "oracle" / "cdi",
+    ),
+    Family(
+        # the page docs/write-a-device-plugin.md has it, and a test runs it
+        name="plugin-example",
+        module="k8s.io/kubelet",
+        packages={"example-device-plugin": "nodedevice.io/docs/plugin-example"},
+        folder=_EXAMPLES / "go",
     ),
     Family(name="checker", module="", packages={"checker": "nodedevice.io/tests/cluster/checker"}),
     Family(name="kwok", module="sigs.k8s.io/kwok", packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),

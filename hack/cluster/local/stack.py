@@ -166,12 +166,15 @@ class Stack:
         self.stop()
 
 
-def operator_program(control_plane: Cluster, folder: Path, port: int) -> Program:
-    """The operator with its own account's token, not started yet. port: where it answers over HTTP."""
+def operator_program(control_plane: Cluster, folder: Path, port: int, config: str = "") -> Program:
+    """The operator with its own account's token, not started yet. port: where it answers over HTTP. config: its file's content."""
     home = _home(folder, "operator")
     kubeconfig = control_plane.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", home / "kubeconfig")
     address = f"127.0.0.1:{port}"
     command = [program_path("nodedevice-operator"), "run", "--kubeconfig", str(kubeconfig), "--http-address", address]
+    if config:
+        (home / "operator.yaml").write_text(config)
+        command += ["--config", str(home / "operator.yaml")]
     return Program(Process("nodedevice-operator", command, home / "log"), address, home)
 
 

@@ -54,6 +54,7 @@ _COMMANDS = {
     "checkpoint": "nodedevice_agent.cli.checkpoint",
     "delivery": "nodedevice_agent.cli.delivery",
     "discover": "nodedevice_agent.cli.discover",
+    "plugin": "nodedevice_agent.cli.plugin",
     "systemd": "nodedevice_agent.cli.systemd",
 }
 _FORMER_NAMES = {"runtime": "delivery"}

@@ -104,6 +104,11 @@ def device_list(
     return accept(_devices(found, is_built_in=is_built_in), plugin_message, known, rules, _parents(found.parents()))
 
 
+def listed_devices(octets: bytes) -> Iterator[api_pb2.Device]:
+    """The devices of a ListAndWatchResponse as the plugin sent them, parsed in the same slices. Raises DecodeError."""
+    return (device for device, _ in _Places(octets).devices())
+
+
 class _Places:
     """Where devices and their parents are in a list, in slices that are parsed at once; no more devices than show that it has too
     many. rest: what is said of the resource as a whole.

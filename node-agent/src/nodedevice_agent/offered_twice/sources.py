@@ -83,7 +83,7 @@ class Raw(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """is_of_all: of all devices; else of held ones. where: from what it is read, for the table in docs/observe.md."""
+    """is_of_all: of all devices; else of held ones. where: from what it is read, for the table in docs/watch-only.md."""
 
     source: Source
     kind: Kind
@@ -135,7 +135,7 @@ def _token_serial(raw: Raw) -> Iterator[str | None]:
 def _rows_of_plugins(source: Source, of_held: str) -> tuple[Row, ...]:
     """Plugins that say nothing of their devices but IDs, and what a container gets."""
     ids = "its ID, without `::` and the number of a share"
-    paths = "its ID, where that is a path; links, such as those in `/dev/serial/by-id`, are followed"
+    paths = "its ID if it is a path; links, such as those in `/dev/serial/by-id`, are followed"
     return (
         Row(source, Kind.UUID, True, ids, lambda raw: [uuid_of(raw.id)]),
         Row(source, Kind.PCI, True, ids, lambda raw: [pci_of(raw.id)]),

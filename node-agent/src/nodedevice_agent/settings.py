@@ -40,7 +40,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
 
     # name of the Node that this agent runs on; a DaemonSet takes it from spec.nodeName
     node_name: str = ""
-    # kubeconfig file; unset: those of $KUBECONFIG, else ~/.kube/config, else the pod's ServiceAccount
+    # kubeconfig file; unset: the files of $KUBECONFIG, else ~/.kube/config, else the pod's ServiceAccount
     kubeconfig: str = ""
     # where device plugins register; not the kubelet's directory /var/lib/kubelet/device-plugins
     plugin_dir: str = "/var/lib/nodedevice/device-plugins"
@@ -102,7 +102,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     # time without a change after which such a device is healthy again
     flapping_quiet_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
     # by resource name, * for all others: whether a failed Allocate is repeated; always if not set. never: for plugins that find
-    # the pod by annotations and order, such as those of HAMi and Volcano. Built-in plugins are always called again
+    # the pod by annotations and order, such as HAMi's and Volcano's. Built-in plugins are always called again
     allocate_retry: dict[str, AllocateRetry] = {}
     # least serious level that is logged
     log_level: LogLevel = "info"

@@ -31,7 +31,7 @@ NAME_PATTERN: Final = re.compile(r"[-A-Za-z0-9_./*]{1,308}")
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """Everything that can be set.
 
-    kubeconfig: kubeconfig file; unset: those of $KUBECONFIG, else ~/.kube/config, else the pod's ServiceAccount.
+    kubeconfig: kubeconfig file; unset: the files of $KUBECONFIG, else ~/.kube/config, else the pod's ServiceAccount.
     http_address: address of /healthz, /readyz and /metrics; port 0: the system chooses one.
     metrics_authentication: who may read /metrics. token: bearers of a token whose account may get that path. Probes stay open.
     tls_certificate: PEM file with the certificate chain of http_address, read again when it changes; empty: plain HTTP.

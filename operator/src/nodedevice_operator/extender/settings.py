@@ -24,14 +24,14 @@ SHORTEST_LEASE_SECONDS: Final = 4
 class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """Everything that can be set.
 
-    kubeconfig: kubeconfig file; unset: those of $KUBECONFIG, else ~/.kube/config, else the pod's ServiceAccount.
+    kubeconfig: kubeconfig file; unset: the files of $KUBECONFIG, else ~/.kube/config, else the pod's ServiceAccount.
     address: address for kube-scheduler's requests; loopback, as they need no certificate there.
     http_address: address of /healthz, /readyz and /metrics; port 0: the system chooses one.
     policy: what prioritize prefers: binpack, the fullest GPU on which the pod fits, so that others stay whole; or spread.
     tls_certificate: PEM file with the certificate chain of `address`, read again when it changes; set all three files or none.
     tls_key: PEM file with the key for `address`.
     client_ca: PEM file of the authority that signed kube-scheduler's certificate.
-    client_names: names of which kube-scheduler's certificate must have one, as common or alternative name; empty: any.
+    client_names: common or alternative names; kube-scheduler's certificate must have one of them. Empty: any.
     metrics_authentication: who may read /metrics. token: bearers of a token whose account may get that path. Probes stay open.
     metrics_tls_certificate: PEM file with the certificate chain of http_address, read again when it changes; empty: plain HTTP.
     metrics_tls_key: PEM file with its key.

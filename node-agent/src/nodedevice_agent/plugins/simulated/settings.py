@@ -24,7 +24,7 @@ class SimulatedSettings(OneResource, frozen=True):
     numa_nodes: Annotated[int, Meta(ge=0, le=64)] = 0
     # prefix of device IDs; empty: the part of the resource name after the slash
     id_prefix: str = ""
-    # parts of each device, of which a container requests some; 1: whole devices
+    # parts of each device; a container requests some of them. 1: whole devices
     parts_per_device: Annotated[int, Meta(ge=1, le=1000)] = 1
     # rules for these parts
     parts: PartsSettings = PartsSettings()

@@ -248,8 +248,8 @@ def _others(kind: shapes.Type, default: str) -> str:
         case shapes.IntType() | shapes.FloatType():
             return _bounds(kind)
         case shapes.ListType(item_type=item, max_length=most) | shapes.VarTupleType(item_type=item, max_length=most):
-            values = [value for value in _others(item, "").split(", ") if value.strip("`") not in default]
-            return ", ".join(filter(None, [*values, f"≤ {most}" if most is not None else ""]))
+            others = [other for other in _others(item, "").split(", ") if other.strip("`") not in default]
+            return ", ".join(filter(None, [*others, f"≤ {most}" if most is not None else ""]))
         case shapes.DictType(value_type=value):
             return _others(value, "")
     return ""

@@ -23,14 +23,14 @@ from docs.generate_settings import (
 
 
 def rows_of(heading: str) -> dict[str, str]:
-    """The keys of the table below a heading, each with its last cell."""
+    """Return the keys of the table below a heading, each with its last cell."""
     table = page().partition(f"\n{heading}\n")[2].partition(f"{HEAD}\n|---|---|---|\n")[2].partition("\n\n")[0]
     cells = [re.split(r"(?<!\\) \|", row) for row in table.splitlines() if row.startswith("|")]
     return {key: meaning.strip() for keys, _, meaning, _ in cells for key in re.findall(r"`([^`]+)`", keys)}
 
 
 def keys_below(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
-    """The place of each key of a structure, and of those below it."""
+    """Yield the place of each key of a structure, and of its inner structures."""
     for key, found in fields(kind):
         place = prefix + place_of(key, found.type)
         yield place
@@ -53,7 +53,7 @@ SECTIONS = dict(sections(AgentSettings))
 
 @pytest.mark.parametrize("place", SECTIONS)
 def test_every_key_of_a_plugin_has_a_row_once(place: str) -> None:
-    """Or is below a key that refers to another place, where it has one."""
+    """A key without a row is below a key that refers to another place."""
     rows = rows_of(f"### `{place}`")
     elsewhere = tuple(f"{key}." for key, meaning in rows.items() if "; as `" in meaning)
     expected = [place_of(key, found.type) for key, found in fields(SECTIONS[place])]

@@ -99,170 +99,197 @@ OPERATOR_CONDITIONS: Final = (Condition.ADVERTISED, Condition.CONFLICT, Conditio
 
 
 class Reason:
-    """Reasons of conditions, devices, waiting pods and Events: one word for machines, beside a sentence for people."""
+    """Reasons of conditions, devices, pending pods and Events.
+
+    The comment above a group names where its reasons appear. Each docstring has the meaning, then the remedy; the table of
+    docs/troubleshooting.md is made from both.
+    """
 
     # Registered
     ENDPOINT_RUNNING: Final = "EndpointRunning"
-    """The device plugin is connected and has sent its devices."""
+    """The device plugin is connected. Remedy: none."""
     ENDPOINT_STOPPED: Final = "EndpointStopped"
-    """The device plugin's connection ended, or it does not answer; its devices are kept for the grace period of five minutes."""
+    """The device plugin disconnected, or does not respond. Remedy: Start it; it has to register again."""
     ENDPOINT_GONE: Final = "EndpointGone"
-    """The device plugin did not come back within the grace period."""
+    """The device plugin has been away for five minutes. Remedy: Start it, if the node needs it."""
     NOT_CONFIGURED: Final = "NotConfigured"
-    """The agent ended the built-in plugin, which nothing configures on this node any more."""
+    """The configuration no longer has this built-in plugin.
+
+    Remedy: None; the NodeDevice ends with its last pod and cordon.
+    """
     PLACE_TAKEN: Final = "PlaceTaken"
-    """A node has 256 resource names at most, and another one has its place; the agent ended it."""
+    """Another of the node's 256 resource names took its place. Remedy: Stop the plugin that registers so many names."""
     DEVICE_LIST_PENDING: Final = "DeviceListPending"
-    """The device plugin registered and has not sent its devices yet."""
+    """The device plugin has not sent a device list. Remedy: See the plugin's log."""
     DEVICES_REFUSED: Final = "DevicesRefused"
-    """A part of the plugin's list was not taken, such as an ID that occurs twice."""
+    """The agent rejected devices, such as duplicate IDs or too many. Remedy: Do what the message says."""
     SEVERAL_PLUGINS: Final = "SeveralPlugins"
-    """Device plugins at different sockets serve the resource; the newest list counts."""
+    """Device plugins at different sockets serve the resource. Remedy: Stop all but one."""
     CORDONED_DEVICE_UNKNOWN: Final = "CordonedDeviceUnknown"
-    """A cordon names a device that the plugin does not list."""
+    """A cordon names a device that the plugin does not list. Remedy: Correct or remove the cordon."""
     CORDON_NOT_POSSIBLE: Final = "CordonNotPossible"
-    """The kubelet serves the resource, so a cordon has no effect."""
+    """The kubelet serves the resource, so a cordon has no effect. Remedy: Remove the cordon; drain the node instead."""
     CHECKPOINT_UNREADABLE: Final = "CheckpointUnreadable"
-    """The agent's checkpoint was damaged, and was rebuilt."""
+    """A checkpoint was damaged; the agent rebuilt it. Remedy: Check the disk."""
     CHECKPOINT_NOT_WRITTEN: Final = "CheckpointNotWritten"
-    """The agent's checkpoint cannot be written, as on a full disk; allocations go on while its journal has room."""
+    """The checkpoint cannot be written. Remedy: Free space on the disk of `--state-dir`."""
     # Registered, Injectable, Advertised
     SERVED_BY_KUBELET: Final = "ServedByKubelet"
-    """The kubelet's own device manager serves the resource; it is only shown."""
+    """Served by the kubelet's device manager; only shown here. Remedy: none."""
     SERVED_BY_DRA: Final = "ServedByDRA"
-    """A DRA driver offers the devices, and the scheduler gives them out by claims; they are only shown."""
-    # Registered, of what a DRA driver offers
+    """Served by a DRA driver; only shown here. Remedy: none."""
+    # Registered (DRA)
     POOL_INCOMPLETE: Final = "PoolIncomplete"
-    """The driver has published fewer slices of its pool's newest generation than it says, or more."""
+    """The driver's pool lacks slices, or has too many. Remedy: See the driver's log."""
     # Healthy
     ALL_HEALTHY: Final = "AllHealthy"
-    """Every device is healthy."""
+    """Every device is healthy. Remedy: none."""
     SOME_UNHEALTHY: Final = "SomeDevicesUnhealthy"
-    """Some devices are not healthy."""
+    """Some devices are unhealthy. Remedy: See `status.devices`."""
     NONE_HEALTHY: Final = "NoHealthyDevices"
-    """No device is healthy, or no plugin is connected."""
+    """Every device is unhealthy, or no plugin is connected. Remedy: See `status.devices`, then Registered."""
     NO_DEVICES: Final = "NoDevices"
-    """The device plugin lists no devices."""
-    # a device
+    """The device plugin lists no devices. Remedy: Connect a device, or correct `paths`."""
+    # device
     REPORTED_UNHEALTHY: Final = "ReportedUnhealthy"
-    """Its plugin reports it so, and gives no reason."""
+    """The plugin reports it unhealthy, without a reason. Remedy: See the plugin's log."""
     NOT_LISTED: Final = "NotListed"
-    """A container holds it, and its plugin no longer lists it."""
+    """It is in use, and its plugin no longer lists it. Remedy: Reconnect it, or delete its pod."""
     NOT_LISTED_YET: Final = "NotListedYet"
-    """A container holds it, and its plugin has listed no device since it registered."""
+    """It is in use, and its plugin has listed nothing yet. Remedy: Wait, or see the plugin's log."""
     NOT_ALLOCATABLE: Final = "NotAllocatable"
-    """The kubelet no longer counts it among its allocatable devices."""
+    """The kubelet does not list it as allocatable. Remedy: See the plugin's log."""
+    UNREAD: Final = "Unread"
+    """A file that identifies it has been unreadable for a minute. Remedy: Correct the file in the message."""
     FLAPPING: Final = "Flapping"
-    """It changed too often within seconds, and counts as unhealthy until it is stable."""
+    """Its health or presence changed three times within ten seconds. Remedy: Repair it; ten stable seconds end this."""
     DRIVER_RELEASED: Final = "DriverReleased"
-    """The driver was closed on request, to be replaced; the GPU is not read until the request ends. Its pod keeps it."""
+    """NVIDIA's driver was released; pods keep the GPU. Remedy: Load the driver; end the request in the message."""
     IN_OTHER_USE: Final = "InOtherUse"
-    """It is given out in another way: under another ID or resource, or its physical device whole, in parts, or in instances."""
+    """It is in use under another ID or resource, whole or in parts. Remedy: None; it recovers when that pod ends."""
     # Injectable
     RUNTIME_NONE: Final = "RuntimeNone"
-    """The agent injects nothing, as `--delivery none` says."""
+    """The agent injects nothing (`--delivery none`). Remedy: Use `--delivery auto`."""
     RUNTIME_CONNECTED: Final = "RuntimeConnected"
-    """The agent is registered with the container runtime by NRI."""
+    """The agent is connected to the container runtime by NRI. Remedy: none."""
     NO_VALIDATOR: Final = "NoDefaultValidator"
-    """Containers could start without their devices while the agent is away: NRI's default validator is off or missing."""
+    """NRI's default validator is off: containers could start without devices.
+
+    Remedy: Enable it as in docs/install.md.
+    """
     RUNTIME_DISCONNECTED: Final = "RuntimeDisconnected"
-    """The container runtime has been disconnected for too long."""
+    """The container runtime has been away for `--runtime-grace-seconds`.
+
+    Remedy: Start it; the message has the error.
+    """
     NO_RUNTIME: Final = "NoRuntimeSocket"
-    """There was no NRI socket since the agent's start."""
+    """The agent has found no NRI socket since its start.
+
+    Remedy: Enable NRI, mount its socket, or correct `--nri-socket`.
+    """
     DEVICES_NOT_INJECTED: Final = "DevicesNotInjected"
-    """Containers run without the devices that were allocated to them."""
+    """Containers run without their devices. Remedy: Delete their pods."""
     DEVICES_IN_USE_AFTER_RELEASE: Final = "DevicesInUseAfterRelease"
-    """Containers still use devices that were released."""
+    """Containers still use released devices. Remedy: Run `crictl stop ID`."""
     DEVICES_RENUMBERED: Final = "DevicesRenumbered"
-    """Device files of containers are not their devices' any more, which were plugged in again under another number."""
+    """Containers hold device files with stale numbers. Remedy: Restart the named containers."""
     KUBELET_REGISTERED: Final = "RegisteredWithKubelet"
-    """The kubelet gives the devices to containers, on behalf of the agent."""
+    """The kubelet serves pods with the agent's devices. Remedy: none."""
     KUBELET_UNREACHABLE: Final = "KubeletUnreachable"
-    """The kubelet's registration socket does not answer."""
+    """The kubelet's registration socket does not respond. Remedy: Start the kubelet; check `--kubelet-dir`."""
     KUBELET_REFUSED: Final = "KubeletRefused"
-    """The kubelet refused the registration of the resource."""
+    """The kubelet rejected the registration. Remedy: Follow the message; the agent retries."""
     KUBELET_LIST_TOO_BIG: Final = "KubeletListTooBig"
-    """The list of devices is longer than the kubelet accepts."""
+    """The kubelet takes no device list of that size. Remedy: List fewer devices, or use `nri`."""
     KUBELET_CANNOT_SERVE: Final = "KubeletCannotCall"
-    """The agent cannot serve a socket for the kubelet."""
+    """The agent cannot create a socket in the kubelet's directory. Remedy: Make the directory writable."""
     NOTHING_FOR_KUBELET: Final = "NothingForKubelet"
-    """The plugin has listed no devices yet, or the cordons are not known yet, so the kubelet has nothing of it."""
+    """No device list or no cordons are known. Remedy: See Registered."""
     # WatchesCurrent
     WATCHES_CURRENT: Final = "WatchesCurrent"
-    """The API server's watches work."""
+    """The agent's watches are current. Remedy: none."""
     WATCH_STALE: Final = "WatchStale"
-    """The API server sends nothing over a watch of the agent."""
+    """The API server sends nothing over a watch for 90 s.
+
+    Remedy: Check proxies: they must not buffer or end watches.
+    """
     # OfferedTwice
     OFFERED_TWICE: Final = "OfferedTwice"
-    """A device is offered by another resource of the node, too, so that it can be given out twice."""
+    """Another resource of the node offers the same device. Remedy: Switch off the one in the message."""
     # Advertised
     ADVERTISED: Final = "Advertised"
-    """The Node shows the resource."""
+    """The Node shows the resource. Remedy: none."""
     BY_KUBELET: Final = "ByKubelet"
-    """The kubelet counts the resource, as with `--delivery kubelet`."""
+    """The kubelet writes the capacity (`--delivery kubelet`).
+
+    Remedy: None; if False for ten seconds, see Injectable.
+    """
     FREE_WITHDRAWN: Final = "FreeDevicesWithdrawn"
-    """The agent has been silent for too long: only held devices are offered."""
+    """The agent is away; only devices in use are advertised. Remedy: Start the agent."""
     NOT_INJECTABLE: Final = "NotInjectable"
-    """Devices cannot reach containers: only held devices are offered."""
+    """Devices cannot reach containers; only devices in use are advertised. Remedy: See Injectable."""
     NOT_ADVERTISED: Final = "NotAdvertised"
-    """No agent has reported the resource."""
+    """No agent reported this NodeDevice; it was created by hand. Remedy: Delete it, or run its device plugin."""
     POLICY_PENDING: Final = "PolicyPending"
-    """Its name is not in the policy yet that makes pods wait for the agent."""
+    """The policy of required plugins lacks the name. Remedy: If it lasts, see the operator's log."""
     TOO_MANY_NAMES: Final = "TooManyNames"
-    """The policy that makes pods wait for the agent has no room for its name."""
+    """The policy of required plugins has no room for the name. Remedy: Delete unused NodeDevices."""
     NAME_RESERVED: Final = "NameReserved"
-    """Kubernetes keeps such names for itself, so that no Node shows it as a resource from here."""
+    """Kubernetes reserves such names. Remedy: Give the plugin another name, such as `vendor.com/nic`."""
     NAME_EXCLUDED: Final = "NameExcluded"
-    """`requiredPlugins.names` does not contain its name."""
+    """`requiredPlugins.names` does not contain the name. Remedy: Add it, or a pattern such as `vendor.com/*`."""
     WRITE_REFUSED: Final = "WriteRefused"
-    """The API server refuses to have it on the Node."""
+    """The API server refuses the resource on the Node. Remedy: Correct the policy or role in the message."""
     UPDATE_REFUSED: Final = "UpdateRefused"
-    """The API server refuses to change its number on the Node."""
+    """The API server refuses a new number on the Node. Remedy: Correct the policy or role in the message."""
     NODE_MISSING: Final = "NodeMissing"
-    """No Node of that name is the owner of the NodeDevice."""
+    """No Node has the name and UID of the owner. Remedy: Delete the NodeDevice; the agent creates its own."""
     WRONG_NAME: Final = "WrongName"
-    """The NodeDevice was created by hand, under another name than its node and resource give."""
+    """The NodeDevice was created by hand under a wrong name. Remedy: Delete it."""
     # Conflict
     NO_CONFLICT: Final = "NoConflict"
-    """No other field manager owns the resource on the Node."""
+    """No other field manager owns the resource on the Node. Remedy: none."""
     FOREIGN_OWNER: Final = "ForeignOwner"
-    """Another field manager set the resource on the Node first."""
+    """Another field manager set the resource on the Node first.
+
+    Remedy: Stop the named writer, or rename the resource.
+    """
     CHANGED_REPEATEDLY: Final = "ChangedRepeatedly"
-    """Another client changed the number three times within a minute; the operator pauses."""
+    """Another client keeps changing the number; the operator pauses. Remedy: Stop the named writer."""
     # AgentReady
     LEASE_RENEWED: Final = "LeaseRenewed"
-    """The agent renews its Lease."""
+    """The agent renews its Lease. Remedy: none."""
     LEASE_EXPIRED: Final = "LeaseExpired"
-    """The agent has not renewed its Lease for a minute."""
+    """The agent has not renewed its Lease for a minute. Remedy: Check its pod, clock and network."""
     LEASES_EXPIRED_TOGETHER: Final = "LeasesExpiredTogether"
-    """Many agents stopped renewing their Leases together; nothing is withdrawn."""
+    """Many agents stopped renewing together. Remedy: Check the API server and the network."""
     LEASE_MISSING: Final = "LeaseMissing"
-    """The agent has no Lease."""
+    """The agent has no Lease. Remedy: Start it; check `--leases-namespace` of both programs."""
     # Ready
     READY: Final = "Ready"
-    """A pod finds all that it needs."""
+    """Pods find all they need. Remedy: none."""
     ALL_CORDONED: Final = "AllCordoned"
-    """An administrator cordoned every device."""
-    # a pod that waits
+    """Every device is cordoned. Remedy: Uncordon those that work."""
+    # pending pod
     NOT_ENOUGH_DEVICES: Final = "NotEnoughDevices"
-    """Fewer devices are available on the node than the container requests."""
+    """Fewer devices are free than the container requests. Remedy: Wait, or delete pods that use them."""
     DEVICE_UNCONFIRMED: Final = "DeviceUnconfirmed"
-    """The agent cannot read whether a device is still the same one; after a minute it counts as missing or unhealthy."""
+    """The agent cannot identify a device. Remedy: Correct the file in the message."""
     NO_DEVICE_FITS: Final = "NoDeviceFits"
-    """No physical device has enough parts free."""
+    """No physical device has enough free parts. Remedy: Wait; prevent it by docs/gpu-sharing.md."""
     CORDONS_NOT_SYNCED: Final = "CordonsNotSynced"
-    """The agent has not read the cordons yet."""
+    """The agent has not read the cordons. Remedy: Check the API server."""
     ALLOCATIONS_OMITTED: Final = "AllocationsOmitted"
-    """The checkpoint was lost, and the NodeDevice had room for a part of the allocations."""
+    """Checkpoint and some allocations were lost. Remedy: Delete all pods with this reason."""
     ALLOCATE_FAILED: Final = "AllocateFailed"
-    """The device plugin refused the Allocate call, or did not answer."""
+    """The device plugin refused, or did not respond. Remedy: See its log; do what the message says."""
     CHANGED_REQUEST: Final = "ChangedRequest"
-    """The container's limit was changed after it had got devices."""
+    """The container's limit changed after its allocation. Remedy: Delete the pod."""
     TOPOLOGY_AFFINITY: Final = "TopologyAffinity"
-    """The topology policy finds no devices on nearby NUMA nodes."""
-    # a pod that has its devices
+    """No devices are free on nearby NUMA nodes. Remedy: Free some, or change `--topology-policy`."""
+    # pod
     PRE_START_FAILED: Final = "PreStartFailed"
-    """The device plugin could not prepare the devices before the container's start."""
+    """The device plugin could not prepare the devices. Remedy: See the plugin's log; the agent retries."""
 
 
 class ConfigCondition:
@@ -274,17 +301,33 @@ class ConfigCondition:
 
 
 class ConfigReason:
-    """Reasons of these, and of Events about them."""
+    """Reasons of these, and of Events about them. Documented as Reason."""
 
+    # NodeDeviceConfig: Accepted
     TAKEN: Final = "Taken"
+    """Every agent that it selects has applied it. Remedy: none."""
     REFUSED: Final = "Refused"
+    """An agent refuses it whole; nothing of it is served there. Remedy: Correct what the message names."""
+    # NodeDeviceConfig: Accepted, DevicesFound
     PENDING: Final = "Pending"
+    """Some agents have not applied it, or not scanned for devices. Remedy: Wait; check agents that are away."""
     NO_NODES: Final = "NoNodes"
+    """It selects no node that has an agent.
+
+    Remedy: Compare `spec.nodeSelector` with `kubectl get nodes --show-labels`.
+    """
+    # NodeDeviceConfig: Conflict
     RESOURCE_TAKEN: Final = "ResourceTaken"
+    """Another configuration has one of its resources. Remedy: Raise `spec.priority`, or name the resource once."""
     RESOURCE_WON: Final = "ResourceWon"
+    """Another configuration names one of its resources. Remedy: none."""
     NO_OTHER: Final = "NoOther"
+    """No other configuration names its resources. Remedy: none."""
+    # NodeDeviceConfig: DevicesFound
     FOUND: Final = "Found"
+    """Each group has a device. Remedy: none."""
     NO_MATCH: Final = "NoMatch"
+    """A group has no device on any selected node. Remedy: Connect the device, or correct path or selection."""
 
 
 # Reasons of Advertised with which the operator never writes the name on the Node: the kubelet counts it, or nobody does.

@@ -269,7 +269,7 @@ class Reason:
     READY: Final = "Ready"
     """Pods find all they need. Remedy: none."""
     ALL_CORDONED: Final = "AllCordoned"
-    """Every device is cordoned. Remedy: Uncordon those that work."""
+    """Every device is cordoned. Remedy: Uncordon working devices."""
     # pending pod
     NOT_ENOUGH_DEVICES: Final = "NotEnoughDevices"
     """Fewer devices are free than the container requests. Remedy: Wait, or delete pods that use them."""

@@ -252,7 +252,7 @@ class Reason:
     FOREIGN_OWNER: Final = "ForeignOwner"
     """Another field manager set the resource on the Node first.
 
-    Remedy: Stop the named writer, or rename the resource.
+    Remedy: Stop the named writer; for `kubelet`, see docs/delivery.md.
     """
     CHANGED_REPEATEDLY: Final = "ChangedRepeatedly"
     """Another client keeps changing the number; the operator pauses. Remedy: Stop the named writer."""

@@ -171,15 +171,15 @@ KEPT = {
 
 def rows(head: str) -> list[list[str]]:
     """Origin and cells of each row of the tables whose first column has that head; the origin is the heading above."""
-    rows: list[list[str]] = []
+    of_tables: list[list[str]] = []
     origin, is_in = "", False
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         origin = line.strip("# ") if line.startswith("#") else origin
         is_head = line.startswith(f"| {head} |")
         is_in = is_head or (is_in and line.startswith("|"))
         if is_in and not is_head and line.startswith("| "):
-            rows.append([origin, *(cell.strip() for cell in line.split("|")[1:-1])])
-    return rows
+            of_tables.append([origin, *(cell.strip() for cell in line.split("|")[1:-1])])
+    return of_tables
 
 
 def test_what_is_kept_is_bounded_by_the_code() -> None:

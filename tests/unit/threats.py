@@ -2,7 +2,7 @@
 
 from typing import Final
 
-TESTS: Final = {
+TESTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "A device plugin": {
         "change or use up devices of another resource or vendor": (
             "tests/robustness/fuzz/test_plugin_answers.py::test_any_registration",

@@ -113,10 +113,7 @@ class Reason:
     ENDPOINT_GONE: Final = "EndpointGone"
     """The device plugin has been away for five minutes. Remedy: Start it, if the node needs it."""
     NOT_CONFIGURED: Final = "NotConfigured"
-    """The configuration no longer has this built-in plugin.
-
-    Remedy: None; the NodeDevice ends with its last pod and cordon.
-    """
+    """The configuration no longer has this built-in plugin. Remedy: None; it ends with its last pod and cordon."""
     PLACE_TAKEN: Final = "PlaceTaken"
     """Another of the node's 256 resource names took its place. Remedy: Stop the plugin that registers so many names."""
     DEVICE_LIST_PENDING: Final = "DeviceListPending"
@@ -178,10 +175,7 @@ class Reason:
     Remedy: Enable it as in docs/install.md.
     """
     RUNTIME_DISCONNECTED: Final = "RuntimeDisconnected"
-    """The container runtime has been away for `--runtime-grace-seconds`.
-
-    Remedy: Start it; the message has the error.
-    """
+    """The container runtime has been away for `--runtime-grace-seconds`. Remedy: Start it."""
     NO_RUNTIME: Final = "NoRuntimeSocket"
     """The agent has found no NRI socket since its start.
 
@@ -198,7 +192,7 @@ class Reason:
     KUBELET_UNREACHABLE: Final = "KubeletUnreachable"
     """The kubelet's registration socket does not respond. Remedy: Start the kubelet; check `--kubelet-dir`."""
     KUBELET_REFUSED: Final = "KubeletRefused"
-    """The kubelet rejected the registration. Remedy: Follow the message; the agent retries."""
+    """The kubelet rejected the registration. Remedy: Do what the message says."""
     KUBELET_LIST_TOO_BIG: Final = "KubeletListTooBig"
     """The kubelet takes no device list of that size. Remedy: List fewer devices, or use `nri`."""
     KUBELET_CANNOT_SERVE: Final = "KubeletCannotCall"
@@ -220,10 +214,7 @@ class Reason:
     ADVERTISED: Final = "Advertised"
     """The Node shows the resource. Remedy: none."""
     BY_KUBELET: Final = "ByKubelet"
-    """The kubelet writes the capacity (`--delivery kubelet`).
-
-    Remedy: None; if False for ten seconds, see Injectable.
-    """
+    """The kubelet writes the capacity (`--delivery kubelet`). Remedy: If it is False, see Injectable."""
     FREE_WITHDRAWN: Final = "FreeDevicesWithdrawn"
     """The agent is away; only devices in use are advertised. Remedy: Start the agent."""
     NOT_INJECTABLE: Final = "NotInjectable"
@@ -235,7 +226,7 @@ class Reason:
     TOO_MANY_NAMES: Final = "TooManyNames"
     """The policy of required plugins has no room for the name. Remedy: Delete unused NodeDevices."""
     NAME_RESERVED: Final = "NameReserved"
-    """Kubernetes reserves such names. Remedy: Give the plugin another name, such as `vendor.com/nic`."""
+    """Kubernetes reserves such names. Remedy: Give the plugin another name."""
     NAME_EXCLUDED: Final = "NameExcluded"
     """`requiredPlugins.names` does not contain the name. Remedy: Add it, or a pattern such as `vendor.com/*`."""
     WRITE_REFUSED: Final = "WriteRefused"
@@ -243,7 +234,7 @@ class Reason:
     UPDATE_REFUSED: Final = "UpdateRefused"
     """The API server refuses a new number on the Node. Remedy: Correct the policy or role in the message."""
     NODE_MISSING: Final = "NodeMissing"
-    """No Node has the name and UID of the owner. Remedy: Delete the NodeDevice; the agent creates its own."""
+    """No Node has the name and UID of the owner. Remedy: Delete the NodeDevice."""
     WRONG_NAME: Final = "WrongName"
     """The NodeDevice was created by hand under a wrong name. Remedy: Delete it."""
     # Conflict
@@ -289,7 +280,7 @@ class Reason:
     """No devices are free on nearby NUMA nodes. Remedy: Free some, or change `--topology-policy`."""
     # pod
     PRE_START_FAILED: Final = "PreStartFailed"
-    """The device plugin could not prepare the devices. Remedy: See the plugin's log; the agent retries."""
+    """The device plugin could not prepare the devices. Remedy: See the plugin's log."""
 
 
 class ConfigCondition:

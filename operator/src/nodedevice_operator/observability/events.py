@@ -96,7 +96,7 @@ class EventReason:
     POD_EVICTED: Final = "DeviceEviction"
     """The pod was evicted because its device is unhealthy. Remedy: None; see `heldDevicePolicy`."""
     EVICTION_REFUSED: Final = "DeviceEvictionRefused"
-    """The API server does not allow the eviction yet. Remedy: Check the PodDisruptionBudget; the operator retries."""
+    """The API server does not allow the eviction yet. Remedy: Check the PodDisruptionBudget."""
     # Namespace
     AGENTS_SILENT_TOGETHER: Final = "ManyAgentLeasesExpired"
     """Many agents stopped renewing together. Remedy: Check the API server and the network."""

@@ -32,7 +32,7 @@ class GpuReason:
     MIG_PROFILES_DIFFER: Final = "MigProfilesDiffer"
     """Instances of one resource name have different profiles. Remedy: Use one profile, or `nvml.mig: mixed`."""
     TWO_SHARING_RULES: Final = "TwoSharingRules"
-    """Two rules of `nvml.sharing` match it. Remedy: Remove one; the message names both."""
+    """Two rules of `nvml.sharing` match it. Remedy: Remove one."""
 
     # Healthy (GPU)
     ROW_REMAP_PENDING: Final = "RowRemapPending"
@@ -46,7 +46,7 @@ class GpuReason:
     DEVICE_FILE_MISSING: Final = "DeviceFileMissing"
     """The node lacks a device file for containers. Remedy: Run `nvidia-modprobe -c 0 -u`."""
     CDI_SPEC_NOT_USABLE: Final = "CdiSpecNotUsable"
-    """A CDI specification is stale or invalid. Remedy: Write it again: `nvidia-ctk cdi generate`."""
+    """A CDI specification is stale or invalid. Remedy: Run `nvidia-ctk cdi generate`."""
     NO_MIG_INSTANCES: Final = "NoMigInstances"
     """A GPU in MIG mode has no instances. Remedy: Create instances."""
     MEMORY_UNKNOWN: Final = "MemoryUnknown"

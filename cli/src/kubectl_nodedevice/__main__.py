@@ -3,7 +3,7 @@
 Imported by nothing but its start.
 """
 
-# as `signal` takes its time, in which Python would answer with a traceback
+# before the import of `signal`, during which Python would print a traceback
 import _signal
 import sys
 

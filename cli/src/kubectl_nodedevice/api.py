@@ -32,7 +32,7 @@ DRA: Final = "resource.k8s.io/v1"
 NODE_DEVICES: Final = "nodedevices"
 POD_DEVICES: Final = "poddevices"
 CONFIGS: Final = "nodedeviceconfigs"
-# Kubernetes 1.10 and newer; an older one answers with the objects, which have no rows
+# Kubernetes 1.10 and newer; an older API server returns the objects, which have no rows
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PAGE: Final = 500
 # that a page with several objects is to have; one with more than twice as many is requested again with fewer objects
@@ -51,7 +51,7 @@ def as_it_is(obj: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A list as the API server prints it. columns: names in lower case, by which a row's cells are found."""
+    """A list as the API server prints it. columns: names in lower case, the keys of a row's cells."""
 
     columns: Mapping[str, int]
     cells: Sequence[Any]
@@ -72,10 +72,10 @@ class Rows:
 
 @dataclass
 class Api:
-    """requests: how many there were, for those who count. timeout_seconds: for one request; None for no limit.
+    """requests: how many were sent. timeout_seconds: for one request; None for no limit.
 
-    warn: gets a sentence about what of a list is not read. server_time: the clock of the API server at its last response; None
-    where it has not given it.
+    warn: gets a sentence about unread parts of a list. server_time: the clock of the API server at its last response; None
+    without one.
     """
 
     credentials: Credentials
@@ -107,9 +107,9 @@ class Api:
     def objects(
         self, what: str, path: str, query: Mapping[str, str] | None = None, make: Callable[[Json], T] = as_it_is
     ) -> Iterator[T]:
-        """What is made of each object of a list, page by page. Raises ApiError, LoginProblem.
+        """Build a value from each object of a list, page by page. Raises ApiError, LoginProblem.
 
-        Of a kind of ours all of them, where its CRD is of an older release that has no such fields to select by: callers compare.
+        An older CRD of ours may lack the fields to select by, and returns all objects: callers compare.
         """
         query = query or {}
         try:
@@ -133,7 +133,7 @@ class Api:
     def _pages(
         self, what: str, path: str, query: Mapping[str, str], accept: str, array: str, make: Callable[[Json], T]
     ) -> Iterator[tuple[list[T], Any]]:
-        """What is made of the objects of each page, and the page without its objects."""
+        """The values built from each page, and the page without its objects."""
         bounds, token, limit = Bounds(), "", PAGE
         while True:
             page = Page(make, bounds, array)
@@ -143,13 +143,13 @@ class Api:
                 self._request("GET", what, asked, accept=accept, most_bytes=most_bytes, take=page.take)
                 rest = page.envelope()
             except TooLong:
-                # by the size of those that have come
+                # by the size of the objects so far
                 limit = min(page.limit(_PAGE_BYTES), limit // 2)
                 continue
             except Undecodable as exc:
                 raise sentences.undecodable("GET", what, str(exc), self.credentials) from exc
             except _Expired as exc:
-                # the server no longer has the state of the first page; it gives a token for the rest as it is now
+                # the server no longer has the state of the first page; it gives a token for the current rest
                 token = exc.token
                 continue
             yield page.found, rest
@@ -239,7 +239,7 @@ class Api:
 
 
 class _Expired(Gone):
-    """A list cannot be continued as it was. token: how it goes on."""
+    """A list cannot be continued from its state. token: continues it from the current one."""
 
     def __init__(self, method: str, what: str, token: str) -> None:
         problem = "the list has changed too much while it was read"
@@ -248,7 +248,7 @@ class _Expired(Gone):
 
 
 def path_of(group: str, plural: str, name: str = "", namespace: str = "") -> str:
-    """Of a kind, or of one of its objects. group: with its version, such as apps/v1. Names are quoted."""
+    """The path of a kind, or of one of its objects. group: with its version, such as apps/v1. Names are quoted."""
     return Resource(group, plural, is_namespaced=True).path(name, namespace)
 
 
@@ -258,7 +258,7 @@ def _is_retried(error: ApiError, method: str) -> bool:
 
 
 def _http_date(text: str | None) -> datetime | None:
-    """Of a header such as `Sat, 28 Nov 2026 10:00:00 GMT`, whose words are of no locale."""
+    """The time in a header such as `Sat, 28 Nov 2026 10:00:00 GMT`, which has English words in any locale."""
     if not text:
         return None
     from email.utils import parsedate_to_datetime

@@ -1,4 +1,4 @@
-"""Whether an installation works: a line for each part that it needs, and what is wrong with it. Pure.
+"""Checks an installation: one line for each part that it needs, with its problem. Pure.
 
 Leases are judged by the API server's clock and by whether they change: an agent on a node with a wrong clock passes all the same.
 """
@@ -67,7 +67,7 @@ def lacks_pods(daemon_set: Json) -> bool:
 
 
 def refused_daemon_sets(lacking: Iterable[Json], events: Iterable[Event]) -> list[Refusal]:
-    """Of DaemonSets that lack pods, those of whose pods an Event says that one was refused; the last Event counts."""
+    """DaemonSets that lack pods and whose last Event says that a pod was refused."""
     last = {each.about_uid: each for each in sorted(events, key=lambda each: each.at) if each.reason == "FailedCreate"}
     metas = [record_of(Object, each).meta for each in lacking]
     found = ((meta.name, last.get(meta.uid)) for meta in metas)
@@ -125,13 +125,13 @@ def is_renewed(lease: Lease, first_seen: Lease | None, now: datetime) -> bool:
 
 
 def seconds_since(renewed: str, now: datetime) -> float | None:
-    """None where it is no time."""
+    """None if it is not a time."""
     then = moment(renewed)
     return None if then is None else (now - then).total_seconds()
 
 
 def of_operator(lease: Lease | None, first_seen: Lease | None, now: datetime, is_refused: bool = False) -> Result:
-    """lease: None where there is none. is_refused: the cluster refuses the operators' pods, as another line says."""
+    """lease: None without one. is_refused: the cluster refuses the operators' pods, as another line says."""
     if lease is None or not lease.holder:
         advice = _NO_PODS if is_refused else f"{_PODS_AND_LOGS.format('operator')}, and its namespace (-n)"
         return Result("operator", "", False, f"none leads; {advice}")
@@ -181,9 +181,9 @@ def of_pods(pods: Iterable[Pod]) -> list[Result]:
 
 
 def of_summaries(summaries: Sequence[Summary], messages: Mapping[str, str]) -> list[Result]:
-    """Each NodeDevice, Ready or why not; if there are many, those that are not and should be, and how many are.
+    """Each NodeDevice, Ready or why not; of many, only those with a problem, and the number that is Ready.
 
-    messages: of the condition Ready, by name, as far as they were read.
+    messages: of the condition Ready, by name, if they were read.
     """
     if not summaries:
         return [Result("NodeDevices", "", True, "none yet: no device plugin has registered with an agent")]

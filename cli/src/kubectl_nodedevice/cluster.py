@@ -1,6 +1,6 @@
-"""The objects of a cluster as far as people are shown them, as records of what the API server has. Pure.
+"""Records of the cluster's objects, with the fields that people are shown. Pure.
 
-Times are text, as they are in the API; "" and None stand for what an object does not have. NodeDevices and PodDevices have the
+Times are text, as in the API; "" and None stand for an absent field. NodeDevices and PodDevices have the
 records of `device_records`.
 """
 
@@ -74,16 +74,16 @@ class NodeDevice(device_records.NodeDevice):
 
     @property
     def served_by(self) -> str:
-        """Whose device manager gives the devices out; "" where no agent has written it yet."""
+        """The device manager that allocates the devices; "" until an agent has written it."""
         return self.agent.served_by
 
     @property
     def honours_cordons(self) -> bool:
-        """Whether a cordon of a device has an effect: of what the kubelet or a DRA driver gives out, none has."""
+        """Whether a cordon of a device has an effect: not on devices that the kubelet or a DRA driver allocates."""
         return self.served_by in ("", BY_NODEDEVICE)
 
     def condition(self, kind: str) -> Condition:
-        """The condition of that type; one with an empty status where there is none."""
+        """The condition of that type, or one with an empty status."""
         return self.conditions.get(kind, NO_CONDITION)
 
 
@@ -98,7 +98,7 @@ def _writers(managed_fields: Any) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """allocatable: quantities by resource name, as they are written. writers: who wrote them, by resource name."""
+    """allocatable: quantities by resource name, as written. writers: field managers by resource name."""
 
     meta: Meta = place("metadata", Meta)
     unschedulable: bool = place("spec.unschedulable", False)
@@ -128,10 +128,10 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """requests: quantities by resource name, with limits where there is no request. claims: names within the pod.
+    """requests: quantities by resource name, limits count without a request. claims: names within the pod.
 
     is_init: it ends before the others start. is_sidecar: an init container that runs on. state: running, waiting, terminated or "".
-    last_words: of its last end, where it has left any.
+    last_words: the message of its last termination, if any.
     """
 
     name: str = ""
@@ -212,7 +212,7 @@ def _is_constrained(spec: Json) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """affinity: spec.affinity as it is. node: "" while it is not bound. conditions: by type.
+    """affinity: spec.affinity. node: "" while it is not bound. conditions: by type.
 
     is_constrained: by other pods, ports or volumes besides, which only the scheduler weighs. extended_claim: what the scheduler
     made for its extended resources.
@@ -244,7 +244,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """By which an agent, or the operator that leads, shows that it is alive. duration_seconds: for how long a renewal counts."""
+    """The Lease that an agent or the leading operator renews. duration_seconds: for how long a renewal counts."""
 
     meta: Meta = place("metadata", Meta)
     holder: str = place("spec.holderIdentity")

@@ -1,6 +1,6 @@
-"""What a cordon changes, and what follows from it. Pure: objects in, patches and sentences out.
+"""Decides what a cordon changes, and its consequences. Pure: objects in, patches and sentences out.
 
-A patch names the version that was read, so that nobody's cordon is lost, whoever cordons at the same time.
+A patch names the version that was read, so that two people who cordon at the same time lose nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from kubectl_nodedevice.errors import UsageProblem
 from kubectl_nodedevice.shell import NONE, Typed, typed
 from kubectl_nodedevice.text import age, some
 
-# what was done to one device, for programs
+# the change of one device, for programs
 CORDONED, UNCORDONED, UNCHANGED, OTHERS, UNKNOWN = "Cordoned", "Uncordoned", "Unchanged", "OthersCordon", "NotCordoned"
 EVERY: Final = "*"
 _LIST: Final = "/spec/cordonedDevices"
@@ -23,9 +23,9 @@ _MOST_NAMED: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Of one device. text: a sentence about what was done, or why not. cordon: the one that is there, or was.
+    """The change of one device. text: a sentence about the change, or why nothing changed. cordon: the current or former one.
 
-    left: of all devices, those that stay cordoned by their own ID. command: lifts what is left.
+    left: devices that stay cordoned by their own ID after `--device '*'`. command: lifts these cordons.
     """
 
     id: str
@@ -38,7 +38,7 @@ class Done:
 
 @dataclass
 class Change:
-    """patch: of JSON, [] where nothing is to be done."""
+    """patch: a JSON patch, [] if nothing changes."""
 
     done: list[Done] = field(default_factory=list)
     patch: list[Mapping[str, Any]] = field(default_factory=list)
@@ -63,7 +63,7 @@ def targets(found: Sequence[NodeDevice], device_ids: Sequence[str]) -> list[tupl
 
 
 def has(found: NodeDevice, device_id: str) -> bool:
-    """Whether the ID means something of it: a device, a part of one, all of them, or what is cordoned already."""
+    """Whether the ID names a device of it, a part of one, all devices, or an existing cordon."""
     known = {*(each.id for each in found.cordons), *(each.id for each in found.devices)}
     if device_id in ALL_DEVICES or device_id in known:
         return True
@@ -137,7 +137,7 @@ def cordon(found: NodeDevice, device_ids: Sequence[str], wanted: Cordon, *, take
 
 
 def uncordon(found: NodeDevice, device_ids: Sequence[str], me: str, *, takes_over: bool) -> Change:
-    """Lift their cordons. Another's is lifted only where it is taken over; so is one without a name."""
+    """Lift their cordons. A cordon of another person, or without a name, is lifted only with --take-over."""
     change = Change()
     indexes: list[int] = []
     for device_id in device_ids:
@@ -185,7 +185,7 @@ def _with_left(found: NodeDevice, done: Done, device_ids: Sequence[str], me: str
 
 
 def lifting(found: NodeDevice, there: Sequence[Cordon], me: str) -> Typed:
-    """What lifts these cordons; with --take-over where one is somebody else's."""
+    """The command that lifts these cordons; with --take-over if another person set one."""
     words = [word for each in there for word in ("--device", each.id)]
     takes = ["--take-over"] if any(each.by != me for each in there) else []
     return typed("kubectl", "nodedevice", "uncordon", found.node, "--resource", found.resource, *words, *takes)
@@ -202,7 +202,7 @@ def _entry(device_id: str, wanted: Cordon) -> Mapping[str, Any]:
 
 
 def _of_version(found: NodeDevice, change: Change) -> Change:
-    """The API server answers 409 where the object has another version by then."""
+    """The API server returns 409 if the object has another version by then."""
     if change.patch:
         version = {"op": "replace", "path": "/metadata/resourceVersion", "value": found.meta.resource_version}
         change.patch.insert(0, version)
@@ -210,7 +210,7 @@ def _of_version(found: NodeDevice, change: Change) -> Change:
 
 
 def is_in_force(found: NodeDevice, done: Done, before: NodeDevice) -> bool:
-    """Whether its agent has honoured what was done. before: the object as it was."""
+    """Whether its agent has honoured the change. before: the object before the change."""
     if not found.honours_cordons:
         return True
     if done.code == CORDONED:
@@ -234,7 +234,7 @@ def is_alive(found: NodeDevice) -> bool:
 
 
 def effect(found: NodeDevice, done: Done, now: datetime) -> str:
-    """What follows for the device, once the agent has honoured what was done."""
+    """The consequence for the device, after the agent has honoured the change."""
     if done.code not in (CORDONED, UNCORDONED):
         return ""
     if not is_alive(found):

@@ -35,7 +35,7 @@ class Agent:
 
     @property
     def known_delivery(self) -> str:
-        """Of an agent of this release or of the one before."""
+        """The field of an agent of this release or of the one before."""
         return self.delivery or self.runtime
 
 
@@ -53,7 +53,7 @@ class PartRules:
 
 @dataclass(frozen=True, slots=True)
 class PartCounts:
-    """Of one physical device.
+    """Counts of one physical device.
 
     total: listed or held. allocated: held, also by a pod that has ended. available: a pod could get them now.
     """
@@ -66,7 +66,7 @@ class PartCounts:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """Of a device that a DRA driver offers. effect: None, NoSchedule or NoExecute. since: "" where the driver gives no time."""
+    """A taint of a DRA driver's device. effect: None, NoSchedule or NoExecute. since: "" if the driver gives no time."""
 
     key: str = ""
     value: str = ""
@@ -120,10 +120,10 @@ class HeldParts:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedDevice:
-    """What a claim says of one of its devices, beyond its name. A device stands here once for each of its shares.
+    """Facts from a claim about one of its devices, beyond its name. A device is listed once for each of its shares.
 
-    share_id: "" where the device is not shared. consumed_capacity: quantities by name. extended_resource: by which name the pod
-    asked for it, where it did not name the claim itself.
+    share_id: "" unless the device is shared. consumed_capacity: quantities by name. extended_resource: the name that the
+    pod requested, if it did not name the claim itself.
     """
 
     id: str = ""
@@ -135,9 +135,9 @@ class ClaimedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The ResourceClaim, in the pod's namespace, by which a container has devices of a DRA driver.
+    """The ResourceClaim, in the pod's namespace, that gives a container devices of a DRA driver.
 
-    uid: "" where the claim was not read. devices: those of which there is something to say, sorted by ID and share.
+    uid: "" if the claim was not read. devices: only devices with facts, sorted by ID and share.
     """
 
     name: str = ""
@@ -147,7 +147,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one container holds, of a DRA driver by one claim. since: "" for parts. device_ids: of devices that are no parts."""
+    """What one container holds, of a DRA driver by one claim. since: "" for parts. device_ids: of whole devices."""
 
     namespace: str = ""
     pod: str = place("name")
@@ -191,10 +191,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """`health` is Unknown where the NodeDevice does not show it.
+    """`health` is Unknown if the NodeDevice does not show it.
 
-    parts, of: how many parts of it the container holds, of how many; 0 where it has none. claim, share_id: of DRA.
-    extended_resource: by which name the pod asked for it, where it did not name the claim itself. taints: as in the NodeDevice.
+    parts, of: how many parts of it the container holds, of how many; 0 without parts. claim, share_id: of DRA.
+    extended_resource: the name that the pod requested, if it did not name the claim itself. taints: as in the NodeDevice.
     """
 
     id: str = ""
@@ -228,9 +228,9 @@ class HoldingContainer:
 
 @dataclass(frozen=True, slots=True)
 class NodeDevice:
-    """total, endpoint, agent: None where no agent has written a status. parts: None where the devices have none.
+    """total, endpoint, agent: None if no agent has written a status. parts: None if the devices have no parts.
 
-    driver, pool: of DRA, as they are in the ResourceSlices; "" for others. waiting_pods: of how many pods the list has containers,
+    driver, pool: of DRA, as in the ResourceSlices; "" for others. waiting_pods: of how many pods the list has containers,
     or would have, were it longer.
     """
 

@@ -29,7 +29,7 @@ _LONGEST_REASON: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """codes: all that hold, the worst first. since: of the first, a time; "" where nobody notes it."""
+    """codes: all that hold, the worst first. since: the time of the first; "" if unknown."""
 
     codes: tuple[str, ...]
     text: str
@@ -42,7 +42,10 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A container that holds a device. parts: of a device with parts, how many. is_admin: it takes the device from nobody."""
+    """A container that holds a device. parts: how many it holds, of a device with parts.
+
+    is_admin: other containers may have the device at the same time.
+    """
 
     allocation: Allocation
     parts: int = 0
@@ -59,13 +62,13 @@ def pod_name(namespace: str, name: str, uid: str = "") -> str:
 
 
 def holders_of(found: NodeDevice) -> Mapping[str, Sequence[Holder]]:
-    """By the ID of a device, the containers that have it for use."""
+    """The containers that use each device, by its ID."""
     everybody = {device_id: [each for each in of if not each.is_admin] for device_id, of in everybody_of(found).items()}
     return {device_id: of for device_id, of in everybody.items() if of}
 
 
 def everybody_of(found: NodeDevice) -> Mapping[str, Sequence[Holder]]:
-    """The same with those that have it for administration, such as a monitor of all devices."""
+    """The same, with containers that have it for administration, such as a monitor of all devices."""
     holders: dict[str, list[Holder]] = {}
     for allocation in found.allocations:
         administered = _administered(allocation)
@@ -83,7 +86,7 @@ def _administered(allocation: Allocation) -> set[str]:
 
 
 def cordons_of(found: NodeDevice, device_id: str) -> list[Cordon]:
-    """Those in force that mean this device: of its own ID, of all devices; also those that the agent remembers."""
+    """Cordons in force for this device: by its own ID, or for all devices; also cordons that the agent remembers."""
     if not found.honours_cordons:
         return []
     own = {each.id: each for each in (*found.remembered_cordons, *found.cordons)}
@@ -156,7 +159,7 @@ def _use(
 
 
 def cordon_words(cordon: Cordon) -> str:
-    """` by alice: ecc`, as far as it is noted."""
+    """` by alice: ecc`, as far as known."""
     return (f" by {cordon.by}" if cordon.by else "") + (f": {cordon.reason}" if cordon.reason else "")
 
 

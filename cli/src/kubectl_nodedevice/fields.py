@@ -1,4 +1,4 @@
-"""Fields of objects in JSON. Never fails: what is absent, or of another form than asked for, has a default. Pure."""
+"""Reads fields of JSON objects. Never fails: an absent field, or one of another type, has a default. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,13 +7,13 @@ Json = Mapping[str, Any]
 
 
 def text_of(obj: Any, *path: str) -> str:
-    """The text there; "" where there is none."""
+    """The text there, or ""."""
     found = value_at(obj, *path)
     return found if isinstance(found, str) else ""
 
 
 def number_of(obj: Any, *path: str) -> int:
-    """The whole number there; 0 where there is none."""
+    """The whole number there, or 0."""
     found = value_at(obj, *path)
     return found if isinstance(found, int) and not isinstance(found, bool) else 0
 
@@ -24,7 +24,7 @@ def is_set(obj: Any, *path: str) -> bool:
 
 
 def map_of(obj: Any, *path: str) -> Json:
-    """The object there; an empty one where there is none."""
+    """The object there, or an empty one."""
     found = value_at(obj, *path)
     return found if isinstance(found, dict) else {}
 
@@ -36,13 +36,13 @@ def texts_of(obj: Any, *path: str) -> Mapping[str, str]:
 
 
 def list_of(obj: Any, *path: str) -> list[Any]:
-    """The list there; an empty one where there is none."""
+    """The list there, or an empty one."""
     found = value_at(obj, *path)
     return found if isinstance(found, list) else []
 
 
 def value_at(obj: Any, *path: str) -> Any:
-    """Whatever is there; None where nothing is."""
+    """The value there, or None."""
     for key in path:
         if not isinstance(obj, dict):
             return None

@@ -1,4 +1,4 @@
-"""Connection settings of the command line. The rules are those of `nodedevice_kube.kubeconfig`, and kubectl's."""
+"""Connection settings of the command line. The rules of `nodedevice_kube.kubeconfig` and of kubectl apply."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What there is, for a person who has named what there is not."""
+"""Suggests existing names if a lookup finds nothing."""
 
 from kubectl_nodedevice.errors import UsageProblem
 from kubectl_nodedevice.reading import Reader
@@ -8,7 +8,7 @@ _MOST_NAMED = 12
 
 
 def nothing_of(reader: Reader, node: str, resource: str) -> UsageProblem:
-    """That the node, or the resource, has no NodeDevice, with those that have. Raises ApiError."""
+    """An error that the node, or the resource, has no NodeDevice; it lists the names that have. Raises ApiError."""
     every = reader.node_devices()
     nodes = sorted({each.node for each in every})
     if node and node not in nodes:

@@ -38,9 +38,9 @@ ORDER: Final = (
     POD_WAITING,
     POD_UNSCHEDULABLE,
 )
-# reasons of Ready with which nothing is wrong: no hardware, cordoned whole, configured by nobody
+# reasons of Ready that need no repair: no hardware, all devices cordoned, not configured
 _INTENDED: Final = frozenset({"NoDevices", "AllCordoned", "NotConfigured"})
-# those that single devices explain better
+# reasons that single devices explain better
 _BY_DEVICES: Final = frozenset({"NoHealthyDevices", "SomeDevicesUnhealthy"})
 _NOT_DELIVERED: Final = frozenset({"DevicesNotInjected", "DevicesInUseAfterRelease", "DevicesRenumbered"})
 
@@ -65,7 +65,7 @@ class Summary:
 
     @property
     def is_unready(self) -> bool:
-        """Whether something is wrong with it: it is not Ready, and nobody wants it so."""
+        """Whether it needs attention: it is not Ready, and not on purpose."""
         is_gone = self.reason == "EndpointGone" and not self.allocated
         return self.ready != "True" and self.reason not in _INTENDED and not is_gone
 
@@ -77,7 +77,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """text: a sentence. command: explains it. about: what it is about, for programs. since: a time."""
+    """text: a sentence. command: explains it. about: its object, for programs. since: a time."""
 
     code: str
     text: str
@@ -97,7 +97,7 @@ def ordered(needs: Iterable[Need]) -> list[Need]:
 
 
 def of_operator(lease: Lease | None, now: datetime) -> Iterator[Need]:
-    """lease: None where it is not known."""
+    """lease: None if unknown."""
     renewed = moment(lease.renewed) if lease else None
     if lease is None or renewed is None:
         return
@@ -109,7 +109,7 @@ def of_operator(lease: Lease | None, now: datetime) -> Iterator[Need]:
 
 
 def of_summaries(summaries: Iterable[Summary], whole: Mapping[str, NodeDevice], now: datetime) -> Iterator[Need]:
-    """Of each node whose agent is silent, and of each reason why a resource is not Ready: one line, however many they are."""
+    """One line for each node whose agent is silent, and one for each reason why resources are not Ready."""
     silent: dict[str, list[Summary]] = {}
     unready: dict[tuple[str, str], list[Summary]] = {}
     for each in summaries:
@@ -143,7 +143,7 @@ def of_summaries(summaries: Iterable[Summary], whole: Mapping[str, NodeDevice], 
 
 
 def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:
-    """Of each broken device, and of each container that runs without its devices."""
+    """One line for each unhealthy device, and for each container that runs without its devices."""
     holders = holders_of(found)
     for device in found.devices:
         if device.is_healthy or (found.endpoint.state != "Running" and not device.reason):
@@ -170,7 +170,7 @@ def of_devices(found: NodeDevice, now: datetime) -> Iterator[Need]:
 
 
 def of_waiting(found: NodeDevice, now: datetime) -> Iterator[Need]:
-    """Of each container that is bound to the node and has no devices."""
+    """One line for each container that is bound to the node and has no devices."""
     for each in found.waiting:
         pod = pod_name(each.namespace, each.pod, each.pod_uid)
         words = "runs without" if each.not_injected else "gets none of" if each.final else "waits for"
@@ -181,7 +181,7 @@ def of_waiting(found: NodeDevice, now: datetime) -> Iterator[Need]:
 
 
 def of_pending(pods: Iterable[Pod], now: datetime) -> Iterator[Need]:
-    """Of each pod that asks for devices and has no node."""
+    """One line for each pod that requests devices and has no node."""
     for pod in pods:
         asked = asked_for(pod)
         if pod.node or not asked or pod.meta.deleted:
@@ -202,7 +202,7 @@ def asked_for(pod: Pod) -> set[str]:
 
 
 def of_configs(name: str, refused: int, conflict: str, result: str, missing: str = "") -> Iterator[Need]:
-    """Of one NodeDeviceConfig, as the API server prints it. missing: what no node has a device of."""
+    """The needs of one NodeDeviceConfig, from the API server's row. missing: its resources without a device on any node."""
     explained = typed("kubectl", "get", "nodedeviceconfig", name, "-o", "wide")
     if refused:
         words = result or f"{counted(refused, 'node')} {'refuses' if refused == 1 else 'refuse'} it"

@@ -1,7 +1,7 @@
-"""The one way out: tables, lines, JSON and YAML on standard output; errors and progress on standard error.
+"""Writes all output: tables, lines, JSON and YAML on standard output; errors and progress on standard error.
 
-Everything is plain text without secrets (`shown`), but for what is to be copied: a command, or a block such as YAML, which is
-never wrapped, cut or masked. Colours and wrapping are for terminals alone; what reads a pipe gets plain columns of any width.
+Text has its secrets masked (`shown`). Text to be copied, a command or a block such as YAML, is never wrapped, cut or masked.
+Colours and wrapping are for terminals alone; a pipe gets plain columns of any width.
 """
 
 import itertools
@@ -30,13 +30,13 @@ _MOST_WRAPPED: Final = 300
 _LEAST: Final = 24
 # that are not made again
 _CELLS: Final = 1024
-# of which a line is, the longer one first
+# widths of a line, the longer one first
 _PROGRAMS: Final = ("kubectl nodedevice", "kubectl")
-# nothing is shown of what is done sooner
+# a faster step shows nothing
 _PATIENCE_SECONDS: Final = 1.0
 
 
-# what has a sentence and its remedy
+# a sentence and its remedy
 Failure = CliError | ApiError
 
 
@@ -92,7 +92,7 @@ class Screen:
             self._print(each, style)
 
     def command(self, command: Typed, indent: int = 3) -> None:
-        """A line to type, below what it explains."""
+        """A line to type, below the text that it belongs to."""
         self._print(f"{' ' * indent}{self.typed(command)}", FAINT)
 
     def typed(self, command: Typed) -> Typed:
@@ -109,13 +109,13 @@ class Screen:
             print("\t".join(map(plain, each.split("\t"))), file=self.out)
 
     def table(self, table: Table) -> None:
-        """Columns under their names; nothing where there are no rows."""
+        """Columns under their names; nothing without rows."""
         if not table.rows:
             return
         if self.is_terminal and len(table.rows) <= _MOST_WRAPPED:
             self._rich_table(table.columns, [[_cell(each) for each in row] for row in table.rows])
             return
-        # most cells are those of many rows; what is shown is not kept, as there may be very many
+        # most cells occur in many rows; the masked text is not kept, as rows may be very many
         text_of = lru_cache(_CELLS)(lambda given: _cell(given).text)
         widths = [width(name) for name in table.columns]
         for row in table.rows:
@@ -142,7 +142,7 @@ class Screen:
         print(file=self.out)
 
     def _for_machines(self, value: Any, key: str = "") -> Any:
-        """Words without secrets. Names are as they are."""
+        """Words without secrets. Names stay unchanged."""
         if isinstance(value, Mapping):
             return {name: self._for_machines(each, name) for name, each in value.items()}
         if isinstance(value, Iterator):
@@ -158,7 +158,7 @@ class Screen:
         return self.typed(Typed(value)) if key == "command" else masked(value)
 
     def note(self, text: str, end: str = "\n") -> None:
-        """One line for people beside what is asked for: on standard error."""
+        """One line for people in addition to the result: on standard error."""
         self.end_progress()
         print(shown(text), end=end, file=self.err, flush=True)
 
@@ -169,7 +169,7 @@ class Screen:
         print(shown(f"error: {error.problem}{remedy}"), file=self.err)
 
     def progress(self, text: str) -> None:
-        """What is being done, on a line that changes; from the first second on, and only for a person."""
+        """The current step, on a line that changes; after the first second, and only on a terminal."""
         now = time.monotonic()
         self._progress_since = self._progress_since or now
         if now - self._progress_since < _PATIENCE_SECONDS or not self.err.isatty():
@@ -195,7 +195,7 @@ class Screen:
         )
 
     def _print(self, text: str, style: str) -> None:
-        """One line as it is, whatever its length."""
+        """One line, unchanged and of any length."""
         if self.is_terminal and style:
             self._console().print(text, style=style, soft_wrap=True)
         else:
@@ -270,7 +270,7 @@ def shown(text: str) -> str:
 
 
 def _widths(rows: Sequence[Sequence[Cell]], *, of_words: bool = False) -> list[int]:
-    """Of each column, the widest of its cells, or of the words in them."""
+    """For each column, the width of its widest cell, or of the widest word in its cells."""
 
     def wide(text: str) -> int:
         return max(map(width, text.split(" "))) if of_words else width(text)

@@ -1,7 +1,7 @@
-"""One page of a list, read object by object as its text arrives, and what is kept of objects that are large. Pure.
+"""Reads one page of a list object by object as its text arrives, and cuts large objects. Pure.
 
-Tenants write up to 1.5 MB into an object, and an agent into its NodeDevices. No more than one object is in memory as it is, beside
-what is made of each. Of large objects only so many are kept whole: of the others nothing that is long.
+Tenants write up to 1.5 MB into an object, and an agent into its NodeDevices. Only one object is in memory whole, besides
+the values built from the others. A limited number of large objects is kept whole; the others lose their long fields.
 """
 
 import json
@@ -27,14 +27,14 @@ _MOST_FIELD_BYTES: Final = 4 << 10
 
 @dataclass
 class Bounds:
-    """Of one list. cut: how many objects lost what is long. unread: which could not be read, and why. large_bytes: so far."""
+    """Bounds of one list. cut: how many objects lost long fields. unread: unreadable objects, and why. large_bytes: so far."""
 
     cut: int = 0
     unread: tuple[str, ...] = ()
     large_bytes: int = 0
 
     def kept(self, obj: Json, size: int) -> Json:
-        """The object, or what is kept of it. size: of its text, in bytes."""
+        """The object, or the part of it that is kept. size: of its text, in bytes."""
         if size <= LARGE_BYTES:
             return obj
         self.large_bytes += size
@@ -67,9 +67,9 @@ def _is_short(value: Any) -> bool:
 
 
 class Page(Generic[T]):
-    """Takes the text of one page in pieces. make: what is kept of an object. array: the name of the array that has them.
+    """Takes the text of one page in pieces. make: builds a value from an object. array: the name of the array of objects.
 
-    bounds: of the list, with this page. found: what was made, in order. count, octets: of the objects so far, and of their text.
+    bounds: of the list, with this page. found: the values, in order. count, octets: of the objects so far, and of their text.
     """
 
     def __init__(self, make: Callable[[Json], T], bounds: Bounds, array: str = "items") -> None:
@@ -80,7 +80,7 @@ class Page(Generic[T]):
         self._items = ListItems(MOST_OBJECT_BYTES, array)
 
     def take(self, text: bytes) -> None:
-        """The next piece. Raises Undecodable for what is no list."""
+        """Take the next piece. Raises Undecodable unless the text is a list."""
         self.octets += len(text)
         for item in self._items.feed(text):
             self.count += 1

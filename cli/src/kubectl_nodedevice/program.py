@@ -31,7 +31,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "completion": "kubectl_nodedevice.commands.completion:completion",
     "__complete": "kubectl_nodedevice.commands.completion:complete",
 }
-# by which a shell asks what may follow
+# with which a shell requests completions
 COMPLETION: Final = "_KUBECTL_NODEDEVICE_COMPLETE"
 # of a process that a closed pipe ends, as shells show it
 _CLOSED_PIPE: Final = 141
@@ -91,7 +91,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _make_streams_safe() -> None:
-    """Of a terminal that has fewer characters the missing ones are replaced; a stream that is closed takes everything."""
+    """Replace characters that the terminal lacks; a closed stream takes everything."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -109,7 +109,7 @@ def _report_bug(kind: type[BaseException], exc: BaseException, trace: TracebackT
 
 
 def _forget_output() -> None:
-    """What is left in the buffer has no reader, and Python would complain about that at its end."""
+    """Drop the buffer: its reader is gone, and Python would report that at its end."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 

@@ -29,7 +29,7 @@ _GREATEST_EXPONENT: Final = Decimal(10**8)
 
 
 def count(quantity: str) -> int | None:
-    """A whole number of devices, between -(2^63 - 1) and 2^63 - 1; None where the text is none ("1500m", "one").
+    """A whole number of devices, between -(2^63 - 1) and 2^63 - 1; None for any other text ("1500m", "one").
 
     Reads every form that the API server stores: 1e3, +3, 003, 1Ki. Source: k8s.io/apimachinery pkg/api/resource, Quantity.
     """
@@ -40,7 +40,7 @@ def count(quantity: str) -> int | None:
 
 
 def amount(quantity: str) -> Decimal | None:
-    """The same of what need not be whole, such as cpu: "1500m" is 1.5. None where it is no quantity."""
+    """The same for a number that need not be whole, such as cpu: "1500m" is 1.5. None if invalid."""
     match = _FORM.fullmatch(quantity.strip()) if len(quantity) <= _MOST_CHARACTERS else None
     suffix = (match[3] or "") if match else ""
     if match is None or suffix not in _SCALE:
@@ -62,9 +62,9 @@ def is_extended(name: str) -> bool:
 
 
 def requests(pod: Pod) -> Mapping[str, int]:
-    """By extended resource, what the pod needs together.
+    """The units of each extended resource that the pod needs at one time.
 
-    Init containers run one after the other, before the others; those that go on running count beside all that start after them.
+    Init containers run one after the other, before the others; sidecars count together with all containers that start after them.
     Source: Kubernetes, k8s.io/component-helpers/resource, PodRequests.
     """
     names = {name for each in pod.containers for name in each.requests if is_extended(name)}
@@ -78,7 +78,7 @@ def needs_of(pod: Pod, resource: str) -> tuple[Need, ...]:
 
 
 def exceeding(pod: Pod, allocatable: Mapping[str, str]) -> list[str]:
-    """Of what is no device, such as cpu, what the pod asks for more of than that. What is not counted there does not count."""
+    """Resources other than devices, such as cpu, of which the pod requests more than `allocatable` lists."""
     names = sorted({name for each in pod.containers for name in each.requests if not is_extended(name)})
     known = [(name, amount(allocatable[name])) for name in names if name in allocatable]
     return [name for name, most in known if most is not None and _needed(pod, name, amount) > most]

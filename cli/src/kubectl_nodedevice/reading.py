@@ -40,7 +40,7 @@ class Reader:
 
     @property
     def now(self) -> datetime:
-        """By the API server's clock, which noted the times, once it has answered."""
+        """The API server's clock, which set the times, after its first response; before it, the local clock."""
         return self.api.server_time or datetime.now(UTC)
 
     def optional(self, what: str, read: Callable[[], T]) -> T | None:
@@ -61,11 +61,11 @@ class Reader:
         return list(self._counted(kind, self.api.rows(kind, path_of(GROUP, kind))))
 
     def node_devices(self, node: str = "", resource: str = "") -> list[NodeDevice]:
-        """Those of that node and resource, by node and resource. Raises ApiError."""
+        """NodeDevices of that node and resource, by node and resource. Raises ApiError."""
         return sorted(self.each_node_device(node, resource), key=lambda each: (each.node, each.resource))
 
     def each_node_device(self, node: str = "", resource: str = "") -> Iterator[NodeDevice]:
-        """The same as they are read, by name: of a large cluster all together need a hundred MiB. Raises ApiError."""
+        """The same one by one, by name: all of a large cluster need a hundred MiB. Raises ApiError."""
         selected = {"spec.nodeName": node, "spec.resourceName": resource}
         for each in self._selected(NodeDevice, NODE_DEVICES, path_of(GROUP, NODE_DEVICES), selected):
             if node in ("", each.node) and resource in ("", each.resource):
@@ -76,7 +76,7 @@ class Reader:
         return record_of(NodeDevice, self.api.get(f"{NODE_DEVICES} {name}", path_of(GROUP, NODE_DEVICES, name)))
 
     def pod_devices(self, namespace: str, node: str = "") -> list[PodDevice]:
-        """Of a namespace; "" for all. Raises ApiError."""
+        """The PodDevices of a namespace; "" for all. Raises ApiError."""
         path = path_of(GROUP, POD_DEVICES, namespace=namespace)
         found = self._selected(PodDevice, POD_DEVICES, path, {"spec.nodeName": node})
         return sorted(found, key=lambda each: (each.meta.namespace, each.meta.name))
@@ -90,7 +90,7 @@ class Reader:
         return self.rows(CONFIGS)
 
     def lease(self, namespace: str, name: str) -> Lease | None:
-        """None where there is none of that name. Raises ApiError."""
+        """None if that name does not exist. Raises ApiError."""
         try:
             return record_of(Lease, self.api.get(f"leases {namespace}/{name}", LEASES.path(name, namespace)))
         except NotFound:

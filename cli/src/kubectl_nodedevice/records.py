@@ -1,6 +1,6 @@
-"""Objects of the API as records: dataclasses whose fields say where they are in the JSON, and the one reader of them. Pure.
+"""Reads API objects into records: dataclasses whose fields name their place in the JSON. Pure.
 
-Reading never fails. A field that is absent, or of another type than its record has, gets its default, and what no record names is
+Reading never fails. A field that is absent, or of another type than its record has, gets its default, and unknown fields are
 skipped: so objects of an older and of a newer CRD are read as well.
 """
 
@@ -14,7 +14,7 @@ from kubectl_nodedevice.fields import Json, is_set, list_of, text_of, texts_of
 
 T = TypeVar("T")
 _Make = Callable[[Any], Any]
-# of one field: its name, where it is, and what makes it
+# one field: its name, its place, and its constructor
 _Plan = tuple[tuple[str, tuple[str, ...], _Make], ...]
 _plans: dict[Any, _Plan] = {}
 # in place of a value of another type than the field's
@@ -87,12 +87,12 @@ def _maker(kind: Any) -> _Make:
 
 
 def _items(make: _Make, value: list[Any]) -> tuple[Any, ...]:
-    """Without those of another type."""
+    """Without items of another type."""
     return tuple(made for each in value if (made := make(each)) is not _OTHER)
 
 
 def _exactly(kind: type) -> _Make:
-    """True is no number."""
+    """True does not count as a number."""
     return lambda value: value if type(value) is kind else _OTHER
 
 

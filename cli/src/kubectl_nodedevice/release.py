@@ -1,7 +1,7 @@
-"""In which namespaces the release is: that of its programs, and that of the agents' Leases.
+"""Finds the release's namespaces: of its programs, and of the agents' Leases.
 
-Only an administrator can write what is asked first, the ClusterRoleBinding of the agents. DaemonSets, which a tenant could label as
-ours, count where there is no such binding; the chart's own names where nothing is known.
+The agents' ClusterRoleBinding counts first: only an administrator can write it. A tenant could label a DaemonSet as ours, so
+DaemonSets count only without such a binding; the chart's own names are the default.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def find(api: Api) -> Release:
 
 
 def _answered(read: Callable[[], T]) -> T | None:
-    """What it gives; None where the reader may not see it, or there is none. Raises ApiError."""
+    """The result of `read`; None if the object does not exist, or the person may not read it. Raises ApiError."""
     try:
         return read()
     except (Forbidden, NotFound):
@@ -43,7 +43,7 @@ def _answered(read: Callable[[], T]) -> T | None:
 
 
 def of_binding(binding: Json) -> Release | None:
-    """By the account that it is for."""
+    """The namespace of the binding's service account."""
     subjects = [each for each in list_of(binding, "subjects") if text_of(each, "name") == ACCOUNT]
     namespace = text_of(subjects[0], "namespace") if subjects else ""
     leases = text_of(binding, "metadata", "annotations", _LEASES)

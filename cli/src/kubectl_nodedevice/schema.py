@@ -10,7 +10,7 @@ Schema = Mapping[str, Any]
 
 
 def at(schema: Schema, words: Sequence[str]) -> Schema | None:
-    """The schema of a field, through lists, with or without an index; None where there is none."""
+    """The schema of a field, through lists, with or without an index; None if unknown."""
     for word in words:
         schema = inner(schema)
         found = schema.get("properties", {}).get(re.sub(r"\[\d*\]$", "", word))
@@ -36,7 +36,7 @@ def stored(value: Any, schema: Schema) -> Any:
 
 
 def inner(schema: Schema) -> Schema:
-    """Of a list that of its entries, of others itself."""
+    """The schema of a list's entries; any other schema itself."""
     while schema.get("type") == "array":
         schema = schema.get("items", {})
     return schema

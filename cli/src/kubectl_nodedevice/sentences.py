@@ -77,7 +77,7 @@ def _words(found: ApiError, body: Mapping[str, Any], credentials: Credentials) -
 
 
 def _forbidden(message: str, what: str) -> tuple[str, str]:
-    """Of the authorizer its verb and kind, of whoever else refuses the words: an admission policy, or a quota."""
+    """The verb and kind that the authorizer refuses; the words of any other refusal, such as of an admission policy or a quota."""
     found = re.search(_CANNOT, message)
     if not found:
         return f"{what} was refused: {message or 'Forbidden'}", "an administrator can allow it"
@@ -116,7 +116,7 @@ def too_big(method: str, what: str, most_bytes: int, credentials: Credentials) -
 
 
 def undecodable(method: str, what: str, reason: str, credentials: Credentials) -> ApiError:
-    """For a response that is none of an API server."""
+    """The error for a response that does not come from an API server."""
     problem = (
         f"what {_server(credentials).removeprefix('the API server ')} answers to {what} is none of the API's: {reason}"
     )

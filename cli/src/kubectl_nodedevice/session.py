@@ -43,7 +43,7 @@ class Flags:
 
 @dataclass
 class Session:
-    """Of one command line. command: "" for the first screen."""
+    """The state of one command line. command: "" for the first screen."""
 
     flags: Flags = field(default_factory=Flags)
     command: str = ""
@@ -77,7 +77,7 @@ class Session:
         return Api(credentials, seconds, self.screen.note)
 
     def close(self) -> None:
-        """End the connection, where there is one."""
+        """End the connection, if any."""
         if "api" in self.__dict__:
             self.api.close()
 
@@ -92,7 +92,7 @@ class Session:
 
     @property
     def _shared(self) -> list[str]:
-        """The flags by which kubectl knows both."""
+        """The flags that kubectl has for both."""
         flags = self.flags
         return [
             *(["--kubeconfig", flags.kubeconfig] if flags.kubeconfig else []),
@@ -104,7 +104,7 @@ class Session:
 
 
 def seconds_of(duration: str) -> float | None:
-    """Of kubectl's form: 30s, 1m30s, 2; None for 0, which is no limit; half a minute where it is not given. Raises UsageProblem."""
+    """Seconds in kubectl's form: 30s, 1m30s, 2; None for 0 (unlimited); half a minute by default. Raises UsageProblem."""
     if not duration:
         return _TIMEOUT
     try:

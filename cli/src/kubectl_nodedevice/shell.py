@@ -1,4 +1,4 @@
-"""Lines to type into a shell: each word reaches the program as it is, whatever characters a name has. Pure."""
+"""Writes lines to type into a shell: each word reaches the program unchanged, with any characters. Pure."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Colours by what they say, as rich names them. Pure."""
+"""Colours by meaning, in the names of rich. Pure."""
 
 from typing import Final
 

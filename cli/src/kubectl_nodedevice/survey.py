@@ -29,7 +29,7 @@ _GIVEN_OUT_BY = {BY_NODEDEVICE: "nodedevice", BY_KUBELET: "kubelet", BY_DRA: "DR
 
 @dataclass
 class ResourceLine:
-    """One line of the first screen: a resource, or a driver of DRA. waiting: None where nobody counts it."""
+    """One line of the first screen: a resource, or a driver of DRA. waiting: None if unknown."""
 
     resource: str
     served_by: str
@@ -118,7 +118,7 @@ def summary_of(row: Rows) -> Summary:
 
 
 def _read_whole(reader: Reader, rows: Sequence[Summary]) -> Mapping[str, NodeDevice]:
-    """Those that need a person, at most so many of each reason that one cause on every node does not hide the others."""
+    """Needs, a limited number of each reason: one cause on every node must not hide the others."""
     asked = [row for row in rows if row.needs_reading]
     by_reason: dict[tuple[str, str, bool], list[Summary]] = {}
     for row in asked:
@@ -138,7 +138,7 @@ def _read_whole(reader: Reader, rows: Sequence[Summary]) -> Mapping[str, NodeDev
 
 
 def _pending(reader: Reader, namespace: str) -> list[Pod]:
-    """Of all namespaces; of the person's own where those may not be seen."""
+    """Pods of all namespaces; of the person's own namespace if the others are forbidden."""
     try:
         return reader.pending_pods()
     except Forbidden as exc:

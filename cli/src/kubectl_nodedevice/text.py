@@ -56,7 +56,7 @@ def _width(character: str) -> int:
 
 
 def moment(text: str) -> datetime | None:
-    """A time of the API; None for what is none."""
+    """A time of the API; None for any other text."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -65,7 +65,7 @@ def moment(text: str) -> datetime | None:
 
 
 def age(since: str, now: datetime) -> str:
-    """How long ago, such as `12 min`; "" where that is not known. Of two units, the bigger one, as kubectl has it past ten."""
+    """The age, such as `12 min`; "" if unknown. Only the bigger unit, as kubectl shows ages above ten."""
     start = moment(since)
     if start is None:
         return ""

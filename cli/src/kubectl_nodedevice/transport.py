@@ -1,6 +1,6 @@
 """One kept HTTP connection to an API server, by the standard library: requests, deadlines, compressed bodies.
 
-Errors are those of the system, which `api` turns into sentences, and LoginProblem.
+Raises the system's errors, which `api` turns into sentences, and LoginProblem.
 """
 
 import http
@@ -26,12 +26,12 @@ Headers = Sequence[tuple[str, str]]
 Response = tuple[int, Mapping[str, str], bytes]
 USER_AGENT: Final = "kubectl-nodedevice"
 _PIECE: Final = 1 << 16
-# of one answer, unpacked; a page of the biggest NodeDevices has a tenth of it
+# of one unpacked response; a page of the biggest NodeDevices has a tenth of it
 MOST_BYTES: Final = 256 << 20
 
 
 class TooLong(OSError):
-    """The answer is bigger than any of the API's."""
+    """The response is bigger than any of the API's."""
 
 
 class Connection:
@@ -112,7 +112,7 @@ class Connection:
             _send(connection, method, self._target(target), [*self._always(access), *access.headers, *headers], body)
             return connection.getresponse()
         except BaseException:
-            # what has been sent is not known
+            # it is unknown whether the request was sent
             self.close()
             raise
 

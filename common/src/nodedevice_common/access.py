@@ -1,4 +1,4 @@
-"""Who may read /metrics where authentication is on: whoever's bearer token the API server accepts, and may `get` the path /metrics.
+"""Decides who may read /metrics if authentication is on: the API server accepts the bearer token, and its user may `get` /metrics.
 
 Source: authentication.k8s.io/v1 TokenReview and authorization.k8s.io/v1 SubjectAccessReview; the permission is an RBAC rule on
 nonResourceURLs, as for the metrics of Kubernetes' own components.
@@ -70,7 +70,7 @@ class MetricsAccess:
         self._lock = threading.Lock()
 
     def check(self, authorization: str) -> HTTPStatus:
-        """The verdict on that header: as of `review`, TOO_MANY_REQUESTS for a flood, SERVICE_UNAVAILABLE without an answer."""
+        """The status for that header: from `review`, TOO_MANY_REQUESTS for a flood, SERVICE_UNAVAILABLE without a response."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
@@ -111,7 +111,7 @@ class MetricsAccess:
             log.warning("cannot review the token of a client of /metrics; refusing it", extra={"error": problem})
 
     def _forget_one(self) -> None:
-        """A refused one if there is any: tokens without end do not push out those that may read."""
+        """Drop a refused token first: a flood of tokens does not push out accepted ones."""
         oldest = next(iter(self._verdicts))
         refused = (key for key, (_, verdict) in self._verdicts.items() if verdict is not HTTPStatus.OK)
         del self._verdicts[next(refused, oldest)]

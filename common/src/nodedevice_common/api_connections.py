@@ -22,7 +22,7 @@ from nodedevice_kube.proxies import Proxy
 
 # Of a response's status and headers, and of a proxy's.
 _MOST_HEAD_BYTES: Final = 32 * 1024
-# The second address of a host name is tried after this time, beside the first. Source: RFC 8305.
+# The second address of a host name is tried after this time, in parallel to the first. Source: RFC 8305.
 _NEXT_ADDRESS_SECONDS: Final = 0.25
 # A connection to a peer that vanished is noticed within about half a minute.
 _KEEPALIVE: Final = (
@@ -51,9 +51,9 @@ class _Ended(Broken):
 
 
 class Request(Struct, frozen=True):
-    """target: path and query. headers: without those of the connection and the credentials.
+    """target: path and query. headers: without headers of the connection and the credentials.
 
-    before_write: called just before the first byte is sent, each time; what it raises is raised, and nothing is sent.
+    before_write: called just before the first byte is sent, each time; if it raises, nothing is sent.
     """
 
     method: str
@@ -133,7 +133,7 @@ class Connections:
     async def send(self, request: Request, access: Access, seconds: float) -> Response:
         """A kept connection that turns out to have ended is replaced once; not for POST, which may have been carried out."""
         if access.tls is not self._tls:
-            # As client-go does: connections with the former certificate end, also those that are in use.
+            # As client-go does: connections with the former certificate end, also while they are in use.
             self._end_all()
             self._tls = access.tls
         headers = [*self._headers, *request.headers, *access.headers]
@@ -302,7 +302,7 @@ class _Connection:
 
     @contextmanager
     def _ended_by_failures(self, seconds: float | None) -> Iterator[None]:
-        """Raises Broken for those of the connection."""
+        """Raises Broken for errors of the connection."""
         try:
             yield
         except BaseException as exc:

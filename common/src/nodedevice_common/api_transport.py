@@ -36,7 +36,7 @@ class Transport:
     async def call(
         self, verb: str, what: str, request: Request, *, most_bytes: float = math.inf, seconds: float | None = None
     ) -> bytes:
-        """The whole body. verb, what: for errors. seconds: for the whole call; by default ten times those of `__init__`.
+        """The whole body. verb, what: for errors. seconds: for the whole call; by default ten times the seconds of `__init__`.
 
         Raises ApiError; TooBig as soon as the body has more than most_bytes.
         """

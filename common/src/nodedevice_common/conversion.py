@@ -25,7 +25,7 @@ def converted(kind: type[S], raw: Any) -> S:
 
 
 def explained(error: Undecodable, raw: Any, kind: type[msgspec.Struct], *, shows_place: bool = True) -> str:
-    """What is wrong with raw, which does not convert to that kind, with the remedy where there is one."""
+    """Why `raw` does not convert to that kind, with the remedy if one is known."""
     problem = str(error.__cause__)
     if not error.is_wrong_form or len(problem) > MOST_SHOWN:
         return str(error)  # some quote a value as long as that, and the place, at its end, is cut off
@@ -65,7 +65,7 @@ def _choices(expected: inspect.Type) -> str:
 
 
 def _known(key: str, known: list[str]) -> str:
-    # a millisecond of each start, for what is rare
+    # imported late: a millisecond of each start, for a rare error
     import difflib
 
     near = difflib.get_close_matches(key, known, n=1)
@@ -73,7 +73,7 @@ def _known(key: str, known: list[str]) -> str:
 
 
 def _at(path: str, expected: inspect.Type, raw: Any) -> tuple[inspect.Type, Any]:
-    """What is expected and found at a place such as `.plugins.generic[0]`; for a value of a mapping, the mapping."""
+    """The expected type and the value at a place such as `.plugins.generic[0]`; for a value of a mapping, the mapping."""
     for name, index in _STEP.findall(path):
         expected = _without_null(expected)
         if name and isinstance(expected, inspect.StructType):

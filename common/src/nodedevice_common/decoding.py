@@ -1,12 +1,11 @@
-"""The one entrance of what others have written: JSON becomes values, and whatever a decoder raises is one error.
+"""Decodes all foreign JSON into values; every error of a decoder becomes one error.
 
 An API server stores JSON that is nested 10,000 levels deep, in managedFields of any pod. Decoders call themselves for each level:
-Python 3.11 ends them after a thousand, 3.12 after a number that nobody can raise, and where it may be raised a thread with a small
-stack crashes. So nothing deep is decoded: what is nested deeper than DEEPEST becomes null, and no kind of the API has anything
-there.
+Python 3.11 ends them after a thousand, 3.12 after a fixed number, and a higher limit crashes a thread with a small stack. So
+values nested deeper than DEEPEST become null; no kind of the API has any value there.
 
-A form skips what it does not name. What it keeps of any shape is no deeper than that either, so that whatever is done with it
-afterwards (comparing, copying, encoding, logging) needs no care.
+A form skips fields that it does not name. Values of any shape are cut at the same depth, so that comparing, copying, encoding
+and logging them is safe.
 """
 
 import json
@@ -24,7 +23,7 @@ T = TypeVar("T")
 # of a library's words, which may quote a whole text
 MOST_SHOWN: Final = 500
 
-# What decoders raise: for what is no JSON, of another form, no UTF-8, a number too big, nested too deep.
+# Errors of decoders: invalid JSON, another form, invalid UTF-8, a number too big, nesting too deep.
 FAILURES: Final = (ValueError, ArithmeticError, RecursionError)
 
 
@@ -33,7 +32,7 @@ class DuplicateKey(ValueError):
 
 
 class Undecodable(ValueError):
-    """A text that does not decode; what is wrong with it in one sentence of bounded length."""
+    """A text that does not decode; the reason in one sentence of bounded length."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(_sentence(cause)[:MOST_SHOWN])
@@ -50,7 +49,7 @@ def decode(data: bytes | str | msgspec.Raw, form: type[T]) -> T: ...
 @overload
 def decode(data: bytes | str | msgspec.Raw, form: Any) -> Any: ...
 def decode(data: bytes | str | msgspec.Raw, form: Any) -> Any:
-    """Values of that form, with null for what is nested deeper than DEEPEST. Raises Undecodable."""
+    """Values of that form, with null in place of values nested deeper than DEEPEST. Raises Undecodable."""
     try:
         decoder = _decoder(form)
         if decoder.keeps_any_shape:
@@ -64,7 +63,7 @@ def decode(data: bytes | str | msgspec.Raw, form: Any) -> Any:
 
 
 def decode_unique(text: str) -> Any:
-    """What it holds, of any shape, if no object in it names a key twice: the decoder keeps the last one. Raises Undecodable."""
+    """The value, of any shape. Raises Undecodable, also if an object names a key twice: the decoder would keep the last."""
     found = decode(text, Any)
     try:
         json.loads(shallow(text.encode()), object_pairs_hook=_unique)
@@ -83,7 +82,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def convert(value: Any, form: type[T]) -> T:
-    """The same of what is decoded already, without a form. Raises Undecodable."""
+    """The same for a decoded value without a form. Raises Undecodable."""
     _decoder(form)
     try:
         return msgspec.convert(value, form)
@@ -97,7 +96,7 @@ def _octets(data: bytes | str | msgspec.Raw) -> bytes:
 
 
 class _Decoder:
-    """Of one form."""
+    """The decoder of one form."""
 
     def __init__(self, form: Any) -> None:
         self.decode = msgspec.json.Decoder(form).decode

@@ -11,8 +11,7 @@ EXCHANGE_SECONDS: Final = 60.0
 
 
 def spare(name: str, taken: Mapping[str, bool]) -> str:
-    """The newest unused name of the domain with most, among those that still have as many as that name's domain then, or
-    that has none yet; "" for none.
+    """The newest unused name of the domain with the most names; "" if no domain would keep as many as the new name's domain.
 
     taken: by name, the newest last, whether it is needed.
     """

@@ -1,6 +1,6 @@
-"""/healthz, /readyz and /metrics of both programs, answered from a thread of its own: also while the event loop hangs.
+"""Serves /healthz, /readyz and /metrics from a thread of its own: also while the event loop hangs.
 
-Any pod of the cluster may connect, so all that a client can take is bounded: connections, their time, and the bytes of a request.
+Any pod of the cluster may connect, so each client is bounded: connections, their time, and the bytes of a request.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Heartbeat:
         self._beaten_at = time.monotonic()
 
     def problem(self) -> str:
-        """What is wrong; empty when nothing is."""
+        """The problem, or empty."""
         still = time.monotonic() - self._beaten_at
         return f"the event loop has not turned for {still:.0f} s" if still > HANG_SECONDS else ""
 
@@ -102,9 +102,9 @@ def serve(
     registry: CollectorRegistry,
     protection: Protection = OPEN,
 ) -> "BoundedServer":
-    """Answer until the process ends or the server is shut down. checks: by path, open to everybody.
+    """Serve until the process ends or the server is shut down. checks: by path, without authentication.
 
-    address: no host means all addresses, of IPv4 and, where the machine has it, of IPv6; port 0 takes a free one.
+    address: no host means all addresses of IPv4 and, if the machine has it, IPv6; port 0 takes a free one.
     Raises OSError when the address cannot be used.
     """
     server = _bound(address, _handler(checks, registry, protection.access))
@@ -130,13 +130,13 @@ def _bound(address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> "
 
 
 class BoundedServer(ThreadingHTTPServer):
-    """A thread for each connection. Beyond MAX_CONNECTIONS the address with most loses its oldest: others are answered."""
+    """A thread for each connection. Beyond MAX_CONNECTIONS the address with the most connections loses its oldest one."""
 
     daemon_threads = True
     block_on_close = False
     # not five: beyond it the kernel drops a client's first packet, which it repeats after a second
     request_queue_size = 2 * MAX_CONNECTIONS
-    # why none can be accepted, as it was logged; empty once one is
+    # why no connection can be accepted, as logged; empty after the next one
     _problem = ""
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
@@ -148,7 +148,7 @@ class BoundedServer(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Raises OSError, after a pause where that will not be over at once, such as without free descriptors: who asks waits."""
+        """Raises OSError; after a pause if the shortage lasts, such as of file descriptors."""
         try:
             connection, address = super().get_request()
         except BlockingIOError:
@@ -255,7 +255,7 @@ def _handler(
             status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
         else:
             status, text = HTTPStatus.NOT_FOUND, f"not found; known are {', '.join((*checks, '/metrics'))}"
-        # an answer that cannot be sent would be a probe that fails
+        # a response that cannot be sent would fail a probe
         return status, "text/plain; charset=utf-8", f"{clean(masked(text))}\n".encode()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,7 @@
-"""One object for equal texts, however many objects they come from: names, UIDs, reasons.
+"""Shares one object for equal texts: names, UIDs, reasons.
 
-`sys.intern` forgets a text that nobody has any more. Python 3.12 keeps each for ever, 106 bytes for each pod's UID that there ever
-was (3.13 forgets again, https://github.com/python/cpython/issues/113993): there, a bounded number of the last ones is shared.
+`sys.intern` forgets an unused text. Python 3.12 keeps every text, 106 bytes for the UID of each pod that ever ran
+(3.13 forgets again, https://github.com/python/cpython/issues/113993): there, a bounded number of the last ones is shared.
 """
 
 import sys

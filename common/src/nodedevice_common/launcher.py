@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def text(program: str, python: str) -> str:
-    """Of the file: the program's module is in PYTHONPATH, and called as the program with underscores."""
+    """The text of the file: the program's module is in PYTHONPATH, and called as the program with underscores."""
     module = program.replace("-", "_")
     return f"#!{python}\nimport sys\n\nfrom {module}.__main__ import main\n\nsys.exit(main())\n"
 

@@ -92,6 +92,6 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _shown(value: object) -> str:
-    """A word as it is; everything else as JSON, so that a line stays one line."""
+    """A word unchanged; every other value as JSON, so that a line stays one line."""
     is_word = isinstance(value, str) and value and value.isprintable() and not set(value) & {" ", '"'}
     return str(value) if is_word else json.dumps(value, default=str)

@@ -16,7 +16,7 @@ _SUBJECT_PER_SECOND: Final = 0.1
 # of an event about all subjects together
 EVENT_AT_ONCE: Final = 64
 _EVENT_PER_SECOND: Final = 0.2
-# a subject that is forgotten has all its lines again; those of the event bound them
+# a forgotten subject has all its lines again; the lines of the event stay bounded
 _MAX_SUBJECTS: Final = 256
 _SUM_SECONDS: Final = 10.0
 _MAX_NAMED: Final = 8
@@ -35,14 +35,14 @@ class PacedLog:
         self._timer: asyncio.TimerHandle | None = None
 
     def log(self, level: int, event: str, subject: str, **fields: object) -> None:
-        """subject: what the event is about, such as a resource name; it is no field by itself."""
+        """subject: what the event is about, such as a resource name; it is not a field of the log."""
         if self._may_log(event, subject):
             self._log.log(level, event, extra=fields)
             return
         counts = self._left_out.setdefault(event, Counter())
         counts[subject if subject in counts or len(counts) < _MAX_NAMED else "others"] += 1
         if self._timer is None:
-            # without a loop, whoever calls flush() decides when
+            # without a loop, the caller of flush() decides when
             with suppress(RuntimeError):
                 self._timer = asyncio.get_running_loop().call_later(_SUM_SECONDS, self.flush)
 

@@ -1,4 +1,4 @@
-"""Places for connections, shared by the addresses of their peers: whoever has most connections gives way to others. Pure."""
+"""Shares places for connections among addresses of peers: the address with the most connections gives way. Pure."""
 
 from collections.abc import Callable, Container, Hashable
 from typing import Generic, TypeVar
@@ -7,7 +7,7 @@ Connection = TypeVar("Connection", bound=Hashable)
 
 
 class PeerPlaces(Generic[Connection]):
-    """most: places in all; of_peer: of one address. spared: addresses whose connections give way after those of all others."""
+    """most: places in all; of_peer: of one address. spared: addresses whose connections give way last."""
 
     def __init__(self, most: int, of_peer: int, spared: Container[str] = ()) -> None:
         self._most = most
@@ -34,7 +34,7 @@ class PeerPlaces(Generic[Connection]):
         return None
 
     def remove(self, connection: Connection) -> str | None:
-        """Its place is free. Returns the address; None where it had no place."""
+        """Free its place. Returns the address; None if it had no place."""
         peer = self._peers.pop(connection, None)
         if peer is not None:
             del self._connections[peer][connection]
@@ -43,7 +43,7 @@ class PeerPlaces(Generic[Connection]):
         return peer
 
     def pop(self, is_wanted: Callable[[str], bool]) -> tuple[Connection, str] | None:
-        """The oldest connection of an address that is wanted, and the address; addresses take turns. None: there is none."""
+        """The oldest connection of an address that waits, and the address; addresses take turns. None if no connection waits."""
         for peer in self._connections:
             if is_wanted(peer):
                 connection = self._pop_oldest(peer)

@@ -1,6 +1,6 @@
-"""Standard output and error of a program, through which no secret and no control character reaches a log or a terminal.
+"""Filters standard output and error, so that no secret and no control character reaches a log or a terminal.
 
-Whoever writes: the log, a command, a library, or Python itself with a traceback.
+All writers pass it: the log, commands, libraries, and Python's tracebacks.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Loads the settings of a program: flag or environment variable, else YAML or JSON file, else default.
 
-The file's keys are the flags' names in camelCase. A mistake is an error that names its place and, where it can, the remedy: a
-typo must not become a default.
+The file's keys are the flags' names in camelCase. A mistake is an error that names its place and, if known, the remedy: a typo
+must not become a default.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ def load(
 ) -> S:
     """Settings from the file, with `given` (flags and environment by field name; None: not given) on top.
 
-    problems: all that is wrong with what the file has, beside its types. Raises SettingProblem.
+    problems: finds mistakes in the file other than types. Raises SettingProblem.
     """
     settings = _from_file(kind, file, problems) if file is not None else kind()
     keys = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
@@ -71,9 +71,9 @@ def _from_flag(kind: type[S], name: str, key: str, value: Any) -> Any:
 
 
 def _checked(source: str, found: T) -> T:
-    """Raises SettingProblem for text that is no UTF-8: a shell passes any octets, and YAML has an escape for each of them.
+    """Raises SettingProblem for text that is not valid UTF-8: a shell passes any octets, and YAML can escape any.
 
-    Neither the API server nor a plugin could be given it.
+    The API server and plugins accept UTF-8 alone.
     """
     try:
         msgspec.json.encode(found)

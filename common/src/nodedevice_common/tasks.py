@@ -1,8 +1,8 @@
-"""The tasks of a program that run as long as it does: a vital one ends the process when it fails, any other is run again.
+"""Runs the tasks of a program. A vital task ends the process when it fails; any other task is started again.
 
-Vital is what nodes and pods depend on: a process without it would only seem to work, and is better started again. What is only for
-showing, or for one plugin, node or object, ends nothing else: its failure is logged once, counted and named at /healthz, and it is
-run again after a growing pause. A test names every task and which of the two it is.
+Nodes and pods depend on vital tasks: a process without one would only seem to work, and is better restarted. A task that only
+shows something, or serves one plugin, node or object, fails alone: its failure is logged once, counted and named at /healthz, and
+it starts again after a growing pause. A test lists every task and its kind.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 WELL_AFTER_SECONDS: Final = 120.0
 _MOST_NAMED: Final = 8
 
-# What failed longer ago is no problem of now: such as of an object that is gone.
+# An older failure does not count: its object may be gone.
 _CURRENT_SECONDS: Final = 600.0
 _MOST_FAILING: Final = 256
 
-# One process is one program, as for its metrics: failures so far by task; and by task and what it is about, the last failure, and
+# One process is one program, as for its metrics: failures so far by task; and by task and subject, the last failure, and
 # when that was.
 _failures: Counter[str] = Counter()
 _failing: dict[tuple[str, ...], tuple[str, float]] = {}
@@ -40,9 +40,9 @@ _failing: dict[tuple[str, ...], tuple[str, float]] = {}
 async def vital(
     task: str, run: Callable[[], Awaitable[object]], known: type[Exception], ends: Callable[[str], Exception]
 ) -> None:
-    """Run what the process cannot do without, for ever.
+    """Run a vital task until it is cancelled.
 
-    Raises what `run` raises of the kind `known`, and ends(what has happened) for everything else, a return included.
+    Raises errors of the kind `known` unchanged, and ends(cause) for every other error, and for a return.
     """
     why, cause = "it returned", None
     try:
@@ -59,9 +59,9 @@ async def vital(
 async def retried(
     task: str, run: Callable[[], Awaitable[object]], known: type[Exception] | tuple[()] = (), **about: str
 ) -> None:
-    """Run what must end nothing else, again after each failure, until it returns or is cancelled.
+    """Run a task that must not end any other, again after each failure, until it returns or is cancelled.
 
-    task: for the metric, so one of few names. known: failures beside OSError that are no bug, and logged without a traceback.
+    task: for the metric, so one of few names. known: failures, besides OSError, that are expected, and logged without a traceback.
     about: fields for the log, such as the resource name of one plugin.
     """
     failures, backoff = _Failures(task, known, about), Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
@@ -90,7 +90,7 @@ async def retried(
 
 @contextmanager
 def apart(task: str, passing: type[Exception] | tuple[type[Exception], ...] = (), **about: str) -> Iterator[None]:
-    """Around what is done for one object of many, in a loop: a failure ends only that, and is logged once until it succeeds again.
+    """Wraps the work for one object in a loop over many: a failure ends only that, and is logged once until it succeeds again.
 
     passing: errors that the loop takes itself. The rest as of `retried`.
     """
@@ -124,7 +124,7 @@ def _callback_failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -
 
 
 class _Failures:
-    """Of one task, about one thing."""
+    """The failures of one task about one subject."""
 
     def __init__(self, task: str, known: type[Exception] | tuple[()], about: dict[str, str]) -> None:
         self._task = task

@@ -1,12 +1,12 @@
 """Text from outside, such as names of files: made fit for a log, a metric, the API server. Pure."""
 
-# of an error, which may quote whatever somebody chose
+# of an error, which may quote foreign text
 MAX_SHOWN = 512
 
 
 def clean(text: str) -> str:
-    """The same text with ? for each lone surrogate: Python has them for octets of a file's name that are no UTF-8, and neither JSON
-    nor protobuf can carry them.
+    """The same text with ? for each lone surrogate: Python has them for octets of a file's name that are not UTF-8; JSON and
+    protobuf cannot carry them.
     """
     return text.encode("utf-8", "replace").decode()
 

@@ -1,5 +1,5 @@
-"""Starts threads. A machine or a pod that has used up its process IDs starts none: an error of the system like any other, and over
-after a while. So whoever starts a thread gets an OSError for it, or waits.
+"""Starts threads. A machine or a pod without free process IDs cannot start one for a while. So a caller gets an OSError, or
+waits.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ NO_THREAD = (
 
 
 def start(run: Callable[[], object], name: str) -> threading.Thread:
-    """A daemon thread that runs this. Raises OSError (EAGAIN) where none can be started now."""
+    """A daemon thread that runs this. Raises OSError (EAGAIN) if no thread can be started now."""
     thread = threading.Thread(target=run, name=name, daemon=True)
     try:
         thread.start()
@@ -48,7 +48,7 @@ async def in_thread(run: Callable[[], T]) -> T:
 
 
 async def in_thread_if(is_long: bool, run: Callable[[], T]) -> T:
-    """Run this at once, or in a thread where it is long: a thread costs more than what is short. Raises what `run` raises."""
+    """Run this at once, or in a thread if it is long: for short work a thread costs more. Raises the errors of `run`."""
     return await in_thread(run) if is_long else run()
 
 
@@ -75,5 +75,5 @@ class _Call(Generic[T]):
 
     def __call__(self) -> T:
         if self.is_given_up:
-            raise RuntimeError("nobody waits for this call any more")
+            raise RuntimeError("the caller was cancelled")
         return self._run()

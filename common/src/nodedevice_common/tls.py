@@ -10,14 +10,14 @@ import ssl
 
 log = logging.getLogger(__name__)
 
-# which file that is, and as of which write
+# the identity of the file, and its last write
 _Version = tuple[int, int, int, int]
 
 
 class ServerCertificate:
-    """Of the files of a certificate chain and its key, in PEM, and of the authority that has signed those of clients, if any.
+    """TLS from the files of a certificate chain and its key, in PEM, and from the authority of clients' certificates, if any.
 
-    Raises OSError, of which ssl.SSLError is one, when they cannot be used.
+    Raises OSError (ssl.SSLError is a kind of it) if they cannot be used.
     """
 
     def __init__(self, chain: str, key: str, client_ca: str = "") -> None:
@@ -27,7 +27,7 @@ class ServerCertificate:
         self._context = self._new_context()
 
     def context(self) -> ssl.SSLContext:
-        """With what is in the files now; the one before, while they cannot be used. Another object after each change."""
+        """TLS from the current files; the former one, while they cannot be used. Another object after each change."""
         found: tuple[_Version, ...] = ()
         try:
             found = self._versions()

@@ -1,4 +1,4 @@
-"""The entrance for YAML: files that people write. As `decoding`, with one error for whatever the library raises."""
+"""Decodes the YAML files that people write, with one error for every error of the library, as `decoding` does."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -32,7 +32,7 @@ QUICK_LOADER: Final = _quick_loader()
 
 
 def decode_yaml(text: bytes | str, loader: type[Any] = yaml.SafeLoader) -> Any:
-    """What the one document holds, None where there is none. Raises Undecodable: a yaml.YAMLError is its cause, with the place.
+    """The value of the only document, or None. Raises Undecodable: a yaml.YAMLError is its cause, with the place.
 
     The library in C calls itself for each level until its thread's stack overflows, and a few aliases of aliases are billions of
     values. So both are counted first.
@@ -46,7 +46,7 @@ def decode_yaml(text: bytes | str, loader: type[Any] = yaml.SafeLoader) -> Any:
 
 
 def _check_size(text: bytes | str, loader: type[Any]) -> None:
-    """Raises ValueError for what is deeper or more than any settings are; YAMLError for what is no YAML."""
+    """Raises ValueError for text deeper or larger than any settings; YAMLError for invalid YAML."""
     # height and number of values, by anchor, and of each collection that is open
     known: dict[str, tuple[int, int]] = {}
     is_open: list[tuple[str | None, int, int]] = [(None, 0, 0)]
@@ -80,13 +80,13 @@ def _check_size(text: bytes | str, loader: type[Any]) -> None:
 
 
 def first_document(text: bytes, loader: type[Any] = yaml.SafeLoader) -> Node | None:
-    """The nodes of the first document, None where there is none, as go.yaml.in/yaml/v3 @ v3.0.5 reads them. Raises Undecodable,
+    """The nodes of the first document, or None, as go.yaml.in/yaml/v3 @ v3.0.5 reads them. Raises Undecodable,
     and TooMuch for more values than are read here.
 
-    For a reader that has to decide as a program in Go does: which text is a number depends on the library. What follows the first
-    document is not read. An alias is the node of its anchor itself. Another thread may run between any two nodes.
-    Refused, too, is what that library refuses and libyaml reads: `%YAML 1.2`, a backslash before a slash, as JSON may have it, and
-    a question mark without quotes within brackets.
+    For a reader that has to decide as a program in Go does: which text is a number depends on the library. Further
+    documents are not read. An alias is the node of its anchor itself. Another thread may run between any two nodes.
+    Texts that libyaml reads and that library refuses are refused: `%YAML 1.2`, a backslash before a slash, as JSON may have it,
+    and a question mark without quotes within brackets.
     """
     try:
         shown = _decoded(text) if rb"\/" in text else ""
@@ -105,7 +105,7 @@ def _decoded(text: bytes) -> str:
 
 
 def _first_document(events: Iterator[Any], text: str) -> Node | None:
-    """text: where a backslash may matter. Raises ValueError for what is too deep or too much; YAMLError for what is no YAML."""
+    """text: in which a backslash may matter. Raises ValueError for text too deep or too large; YAMLError for invalid YAML."""
     root: list[Any] = []
     # the items of each collection that is open, of a mapping keys and values in turn; and whether it is in brackets
     is_open: list[tuple[list[Any], bool]] = [(root, False)]

@@ -1,4 +1,4 @@
-"""The nodes of a YAML document, whose texts are nothing yet: neither numbers nor null. Pure."""
+"""The nodes of a YAML document, whose texts are not interpreted as numbers or null. Pure."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Scalar(Struct, frozen=True):
-    """tag: as written, in its long form; "" without one. is_plain: written without quotes, so that its text decides what it is."""
+    """tag: as written, in its long form; "" without one. is_plain: written without quotes, so that its text decides its type."""
 
     text: str
     tag: str = ""

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from nodedevice_kube.decoding import Undecodable, decode_json
 from nodedevice_kube.masking import masked
 
-# A longer delay is not believed: whatever it is meant to protect would be wrong for as long.
+# A longer delay is cut: until then the program would work with old state.
 LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
 
 _MANAGER: Final = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
@@ -40,7 +40,7 @@ _PERMANENT: Final = (
     "request is too large",
     "trying to send message larger than max",
 )
-# Answers that are about no single object; 401 is about our identity.
+# Responses that concern no single object; 401 concerns our identity.
 _STATUS_OF_ALL_REQUESTS: Final = frozenset({401, 429, 502, 503, 504})
 
 
@@ -52,11 +52,11 @@ class FieldConflict(NamedTuple):
 
 
 class ApiError(Exception):
-    """A request that failed. The text is "<verb> <what>: <problem>", and has no secret, whoever worded a part of it.
+    """A request that failed. The text is "<verb> <what>: <problem>", and never has a secret.
 
     verb, what: for messages and metrics, such as GET and nodes, or listing and pods. status: of HTTP; 0 without a response.
-    retry_after_seconds: how long the API server asks to wait; 0.0 where it does not. causes: of Conflict, the fields that others
-    own. remedy: what a person can do about it; "" where the program has no words for that.
+    retry_after_seconds: how long the API server asks to wait, or 0.0. causes: of Conflict, the fields that other
+    managers own. remedy: how a person can repair it, or "".
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Unreachable(ApiError):
 
 
 class NoAnswer(Unreachable):
-    """No response within the `seconds` for which it was awaited. Others may have been answered meanwhile."""
+    """No response within `seconds`. Other requests may have had theirs."""
 
     def __init__(self, verb: str, what: str, problem: str, seconds: float) -> None:
         super().__init__(verb, what, problem)
@@ -189,9 +189,9 @@ class NotLeading(ApiError):
 def refusal(
     verb: str, what: str, code: int, body: bytes | str, retry_after: str | None = None, *, method: str = ""
 ) -> ApiError:
-    """The error for a response other than 2xx. retry_after: its header of this name. A body that is no Status is not used.
+    """The error for a response other than 2xx. retry_after: its header of this name. Only a body of kind Status is used.
 
-    method: of HTTP, where `verb` is none.
+    method: the HTTP method if `verb` is another word.
     """
     return refusal_of(verb, what, code, _object(body), retry_after, method=method)
 

@@ -51,7 +51,7 @@ def group(value: Object, path: str) -> Iterator[Problem]:
 
 
 def _name_of(value: Object) -> str:
-    """What the devices of a group are named after; empty where that cannot be read."""
+    """The setting that names the devices of a group; empty if it is unreadable."""
     if isinstance(value.get("select"), dict):
         selected = {key: each for key, each in value["select"].items() if each and (key, each) != ("permissions", "rw")}
         if isinstance(selected.get("usb"), dict):
@@ -83,7 +83,7 @@ def simulated(value: Object, path: str) -> Iterator[Problem]:
 
 
 def names(value: Object, path: str) -> Iterator[Problem]:
-    """Of all plugins: a resource has one entry."""
+    """A resource has one entry among all plugins."""
     found = [
         (f"{path}{'.' if path else ''}{kind}[{at}]", each.get("resourceName"))
         for kind in sorted(key for key in value if isinstance(key, str) and isinstance(value[key], list))
@@ -180,7 +180,7 @@ _PARTS: Final = {"choice": "binpack", "containers": "any", "advertise": "sum"}
 
 
 def _alike(parts: Object, use: str) -> Object:
-    """What has to be equal in all rules of one resource."""
+    """Settings that all rules of one resource must share."""
     found = {**_PARTS, **{key: each for key, each in parts.items() if key in _PARTS}}
     limits = parts.get("limits", {} if use == "memory" else None)
     found["limits"] = {**_LIMITS, **limits} if isinstance(limits, dict) else None

@@ -35,7 +35,7 @@ _NAMES: Final = {"object": "object with keys", "array": "list", "string": "text"
 
 
 def problems(value: Any, rule: Rule, path: str = "", root: Rule | None = None) -> Iterator[Problem]:
-    """The mistakes in a value. path: where it is; empty for a whole document. root: what the path begins in."""
+    """The mistakes in a value. path: its place, or empty for a whole document. root: the object that the path begins in."""
     root = rule if root is None else root
     if value is None and rule.get("nullable"):
         return
@@ -58,7 +58,7 @@ def problems(value: Any, rule: Rule, path: str = "", root: Rule | None = None) -
 
 
 def sentences(found: Iterator[Problem], most: int = MOST) -> list[str]:
-    """One for each problem, beginning with its path. Finds no more than `most`: it costs time to find out what was meant."""
+    """One for each problem, beginning with its path. Finds at most `most`: each suggestion costs time."""
     shown = [f"{path or 'the document'}: {text}" for path, text in islice(found, most + 1)]
     # YAML and JSON have escapes for half a character, which no terminal or log takes
     shown = [text.encode(errors="backslashreplace").decode() for text in shown]
@@ -66,21 +66,21 @@ def sentences(found: Iterator[Problem], most: int = MOST) -> list[str]:
 
 
 def closest(word: str, known: Sequence[str]) -> str:
-    """The word among these that was probably meant; empty where none is alike."""
+    """The word that was probably meant; empty if none is alike."""
     scored = [(_likeness(word, each), each) for each in sorted(known)]
     best = max((score for score, _ in scored), default=0)
     return next(each for score, each in scored if score == best) if best >= _ALIKE else ""
 
 
 def _likeness(one: str, other: str) -> int:
-    """Percent of their letters that are in both, whatever their order and case."""
+    """Percent of letters that both have, in any order and case."""
     one, other = one.lower()[:100], other.lower()
     both = sum(min(one.count(letter), other.count(letter)) for letter in set(one))
     return 200 * both // max(len(one) + len(other), 1)
 
 
 def place_of(key: str, root: Rule) -> str:
-    """The shallowest place in the rules whose objects have that key; empty where none has it, or only the root."""
+    """The shallowest place in the rules whose objects have that key; empty if only the root has it, or no object."""
     level: list[tuple[str, Rule]] = [("", root)]
     while level:
         deeper: list[tuple[str, Rule]] = []
@@ -136,7 +136,7 @@ def _of_object(value: dict[Any, Any], rule: Rule, path: str, root: Rule) -> Iter
 
 
 def _is_broken(value: Mapping[str, Any], each: Rule, rule: Rule) -> bool:
-    """Of a rule about the keys of an object."""
+    """Texts for a rule about the keys of an object."""
     properties = rule.get("properties", {})
     keys = each.get("oneOf") or each.get("anyOf") or each.get("excludes") or ()
     count = sum(is_set(value.get(key), properties.get(key, {})) for key in keys)
@@ -209,7 +209,7 @@ def _of_pattern(value: str, rule: Rule) -> str:
 
 
 def _of_text(value: str, rules: Sequence[Rule]) -> str:
-    """What is wrong first, with the text that was probably meant."""
+    """The first mistake, with the text that was probably meant."""
     for each in rules:
         if _breaks(value, each):
             meant = next((fixed for fixed in _fixed(value, each) if not any(_breaks(fixed, one) for one in rules)), "")

@@ -70,7 +70,7 @@ class Credentials:
         self._lock = threading.Lock()
         self._checked_at = float("-inf")
         self._was_refused = False
-        # The number of those that ended, and why the last one failed.
+        # The number of finished attempts, and why the last one failed.
         self._attempts = 0
         self._failure: CredentialProblem | None = None
         self._credential: Credential | None = None
@@ -87,7 +87,7 @@ class Credentials:
         return expires_at is not None and self._now() >= expires_at
 
     def refresh(self) -> "Access":
-        """Reads what has changed, and runs the log-in program if its credential expired or was refused.
+        """Reads changed files, and runs the log-in program if its credential expired or was refused.
 
         Blocks. Returns what the next requests are sent with. Raises CredentialProblem if there are no usable credentials;
         while new ones cannot be used, earlier ones count unless the API server refused them. One attempt is made for all that wait.
@@ -167,7 +167,7 @@ class Credentials:
         return credential.expires_at is not None and self._now() >= credential.expires_at
 
     def _token(self, credential: "Credential | None") -> str:
-        """Of a file, which counts before a token beside it as with kubectl. Raises CredentialProblem."""
+        """The token in the file, which goes before an inline token as with kubectl. Raises CredentialProblem."""
         settings = self.settings
         token, where = (credential.token, "the log-in program") if credential else (settings.token, settings.origin)
         if settings.token_file:

@@ -1,7 +1,6 @@
-"""The one entrance for what others have written: answers of the API server, kubeconfigs, lines of processes, files of people.
+"""Decodes all foreign text: responses of the API server, kubeconfigs, lines of processes, files of people.
 
-Raises one error, whatever a decoder raises. Of JSON nothing is kept that is nested deeper than any object of Kubernetes is; YAML of
-people has nothing so deep.
+Raises one error for every decoder. JSON that is nested deeper than any Kubernetes object is cut; YAML that deep is refused.
 """
 
 import json
@@ -22,11 +21,11 @@ _NOT_PLAIN: Final = frozenset(("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002
 
 
 class Undecodable(Exception):
-    """The text is none of what was expected; says why, and quotes nothing of it, as it may be a secret."""
+    """The text is not valid; gives the reason without a quotation, as the text may be a secret."""
 
 
 def decode_json(text: bytes | str) -> Any:
-    """The value, with null for what is nested too deep, as any tenant may have it in an object. Raises Undecodable."""
+    """The value, with null in place of values that are nested too deep: any tenant can write them. Raises Undecodable."""
     try:
         try:
             return json.loads(text)
@@ -37,7 +36,7 @@ def decode_json(text: bytes | str) -> Any:
 
 
 def decode_yaml(text: str) -> Any:
-    """The value of the one document, None where there is none. Raises Undecodable."""
+    """The value of the only document, or None. Raises Undecodable."""
     if text.lstrip()[:1] == "{":
         try:
             return decode_json(text)
@@ -51,7 +50,7 @@ def decode_yaml(text: str) -> Any:
 
 
 def decode_documents(text: str, *, is_strict: bool = False) -> list[Any]:
-    """The values of all documents but empty ones. is_strict: no key may be there twice, of which the last alone counts elsewhere.
+    """The values of all documents but empty ones. is_strict: refuse duplicate keys, of which YAML readers keep the last.
 
     Raises Undecodable.
     """
@@ -106,11 +105,11 @@ class _TooMuch(ValueError):
 
 
 def _check_size(text: str, loader: type[Any]) -> None:
-    """Raises _TooMuch for what is deeper, or by its aliases more, than anything that people write."""
+    """Raises _TooMuch for text deeper, or larger by its aliases, than people write."""
     import yaml
 
     is_open: list[str | None] = []
-    # anchors of what has aliases in it: an alias of it would be more than it seems, or hold itself
+    # anchors of values with aliases: an alias of one would multiply them, or contain itself
     with_aliases: set[str | None] = set()
     aliases = 0
     for values, event in enumerate(_events(text, loader)):
@@ -133,7 +132,7 @@ def _check_size(text: str, loader: type[Any]) -> None:
 def _plain(loader: type[Any]) -> type[Any]:
     """Without times, numbers to the base of 60, and = as a value: each is a text in YAML of Kubernetes, and none is in JSON."""
 
-    class Plain(loader):  # type: ignore[misc]  # of the C library, where that is there
+    class Plain(loader):  # type: ignore[misc]  # of the C library, if it is installed
         yaml_implicit_resolvers: ClassVar = {
             first: [(tag, pattern) for tag, pattern in found if tag not in _NOT_PLAIN]
             for first, found in loader.yaml_implicit_resolvers.items()
@@ -153,7 +152,7 @@ def _number_or_text(loader: Any, node: Any) -> Any:
 
 
 def _with_unique_keys(loader: type[Any]) -> type[Any]:
-    class Unique(loader):  # type: ignore[misc]  # of the C library, where that is there
+    class Unique(loader):  # type: ignore[misc]  # of the C library, if it is installed
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             lines: dict[str, int] = {}
             for key in (key for key, _ in node.value if isinstance(key.value, str)):

@@ -1,4 +1,4 @@
-"""JSON without what is nested too deep: decoders call themselves for each level. Pure."""
+"""Cuts JSON that is nested too deep: decoders call themselves for each level. Pure."""
 
 import re
 from itertools import accumulate
@@ -8,7 +8,7 @@ from typing import Final
 DEEPEST: Final = 64
 
 # Brackets within a string count for nothing. One without an end reaches to the end of the text. The possessive repeats try nothing
-# twice, so that the time is in proportion to the text, whatever it is.
+# twice, so that the time is in proportion to the text in every case.
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
 _STRINGS: Final = re.compile(_STRING, re.DOTALL)
 # every place where the depth changes; and strings whole
@@ -21,7 +21,7 @@ _NULL: Final = b"null"
 
 
 def shallow(data: bytes) -> bytes:
-    """JSON with null for what is nested deeper than DEEPEST; the same bytes where nothing is. Any other text is as bad afterwards.
+    """JSON with null in place of values nested deeper than DEEPEST; other bytes stay, valid or not.
 
     For libraries that decode by themselves.
     """

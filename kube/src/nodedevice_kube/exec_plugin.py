@@ -36,7 +36,7 @@ _LOG_IN_AGAIN: Final = "run the program by hand to see why"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Credential:
-    """What the program printed; without a repr, as it has secrets.
+    """The credential that the program printed. It has no repr, so that no log shows a secret.
 
     certificate, key: PEM. expires_at: seconds since 1970; None if it does not expire.
     """
@@ -113,7 +113,7 @@ def _run(
 
 
 def _read_some(pipes: selectors.BaseSelector) -> bool:
-    """Of each pipe what it has. Returns whether anything came within a while."""
+    """Read the pipes that have data. Returns whether data came within a while."""
     found = pipes.select(_IDLE_SECONDS)
     for ready, _ in found:
         data = os.read(ready.fd, 1 << 16)
@@ -174,7 +174,7 @@ def _environment(settings: Settings, version: str, *, is_interactive: bool) -> d
 
 
 def _cluster(settings: Settings) -> Mapping[str, object]:
-    """What kubectl tells the program of the cluster; the certificate authority always as data."""
+    """The cluster as kubectl describes it to the program; the certificate authority always as data."""
     try:
         authority = settings.ca_data or (read_text(Path(settings.ca_file)) if settings.ca_file else "")
     except Undecodable as exc:

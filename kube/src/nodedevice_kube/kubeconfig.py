@@ -48,9 +48,9 @@ class _Entries:
 
 
 def load(kubeconfig: str = "", context: str = "", environment: Mapping[str, str] = os.environ) -> Settings:
-    """Settings of that context, else of the current one; of the pod that this runs in, if there is no kubeconfig.
+    """Settings of that context, else of the current one; without a kubeconfig, of the pod that this runs in.
 
-    kubeconfig: one file; "" for those of $KUBECONFIG, else ~/.kube/config. Raises ConnectionProblem.
+    kubeconfig: one file; "" for the files of $KUBECONFIG, else ~/.kube/config. Raises ConnectionProblem.
     """
     entries = _read(kubeconfig, environment)
     if entries.files or kubeconfig:
@@ -117,7 +117,7 @@ def _read(kubeconfig: str, environment: Mapping[str, str]) -> _Entries:
 
 
 def remember_secrets(content: Any) -> None:
-    """No message may have the secrets of a kubeconfig from now on, whatever form it has."""
+    """Mask the secrets of a kubeconfig, valid or not, in all later messages."""
     for entry in _list(content, "users"):
         user = _map(entry, "user")
         remember(_text(user, "token"), _text(user, "client-key-data"))
@@ -223,7 +223,7 @@ def _settings(entries: _Entries, wanted: str) -> Settings:
 
 
 def _server(url: str, context: str) -> str:
-    """Raises BadKubeconfig for what is not an address of an API server."""
+    """Raises BadKubeconfig unless it is the address of an API server."""
     if not url:
         raise BadKubeconfig(f"the cluster of context {context} has no server", "kubectl config set-cluster sets it")
     try:
@@ -294,7 +294,7 @@ def _impersonation(user: Mapping[str, Any], name: str) -> Impersonation:
 
 
 def _check(settings: Settings, user: Mapping[str, Any]) -> None:
-    """Raises BadKubeconfig for combinations that kubectl refuses, too."""
+    """Raises BadKubeconfig for combinations that kubectl refuses."""
     name, plugin = settings.user, settings.exec_plugin
     has_empty_plugin = not plugin and user.get("exec") is not None
     problem, remedy = "", _CORRECT

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """As it is stored. holder "": none; version "": it does not exist. renewed and acquired are the API's own text."""
+    """A stored Lease. holder "": it has no holder; version "": it does not exist. renewed and acquired are the API's own text."""
 
     holder: str = ""
     renewed: str = ""
@@ -47,7 +47,7 @@ def spec_of(lease: Lease) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Sighting:
-    """A Lease as it was seen last, and since when it is unchanged, in monotonic seconds of one reader."""
+    """The last seen Lease, and since when it is unchanged, in monotonic seconds of one reader."""
 
     lease: Lease = field(default_factory=Lease)
     unchanged_since: float = 0.0

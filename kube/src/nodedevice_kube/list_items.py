@@ -29,7 +29,7 @@ _STRINGS: Final = re.compile(_STRING + b"?", re.DOTALL)
 _OPEN: Final = ord("[")
 _ALIKE: Final = bytes.maketrans(b"{}", b"[]")
 _ALL_ELSE: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
-# pairs within pairs that go before each bracket that is left is looked at
+# inner pairs are removed before the remaining brackets are counted
 _COLLAPSES: Final = 8
 # Values of these fields have no characters that JSON escapes. Compiled when it is used, which is rare.
 _VALUE: Final = rb'"([a-zA-Z0-9.:_-]*)"'
@@ -45,7 +45,7 @@ _HEAD: Final = (
 )
 _PIECE_BYTES: Final = 8 * 1024
 _BETWEEN: Final = b", \t\r\n"
-# brackets around an item: those of the list, and of `items`
+# brackets around an item: of the list, and of `items`
 _OUTSIDE: Final = 2
 
 
@@ -61,7 +61,7 @@ class Item(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Of an object; None for what its start does not have."""
+    """The metadata of an object; None for a field that its start lacks."""
 
     name: str
     namespace: str | None
@@ -70,7 +70,7 @@ class Identity(NamedTuple):
 
 
 def identity(head: bytes) -> Identity | None:
-    """Who an object is, by its start; None where that does not have it.
+    """The name and namespace in the start of an object; None if it lacks them.
 
     An API server writes metadata first, and in it these before what may be long.
     """
@@ -96,7 +96,7 @@ class ListItems:
         self._envelope = bytearray()
 
     def feed(self, chunk: bytes) -> list[Item]:
-        """The items that this chunk completes. Raises Undecodable for a text that is no list of an API server."""
+        """The items that this chunk completes. Raises Undecodable unless the text is a list of an API server."""
         found: list[Item] = []
         for begin in range(0, len(chunk), _PIECE_BYTES):
             found += self._feed(chunk[begin : begin + _PIECE_BYTES])
@@ -150,7 +150,7 @@ class ListItems:
         return bytes(self._envelope)
 
     def _inside(self, text: bytes) -> None:
-        """Of an item; of one that is too long only the start is kept."""
+        """The bytes of an item; only the start of an item that is too long."""
         self._size += len(text)
         self._parts.append(text)
         if self._size > self._most_bytes:
@@ -162,13 +162,13 @@ class ListItems:
         return item
 
     def _outside(self, text: bytes) -> None:
-        """Of the list. Between items there are commas, of which none stays."""
+        """Bytes of the list outside of items. The commas between items are dropped."""
         self._envelope += text.strip(_BETWEEN) if self._is_in_items else text
         if len(self._envelope) > MOST_ENVELOPE_BYTES:
             raise Undecodable(f"the list has more than {MOST_ENVELOPE_BYTES} bytes beside its items")
 
     def _end_of_string(self, chunk: bytes) -> int:
-        """Where the string ends in which the chunk begins: 0 where it begins in none."""
+        """The end of the string in which the chunk begins; 0 if it begins outside of strings."""
         if not self._is_in_string:
             return 0
         begin = 1 if self._is_escaped and chunk else 0
@@ -207,5 +207,5 @@ def _depths(chunk: bytes, begin: int) -> tuple[int, int]:
 
 
 def _ends_in_escape(text: bytes) -> bool:
-    """Of a string without its start."""
+    """The rest of a string whose start is gone."""
     return (len(text) - len(text.rstrip(b"\\"))) % 2 == 1

@@ -1,20 +1,20 @@
-"""List, watch, relist, staleness: what follows from what one kind's list and watch have brought. Pure: events in, requests out.
+"""List, watch, relist and staleness of one kind as a state machine. Pure: events in, requests out.
 
-A program asks next() what to send, sends it after pause_seconds(), and reports what came of it: listed(), checked(), opened(),
+A program asks next() what to send, sends it after pause_seconds(), and reports the result: listed(), checked(), opened(),
 heard(), ended(), failed(). All times are monotonic seconds.
 
-A watch that ended in order, or was cut, continues from the last version. A list comes first where the version is too old or the
-kind was away, and where the policy asks for one after each failure. Where it does not, a failure is followed by a check: a
-consistent read of the version of the API server's store. A version that went back means that the store was restored from a
-backup; then a list replaces all that was known.
+A watch that ended in order, or was cut, continues from the last version. A list comes first if the version is too old, if the
+kind was missing, or if the policy asks for a list after each failure. Other policies check after a failure: a consistent
+read of the version of the API server's store. A version that went back means that the store was restored from a backup; then
+a list replaces all objects.
 
-Stale is a watch over which the API server has sent nothing for too long: what has changed since is not known. A list is no proof
-that a watch works: one that should have brought something stays stale until another one does, whatever was listed meanwhile.
+A watch is stale if the API server has sent nothing over it for too long: changes since then are unknown. A list does not prove
+that a watch works: a watch that should have brought a change stays stale until a later watch brings one.
 
 Once a watch has brought a version above the one it began with, there is a bookmark each minute. Before that silence proves
 nothing: the cache of the API server that serves the watch may still be at that version, as long as nothing of that kind changes. A
-consistent read makes it catch up (CATCH_UP_SECONDS after the watch has opened); it may reach another API server, so it is no proof
-either. That a list shows a change which the watch did not bring is one.
+consistent read makes it catch up (CATCH_UP_SECONDS after the watch has opened). It may reach another API server, so it proves
+nothing. A list that shows a change which the watch did not bring is a proof.
 Source: k8s.io/apiserver pkg/storage/cacher, cacheWatcher.process @ 1.37.
 """
 
@@ -27,7 +27,7 @@ from nodedevice_kube.retries import spread_pause
 
 # a bookmark a minute, and half a minute for an API server that is slow
 SILENCE_SECONDS: Final = 90.0
-# for the list and the next watch after a silent one that is no proof
+# for the list and the next watch after a silence that proves nothing
 GRACE_SECONDS: Final = 15.0
 CATCH_UP_SECONDS: Final = 40.0
 # A watch that lasted as long works although it brought nothing: proxies end idle connections, the earliest after half a minute.
@@ -86,7 +86,7 @@ class ListWatch:
         self._has_list_failed = False
         self._at_least_seconds = 0.0
 
-    # -- what is next -----------------------------------------------------------------------------------------------------
+    # -- the next request -----------------------------------------------------------------------------------------------------
 
     def next(self, now: float) -> Request:
         if now >= self._list_at:
@@ -105,7 +105,7 @@ class ListWatch:
     def is_stale(self, now: float) -> bool:
         return now - self._heard_at >= SILENCE_SECONDS + (0.0 if self._is_mute else GRACE_SECONDS)
 
-    # -- what has happened ------------------------------------------------------------------------------------------------
+    # -- results and events ------------------------------------------------------------------------------------------------
 
     def listed(self, version: str, now: float, known_version: int = 0) -> bool:
         """All objects as of that version. Returns whether it went back: the API server's store was restored from a backup.
@@ -140,7 +140,7 @@ class ListWatch:
             self._heard_at = now
 
     def heard(self, version: str, now: float) -> None:
-        """An event or a bookmark of that version. An older one proves nothing, and one as old is no progress."""
+        """An event or a bookmark of that version. An older version proves nothing; the same version shows no progress."""
         progress = number(version) - number(self.version)
         if progress >= 0:
             self._heard_at, self._is_mute = now, False
@@ -160,7 +160,7 @@ class ListWatch:
         self._has_list_failed = now >= self._list_at
         was_away, self._is_away = self._is_away, isinstance(error, Unreachable | Unavailable)
         if was_away and not self._is_away:
-            # it is back: failures of the outage are no reason for a long pause
+            # the API server is back: the next pause is short again
             self.failures = 0
         if isinstance(error, Silent):
             self._opened_at, self.failures = None, 0

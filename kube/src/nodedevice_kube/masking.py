@@ -1,6 +1,6 @@
 """Secrets within text for people: tokens, keys, and passwords in addresses are masked before a log or a terminal gets the text.
 
-Two ways, as neither is enough: what looks like a secret, and what this process has read as one.
+Masks text in the form of a secret, and every secret that this process has read: neither way alone is enough.
 """
 
 import base64
@@ -21,11 +21,11 @@ _NAMED: Final = rf"[\w.-]{{0,64}}(?:{_NAMES})(?:[_-]?(?:data|id|key|value))?"
 # within a text in quotes, quotes have a backslash
 _QUOTE: Final = r"""\\{0,3}["']"""
 _VALUE: Final = r"""[^\s"'\\,;&<>]+"""
-# Before each group: words in small letters, of which its patterns need one. Most texts have none, and then nothing is compiled.
+# Before each group: words in small letters, one of which its patterns need. A text without them compiles nothing.
 _PATTERNS: Final = {
     # a private key, also one whose end was cut off
     ("private key",): (r"(?P<keep>-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----)(?:.*?(?=-----END)|.*)",),
-    # scheme://user:password@host; a password may have a slash or an @. What has a digest is an image.
+    # scheme://user:password@host; a password may have a slash or an @. A text with a digest is an image.
     ("@",): (
         r"(?P<keep>://)(?:[^\s\"'<>/@]{1,4096}(?:@[^\s\"'<>/@]{1,1024})*"
         r"|[^\s\"'<>/@:]{0,256}:(?!\d{1,5}[/?\#])[^\s\"'<>@]{1,4096})(?=@(?!sha\d{3}:))",
@@ -50,7 +50,7 @@ _USER_INFO: Final = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?([^/?#]*(?:/[^?#]*)?)
 
 
 def masked(text: str) -> str:
-    """The same text without what is, or looks like, a secret."""
+    """The same text with all secrets masked."""
     # at once, as a log-in may add one in another thread
     for each in tuple(_known):
         if each in text:
@@ -97,7 +97,7 @@ def remember_address(address: str) -> None:
     """The password in the address of a server or a proxy, which may lack its scheme."""
     found = _USER_INFO.match(address)
     if found is not None and ":" in found[1]:
-        # short ones, too, as nothing else is written so
+        # short ones as well: no other text has this form
         _keep(f"{found[1]}@")
         user, _, password = found[1].partition(":")
         remember_login(user, password)

@@ -28,7 +28,7 @@ class Resource(NamedTuple):
         return base(self.api_version)
 
     def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
-        """Of one object, or without a name of all; without a namespace of all namespaces. Names are quoted."""
+        """The path of one object; of all without a name; of all namespaces without a namespace. Names are quoted."""
         parts = [self.base]
         if namespace and self.is_namespaced:
             parts += ["namespaces", segment(namespace)]
@@ -42,7 +42,7 @@ def base(api_version: str) -> str:
 
 
 def segment(name: str) -> str:
-    """A name as one segment of a path, whatever characters it has."""
+    """Any name as one segment of a path."""
     return quote(name, safe="")
 
 

@@ -1,9 +1,9 @@
-"""Decides whether the containers of a pod fit on the devices of a node, and of which physical devices each gets parts. Pure.
+"""Decides whether the containers of a pod fit on a node's devices, and from which physical device each gets its parts. Pure.
 
-The agent, the scheduler extender and `kubectl nodedevice why` plan with it: what one promises another can keep.
+The agent, the scheduler extender and `kubectl nodedevice why` plan with it, so that they agree.
 Devices without parts are a pool, as are parts that may be of any physical device: how many are free counts alone.
 A plan is for all containers of the pod that lack parts of the resource, so that what one takes leaves enough for the others. First
-each container in turn takes what is preferred; if that leaves one of them without, other ways are tried, up to a bound.
+each container in turn takes the preferred devices; if that leaves one of them without, other ways are tried, up to a bound.
 Equal inputs give equal plans. Where parts of init containers can be reused, the kubelet's rule holds: they come first.
 """
 
@@ -48,7 +48,7 @@ class Rules(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """How many devices or parts one container requests. is_init: it ends before the others start, which reuse what it had.
+    """How many devices or parts one container requests. is_init: it ends before the others start, and these reuse its devices.
 
     near: NUMA nodes to take from first, None for any; is_strict: from these alone.
     percent: of the multiprocessors of each physical device that it takes parts of; 0 for no limit.
@@ -67,7 +67,7 @@ class Misfit:
     """index: of the need that cannot be met. most: free on one physical device; with DISTINCT_PARENTS, the number of these; of a
     pool, free in all.
 
-    excess: why nothing was planned, as a sentence; empty where it was.
+    excess: why nothing was planned, as a sentence; empty if a plan was made.
     """
 
     index: int
@@ -82,10 +82,10 @@ _Before = tuple[str, int, int, int, int]
 class Planner:
     """The physical devices of one resource, and what one pod could have of each.
 
-    free: how many of its parts may be allocated. reusable: how many its init containers have besides. used: physical devices of
-    which containers of the pod have parts. numa_nodes: without those that have none. percent_left: of the multiprocessors, where
-    containers are limited to some; none for a physical device that it lacks. promised: of which other pods are to have percent that
-    they do not have yet, so that an init container's counts to the end.
+    free: how many of its parts may be allocated. reusable: how many more its init containers have. used: physical devices of
+    which containers of the pod have parts. numa_nodes: only of devices that have one. percent_left: of the multiprocessors, if
+    containers are limited to some; it lacks unlimited devices. promised: devices whose percent other pods get later,
+    so that an init container's percent counts to the end.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Planner:
             self._put_back(done, taken)
 
     def _preferred(self, needs: Sequence[Need], wholes: Sequence[int]) -> list[Parts] | Misfit:
-        """Each need in turn takes what is preferred. wholes: for each, what it and those after it have at one time."""
+        """Each need in turn takes the preferred devices. wholes: for each, the devices that it and later needs have at one time."""
         found: list[Parts] = []
         undo: list[_Before] = []
         try:
@@ -231,7 +231,7 @@ class Planner:
         )
 
     def _take(self, need: Need, parts: Parts) -> list[_Before]:
-        """Returns what there was before."""
+        """Returns the former state."""
         before = [
             (parent, self._free.get(parent, 0), self._reusable.get(parent, 0), *self._percents(parent))
             for parent in parts
@@ -283,7 +283,7 @@ class Planner:
         return need.near is None or not need.near.isdisjoint(self._numa_nodes.get(parent, ()))
 
     def _percents(self, parent: str) -> tuple[int, int]:
-        """What is left of its multiprocessors, and what init containers of the pod have of them."""
+        """The free percent of its multiprocessors, and the percent that init containers of the pod have."""
         if self._percent_left is None:
             return _ALL_PERCENT, 0
         return self._percent_left.get(parent, 0), self._percent_of_init[parent]
@@ -297,7 +297,7 @@ def problem(
     percent_left: Mapping[str, int] | None = None,
     promised: Iterable[str] = (),
 ) -> str:
-    """Why a pod with these needs does not fit, in the planner's words; empty where it does. Arguments: as Planner has them."""
+    """Why a pod with these needs does not fit, in the planner's words; empty if it fits. Arguments: as Planner has them."""
     rooms = free.values()
     if (found := _shortage(resource, rules, needs, rooms)) or is_pool(rules):
         return found
@@ -314,7 +314,7 @@ def is_enough(rules: Rules, needs: Iterable[Need], most: int) -> bool:
 
 
 def _shortage(resource: str, rules: Rules, needs: Sequence[Need], rooms: Collection[int]) -> str:
-    """What no plan can change: a container for which no physical device has enough, or too few parts for all."""
+    """The shortage that no plan can avoid: no physical device has enough for a container, or parts are too few in sum."""
     largest = max((need.count for need in needs), default=0)
     if rules.placement == SAME_PARENT and largest > (most := max(rooms, default=0)):
         return too_few_on_one(resource, largest, most)
@@ -356,7 +356,7 @@ def at_once(needs: Iterable[Need]) -> int:
 
 
 def first_short(needs: Iterable[Need], room: int) -> int | None:
-    """The index of the first need that a pool cannot meet; None where it meets all. room: free devices and reusable ones."""
+    """The index of the first need that a pool cannot meet, or None. room: free devices and reusable ones."""
     stays = 0
     for index, need in enumerate(needs):
         if stays + need.count > room:

@@ -36,7 +36,7 @@ class Proxy:
 def proxy_of(url: str, origin: str) -> Proxy:
     """The proxy at that URL. origin: where the URL comes from, for messages. Raises BadKubeconfig.
 
-    Supported are HTTP proxies. kubectl supports https:// and socks5://, too; these are refused.
+    Supported are HTTP proxies. kubectl also supports https:// and socks5://; these are refused.
     """
     remember_address(url)
     try:
@@ -49,7 +49,7 @@ def proxy_of(url: str, origin: str) -> Proxy:
         raise BadKubeconfig(problem, "name an http:// proxy; it can forward HTTPS connections, too")
     if parts.scheme != "http" or not parts.hostname:
         raise BadKubeconfig(f"{origin} is no URL of a proxy", "write it as http://HOST:PORT")
-    # The characters of a URL are percent-encoded; those of the header are not.
+    # Characters of a URL are percent-encoded, but not in the header.
     pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
     authorization = f"Basic {base64.b64encode(pair.encode()).decode()}" if parts.username else ""
     return Proxy(parts.hostname, 80 if port is None else port, authorization)

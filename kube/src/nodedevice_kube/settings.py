@@ -71,7 +71,7 @@ class Settings(NamedTuple):
 
     @property
     def has_exec_plugin(self) -> bool:
-        """Whether a log-in program is asked: not beside another credential.
+        """Whether the log-in program runs: only without another credential.
 
         Source: client-go @ v0.37 plugin/pkg/client/auth/exec, UpdateTransportConfig.
         """

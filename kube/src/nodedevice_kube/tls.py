@@ -12,7 +12,7 @@ from nodedevice_kube.settings import Settings
 
 
 class _Context(ssl.SSLContext):
-    """Verifies the server's certificate for `name`, whatever address the connection goes to.
+    """Verifies the server's certificate for `name`, for any address of the connection.
 
     HTTP libraries pass the address as server_hostname, and some of them cannot be given another name behind a proxy.
     """
@@ -36,7 +36,7 @@ class _Context(ssl.SSLContext):
 
 
 def new_context(settings: Settings, certificate: str = "", key: str = "") -> ssl.SSLContext:
-    """TLS as the settings ask for it. certificate, key: PEM of a log-in program, before those of the settings.
+    """TLS as the settings ask for it. certificate, key: PEM of a log-in program; they go before the settings' own.
 
     Reads files. Raises CredentialProblem.
     """
@@ -50,7 +50,7 @@ def new_context(settings: Settings, certificate: str = "", key: str = "") -> ssl
         context.verify_mode = ssl.CERT_NONE
     try:
         if settings.ca_file or settings.ca_data:
-            # A comment between the certificates may have any character; the library takes none but those of ASCII.
+            # A comment between the certificates may have any character; the library takes only ASCII.
             data = settings.ca_data.encode("ascii", "replace").decode()
             context.load_verify_locations(settings.ca_file or None, cadata=data or None)
         elif not settings.is_insecure:
@@ -88,7 +88,7 @@ def _pair(settings: Settings, certificate: str, key: str) -> Iterator[tuple[str,
 
 @contextlib.contextmanager
 def _file(content: str, file: str) -> Iterator[str]:
-    """A private file with the content while it is needed; `file` itself if there is no content."""
+    """A private file with the content while it is needed; `file` itself without content."""
     if not content:
         yield file
     elif hasattr(os, "memfd_create"):

@@ -1,4 +1,4 @@
-"""A connection through an HTTP proxy, by CONNECT: bounded in time and size, whatever the proxy sends. Blocks.
+"""A connection through an HTTP proxy, by CONNECT: bounded in time and size. Blocks.
 
 `http.client` reads the header lines of a proxy without an end.
 Source: RFC 9110, section 9.3.6.

@@ -37,7 +37,6 @@ _FORMS: Final = re.compile(
 )
 _PATH: Final = "path:"
 _DEVICES: Final = "/devices/"
-_STEP: Final = re.compile("/")
 _HUB: Final = "hub "
 # Before a place within a USB device: its vendor, product and serial, and, where others have these too, @ and its port.
 _USB: Final = "/usb/"
@@ -255,9 +254,12 @@ def overlapping(identities: Mapping[T, Collection[str]]) -> frozenset[T]:
     counts = Counter(chain.from_iterable(tokens.values()))
     several = {token for token, count in counts.items() if count > 1}
     found, places = set[T](), set[str]()
+    nested = _nested(counts)
     for item, of in tokens.items():
-        above = counts.keys() & set().union(*map(_above, of)).difference(of)
-        places |= above
+        above = set[str]()
+        if not nested.isdisjoint(of):
+            above = counts.keys() & set().union(*map(_above, of)).difference(of)
+            places |= above
         if above or not several.isdisjoint(of):
             found.add(item)
     return frozenset(found.union(item for item, of in tokens.items() if not places.isdisjoint(of)))
@@ -283,23 +285,54 @@ class _Place(NamedTuple):
 
 
 class _Places(Generic[T]):
-    """Items by a token, and by each place above it."""
+    """Items by a token, in a tree of places: each place is linked to the one that it is in once, however many items are below."""
 
     def __init__(self) -> None:
         self._at: dict[str, list[T]] = {}
-        self._below: dict[str, list[T]] = {}
+        self._inner: dict[str, list[str]] = {}
+        self._linked: set[str] = set()
 
     def add(self, item: T, tokens: Iterable[str]) -> None:
         for token in tokens:
-            self._at.setdefault(token, []).append(item)
-            for place in _above(token):
-                self._below.setdefault(place, []).append(item)
+            if token in self._at:
+                self._at[token].append(item)
+                continue
+            self._at[token] = [item]
+            place = token
+            while place not in self._linked and (outer := _outer(place)):
+                self._linked.add(place)
+                self._inner.setdefault(outer, []).append(place)
+                place = outer
 
-    def related(self, token: str) -> Iterable[T]:
+    def related(self, token: str) -> Iterator[T]:
         if not self._at:
-            return ()
-        above = filter(None, map(self._at.get, _above(token)))
-        return chain(self._at.get(token, ()), self._below.get(token, ()), *above)
+            return
+        yield from self._at.get(token, ())
+        below = self._inner.get(token, [])[::-1]
+        while below:
+            place = below.pop()
+            yield from self._at.get(place, ())
+            below += reversed(self._inner.get(place, ()))
+        while token := _outer(token):
+            yield from self._at.get(token, ())
+
+
+def _nested(tokens: Collection[str]) -> set[str]:
+    """Tokens that are places in another token; each place above them is visited once. tokens: a set, or keys."""
+    # by place: whether it is one of the tokens, or is in one
+    covered = {"": False}
+    nested = set[str]()
+    for token in tokens:
+        path, place = list[str](), _outer(token)
+        while place not in covered:
+            path.append(place)
+            place = _outer(place)
+        is_covered = covered[place]
+        for place in reversed(path):
+            is_covered = covered[place] = is_covered or place in tokens
+        if is_covered:
+            nested.add(token)
+    return nested
 
 
 # what is compared: a place, all UUIDs or PCI addresses of an identity, or any other token
@@ -415,7 +448,18 @@ def _with_serials_alone(tokens: Iterable[str]) -> list[str]:
 
 def _above(token: str) -> list[str]:
     """The places that a place is in, the nearest first; none for other tokens."""
-    return [token[: step.start()] for step in _STEP.finditer(token, 1)][::-1] if token.startswith("/") else []
+    places: list[str] = []
+    while token := _outer(token):
+        places.append(token)
+    return places
+
+
+def _outer(token: str) -> str:
+    """The place that a place is directly in; empty for the outermost one, and for other tokens."""
+    if token[:1] != "/":
+        return ""
+    end = token.rfind("/", 1)
+    return token[:end] if end > 0 else ""
 
 
 def _shape(tokens: Iterable[str]) -> list[str]:

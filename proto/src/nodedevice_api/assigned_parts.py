@@ -1,6 +1,6 @@
 """The parts that the scheduler extender has assigned to a pod: an annotation of the pod, by container and physical device.
 
-The extender writes it with the binding. A tenant may write annotations of its pods, too: whoever reads it checks it first. Pure.
+The extender writes it with the binding. A tenant can write annotations of its pods: each reader checks it first. Pure.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 The kubelet accepts any text as a device ID: empty, with line breaks, ten kilobytes long. The API has 1 to 128 printable characters,
 and `*` and `all` mean every device of a resource there. An ordinary ID is shown unchanged. Any other ID is shown as `escaped:` and
-its characters in percent encoding; one that is too long for that, as `escaped:`, its beginning, `=` and its SHA-256. Two IDs are
+its characters in percent encoding; an ID too long for that, as `escaped:`, its beginning, `=` and its SHA-256. Two IDs are
 never shown alike: an ID that begins with `escaped:` is itself escaped.
 
 The device manager uses the shown form everywhere. Only what speaks to a device plugin, to the kubelet or to a monitor, and the
@@ -24,7 +24,7 @@ _HEAD: Final = MAX_SHOWN - len(ESCAPED) - len(_DIGEST) - 64
 _SHORTENED: Final = re.compile(rf"{ESCAPED}(?:[^%=]|%[0-9A-F]{{2}})*=[0-9a-f]{{64}}")
 _HALF_A_CODE: Final = re.compile("%[0-9A-F]?$")
 _RESERVED: Final = frozenset({"", ALL_DEVICES, ALL_DEVICES_WORD})
-# Lone surrogates are no text of protobuf, but may be in JSON.
+# Protobuf refuses lone surrogates, but JSON may have them.
 _ERRORS: Final = "surrogatepass"
 
 
@@ -48,7 +48,7 @@ class ShortenedID(str):
 
 
 def shown_id(device_id: str) -> str:
-    """How an ID is shown: 1 to 128 printable characters, other ones for each ID. An ordinary ID stays as it is."""
+    """How an ID is shown: 1 to 128 printable characters, other ones for each ID. An ordinary ID stays unchanged."""
     if len(device_id) <= MAX_SHOWN:
         is_reserved = device_id in _RESERVED or device_id.startswith(ESCAPED)
         if device_id.isprintable() and not is_reserved:
@@ -75,7 +75,7 @@ def original_id(shown: str) -> str:
 
 
 def written_id(text: str) -> str:
-    """The shown form of an ID that somebody has written into the API: in its shown form, or as the plugin lists it."""
+    """The shown form of an ID from the API, written in its shown form or as the plugin lists it."""
     return text if text.startswith(ESCAPED) else shown_id(text)
 
 
@@ -95,7 +95,7 @@ def has_original(shown: str) -> bool:
 
 
 def _encoded(text: str) -> str:
-    # Without - and :, with which it could look like a part of another device.
+    # Without - and :, so that it never resembles a part of another device.
     return quote(text, errors=_ERRORS).replace("-", "%2D")
 
 

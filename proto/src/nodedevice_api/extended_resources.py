@@ -1,8 +1,8 @@
 """Extended resources by the API server's own rules: which names they may have (the CRD's CEL checks the same), and how it spells
 their whole numbers. Pure.
 
-The server rewrites what it is given: 1000 comes back as "1k". Extended resources are whole numbers; amount() reads any other one.
-Whoever may write a Node or a pod may write any exponent, 1e3000000 too: no number may fail or take long because of its size.
+The server rewrites numbers: 1000 comes back as "1k". Extended resources are whole numbers; amount() reads any other one.
+A writer of Nodes or pods may write any exponent, such as 1e3000000: no number may fail or take long because of its size.
 The client libraries' parsers do not serve: kubernetes.utils takes "NaN", "1_000" and "1K" and fails on 1e3000000k, lightkube's
 fails on 1E3 and 1e30.
 Source: k8s.io/apimachinery pkg/api/resource, the canonical form of a Quantity.
@@ -47,7 +47,7 @@ def domain_of(resource_name: str) -> str:
 
 
 def resource_name_problem(resource_name: str) -> str:
-    """What is wrong with an extended resource's name, as a sentence with the remedy; empty when nothing is."""
+    """Why an extended resource's name is invalid, as a sentence with the remedy; empty if it is valid."""
     domain, slash, name = resource_name.partition("/")
     if not slash:
         return "must be domain/name, such as vendor.com/gpu"
@@ -70,7 +70,7 @@ def is_extended_resource(resource_name: str) -> bool:
 
 
 def count(quantity: str) -> int | None:
-    """The whole number that `quantity` means, between -MOST and MOST; None where it means none ("1500m", or no quantity at all)."""
+    """The whole number that `quantity` means, between -MOST and MOST; None for any other text ("1500m", or an invalid quantity)."""
     scaled = _scaled(quantity)
     if scaled is None or scaled != scaled.to_integral_value():
         return None
@@ -78,7 +78,7 @@ def count(quantity: str) -> int | None:
 
 
 def amount(quantity: str) -> Decimal | None:
-    """The same of what need not be whole, such as a counter of a DRA driver: "1500m" is 1.5. None where it is no quantity."""
+    """The same for a number that need not be whole, such as a counter of a DRA driver: "1500m" is 1.5. None if invalid."""
     scaled = _scaled(quantity)
     return _bounded(scaled) if scaled is not None else None
 

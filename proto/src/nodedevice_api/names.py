@@ -34,7 +34,7 @@ CONFIGS_ANNOTATION: Final = f"{GROUP}/configs"
 # A label, "true" on that Lease while its agent refuses one of them: such Leases can be watched without every renewal of all others.
 CONFIG_REFUSED_LABEL: Final = f"{GROUP}/config-refused"
 
-# Where the chart is meant to be installed, and the Lease there by which operators agree on who leads.
+# The chart's default namespace, and the Lease there that elects the leading operator.
 SYSTEM_NAMESPACE: Final = "nodedevice-system"
 OPERATOR_LEASE: Final = "nodedevice-operator"
 EXTENDER_LEASE: Final = "nodedevice-extender"
@@ -61,7 +61,7 @@ ALL_DEVICES_WORD: Final = "all"
 # On a CRD: the release whose chart or program put it there, such as 0.1.0.
 RELEASE_ANNOTATION: Final = f"{GROUP}/release"
 
-# As the agent registers with NRI, and the annotation by which a runtime creates a container only while such plugins are there.
+# The agent's name at NRI, and the annotation that lets a runtime create a container only while such plugins are registered.
 NRI_PLUGIN: Final = "nodedevice"
 REQUIRED_PLUGINS_ANNOTATION: Final = "required-plugins.noderesource.dev"
 # On a pod that requests parts of GPUs: percent of a GPU's multiprocessors for each of its containers.
@@ -335,7 +335,7 @@ _MAX_NAME = 253
 def node_device_name(node_name: str, resource_name: str) -> str:
     """Name of the NodeDevice of one resource on one node, at most 253 characters; equal inputs, equal name.
 
-    `node-a` and `example.com/gpu` give `node-a.example.com.gpu`. Where that would lose something (a node name with a
+    `node-a` and `example.com/gpu` give `node-a.example.com.gpu`. If that would lose something (a node name with a
     dot, capitals or underscores in the resource, too long) eight digits of a hash of both follow, so that two pairs never
     share a name; also where it ends as if they did already, so that no plugin can ask for another's name.
     """

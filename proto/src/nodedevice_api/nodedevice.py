@@ -1,4 +1,4 @@
-"""NodeDevice: one resource on one node, as it is in the API. Its agent writes the status, but for the operator's conditions.
+"""NodeDevice: one resource on one node, in the API's form. Its agent writes the status, but for the operator's conditions.
 
 `crds/nodedevices.yaml` says what each field means, and has its bounds and rules. Pure.
 """
@@ -41,7 +41,7 @@ class AgentStatus(Record, frozen=True, kw_only=True):
 
     @property
     def known_delivery(self) -> str:
-        """Of an agent of this release or of the one before."""
+        """The field of an agent of this release or of the one before."""
         return self.delivery or self.runtime
 
 
@@ -57,7 +57,7 @@ class PartRulesStatus(Record, frozen=True, kw_only=True):
 
 
 class PartCounts(Record, frozen=True):
-    """Of one physical device.
+    """Counts of one physical device.
 
     total: listed or held. allocated: held, also by a pod that has ended. available: a pod could get them now.
     """
@@ -69,7 +69,7 @@ class PartCounts(Record, frozen=True):
 
 
 class DeviceTaint(Record, frozen=True, kw_only=True):
-    """Of a device that a DRA driver offers. effect: None, NoSchedule or NoExecute. since: "" where the driver gives no time."""
+    """A taint of a DRA driver's device. effect: None, NoSchedule or NoExecute. since: "" if the driver gives no time."""
 
     key: str = always(str)
     value: str = ""
@@ -120,10 +120,10 @@ class HeldParts(Record, frozen=True):
 
 
 class ClaimedDevice(Record, frozen=True, kw_only=True):
-    """What a claim says of one of its devices, beyond its name. A device stands here once for each of its shares.
+    """Facts from a claim about one of its devices, beyond its name. A device is listed once for each of its shares.
 
-    share_id: "" where the device is not shared. consumed_capacity: quantities by name. extended_resource: by which name the pod
-    asked for it, where it did not name the claim itself.
+    share_id: "" unless the device is shared. consumed_capacity: quantities by name. extended_resource: the name that the
+    pod requested, if it did not name the claim itself.
     """
 
     id: str
@@ -134,9 +134,9 @@ class ClaimedDevice(Record, frozen=True, kw_only=True):
 
 
 class ClaimStatus(Record, frozen=True, kw_only=True):
-    """The ResourceClaim, in the pod's namespace, by which a container has devices of a DRA driver.
+    """The ResourceClaim, in the pod's namespace, that gives a container devices of a DRA driver.
 
-    uid: "" where the claim was not read. devices: those of which there is something to say, sorted by ID and share.
+    uid: "" if the claim was not read. devices: only devices with facts, sorted by ID and share.
     """
 
     name: str
@@ -145,7 +145,7 @@ class ClaimStatus(Record, frozen=True, kw_only=True):
 
 
 class AllocationStatus(Record, frozen=True, kw_only=True):
-    """What one container holds, of a DRA driver by one claim. since: "" for parts. device_ids: of devices that are no parts."""
+    """What one container holds, of a DRA driver by one claim. since: "" for parts. device_ids: of whole devices."""
 
     namespace: str = always(str)
     name: str = always(str)
@@ -186,9 +186,9 @@ class ConditionStatus(Record, frozen=True, kw_only=True):
 
 
 class NodeDeviceStatus(Record, frozen=True, kw_only=True):
-    """total, endpoint, agent: None where no agent has written a status. parts: None where the devices have none.
+    """total, endpoint, agent: None if no agent has written a status. parts: None if the devices have no parts.
 
-    driver, pool: of DRA, as they are in the ResourceSlices; "" for others. waiting_pods: of how many pods the list has containers,
+    driver, pool: of DRA, as in the ResourceSlices; "" for others. waiting_pods: of how many pods the list has containers,
     or would have, were it longer.
     """
 

@@ -1,4 +1,4 @@
-"""Parts of devices: the rules that a device plugin gives for them, beside v1beta1. Pure.
+"""Parts of devices: the rules that a device plugin gives for them, in addition to v1beta1. Pure.
 
 A part is a share of a physical device, its parent, such as a unit of a GPU's memory. Its ID is the parent's with a number:
 `GPU-1f2e::0`, `GPU-1f2e::1`, as NVIDIA's plugin has them, and monitors take what stands before `::`. Other plugins may write
@@ -24,7 +24,7 @@ _PART_ID = re.compile(
 
 
 class Placement(StrEnum):
-    """Of the parts of one container: on any parents, all on the same one, or each on another one."""
+    """Placement of one container's parts: on any parents, all on the same one, or each on another one."""
 
     ANY = "Any"
     SAME_PARENT = "SameParent"
@@ -39,7 +39,7 @@ class Choice(StrEnum):
 
 
 class PodPlacement(StrEnum):
-    """Of the containers of one pod: no rule, on one parent where possible, or on different parents where possible."""
+    """Placement of one pod's containers: no rule, on one parent if possible, or on different parents if possible."""
 
     ANY = "Any"
     TOGETHER = "Together"
@@ -47,7 +47,7 @@ class PodPlacement(StrEnum):
 
 
 class Advertise(StrEnum):
-    """What the Node's capacity counts besides allocated parts: all available ones, or those of the parent with the most."""
+    """What the Node's capacity counts besides allocated parts: all available parts, or only those of one parent."""
 
     SUM = "Sum"
     LARGEST = "Largest"

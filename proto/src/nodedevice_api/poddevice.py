@@ -1,4 +1,4 @@
-"""PodDevice: the devices of one pod, as it is in the API. The operator writes it, in one apply.
+"""PodDevice: the devices of one pod, in the API's form. The operator writes it, in one apply.
 
 `crds/poddevices.yaml` says what each field means, and has its bounds and rules. Pure.
 """
@@ -15,10 +15,10 @@ class PodDeviceSpec(Record, frozen=True):
 
 
 class HeldDevice(Record, frozen=True):
-    """`health` is Unknown where the NodeDevice does not show it.
+    """`health` is Unknown if the NodeDevice does not show it.
 
-    parts, of: how many parts of it the container holds, of how many; 0 where it has none. claim, share_id: of DRA.
-    extended_resource: by which name the pod asked for it, where it did not name the claim itself. taints: as in the NodeDevice.
+    parts, of: how many parts of it the container holds, of how many; 0 without parts. claim, share_id: of DRA.
+    extended_resource: the name that the pod requested, if it did not name the claim itself. taints: as in the NodeDevice.
     """
 
     id: str

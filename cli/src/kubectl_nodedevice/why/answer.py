@@ -42,7 +42,7 @@ def show(screen: Screen, found: Explanation, allowed: Allowed, now: datetime) ->
 
 
 def of_own_cordons(found: Explanation, own_name: Callable[[], str]) -> Explanation:
-    """Without --take-over where the reader has set the cordons. own_name: of the reader; raises CliError where it is not known."""
+    """Drops --take-over if the reader has set the cordons. own_name: the reader's name; raises CliError if it is unknown."""
     if not any("cordoned_by" in each.fields for finding in found.findings for each in finding.obstacles):
         return found
     try:

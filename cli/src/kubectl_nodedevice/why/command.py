@@ -1,4 +1,4 @@
-"""The command `why`, with what it can be asked about."""
+"""The command `why` and its subcommands."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`why device`: what keeps one device from being given out. Pure."""
+"""`why device`: the obstacles to the allocation of one device. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +13,7 @@ from kubectl_nodedevice.why.links.devices import Unit, Wanted
 
 
 def resources_of(facts: Facts, device: str) -> list[NodeDevice]:
-    """The NodeDevices that list it, or that leave out devices that are free, of which it may be one."""
+    """The NodeDevices that list it, or whose list is cut and may lack it."""
     listing = [each for each in facts.node_devices if any(device == one.id for one in each.devices)]
     return listing or [each for each in facts.node_devices if each.devices_omitted]
 
@@ -24,7 +24,7 @@ def explain(facts: Facts, found: NodeDevice, device: str) -> Explanation:
     units = [unit for unit in devices.units_of(found, facts.now) if unit.id == device]
     wanted = Wanted(found.resource)
     own = list(devices.obstacles(found.node, wanted, units, supply.as_of(facts, found))) if units else []
-    # of the resource all that is not about devices: one that is free may not be given out all the same
+    # obstacles of the resource: they keep a free device from allocation
     of_resource = [each for each in supply.obstacles(facts, node, wanted) if each.code not in _OF_DEVICES]
     own = [_with_remedy(found, device, each) for each in own]
     findings = findings_of([*of_resource, *own], 1, {"system": facts.release.namespace}, "device")

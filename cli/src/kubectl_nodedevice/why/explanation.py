@@ -1,4 +1,4 @@
-"""What an answer consists of, before it is shown: findings, in the table's order, with all that supports them. Pure."""
+"""The parts of an explanation before it is shown: findings, in the table's order, with their evidence. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,8 +29,8 @@ class Obstacle:
 class Finding:
     """Obstacles of one code and resource together.
 
-    of_nodes: how many nodes could serve, did nothing stop them. context: fields of every sentence, such as the pod's name.
-    subject: what was asked about: a `pod`, a `node` or a `device`.
+    of_nodes: how many nodes could serve without obstacles. context: fields of every sentence, such as the pod's name.
+    subject: a `pod`, a `node` or a `device`.
     """
 
     code: str
@@ -52,7 +52,7 @@ class Finding:
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """Those of its first obstacle, as a line is about one thing."""
+        """Fields of its first obstacle: a line names one thing."""
         first = self.obstacles[0]
         number = len(self.nodes)
         on = f"{number} of {self.of_nodes} nodes"
@@ -70,9 +70,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """state: what the thing does now, in a sentence. findings: what stops it, by precedence; empty where nothing is known to.
+    """state: the current state, in a sentence. findings: the obstacles, by precedence; empty if none is known.
 
-    notes: what else is worth knowing. words: as they are, by the scheduler or the kubelet, from when. asked: the line that this
+    notes: further facts. words: quoted from the scheduler or the kubelet, with their time. asked: the line that this
     answers, if a reason's line of help may be the same.
     """
 
@@ -94,7 +94,7 @@ def findings_of(
     context: Mapping[str, str] = MappingProxyType({}),
     subject: str = "pod",
 ) -> tuple[Finding, ...]:
-    """Them by code and resource, in the table's order; what is known twice of a node, as of its agent, once."""
+    """Group obstacles by code and resource, in the table's order; an obstacle of a node counts once."""
     grouped: dict[tuple[str, str], dict[str, Obstacle]] = {}
     for each in obstacles:
         of_code = grouped.setdefault((each.code, each.resource), {})

@@ -1,4 +1,4 @@
-"""What is known when a question is answered, and what is not: values that were read at one moment. Pure."""
+"""The facts of an explanation, read at one moment, and the kinds that could not be read. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ PoolName = tuple[str, str]
 
 @dataclass(frozen=True)
 class Facts:
-    """pod: None where there is none of that name. extended_claim: what the scheduler made for the pod's extended resources.
+    """pod: None if it does not exist. extended_claim: what the scheduler made for the pod's extended resources.
 
-    family: of a pod that does not exist, the controllers that would make it, the outermost first; `pod` is then what they would
-    make, `pods` are those that they have, and `pod_names` all of the namespace. has_queue: Kueue is there; workload: what it
-    has of the pod, or of its Job. predecessors: pods that end only when this one is Ready, as namespace/name; rollout: the
-    controller of both. namespace_deleted: when; namespace_words: what keeps it. A kind that could not be read is empty here,
+    family: of a pod that does not exist, the controllers that would make it, the outermost first; `pod` is then the pod that they
+    would make, `pods` are their pods, and `pod_names` all of the namespace. has_queue: Kueue is installed; workload: its
+    Workload of the pod, or of its Job. predecessors: pods that end only when this one is Ready, as namespace/name; rollout: the
+    controller of both. namespace_deleted: when; namespace_words: why it still exists. A kind that could not be read is empty here,
     and in `unread`.
     """
 
@@ -76,7 +76,7 @@ class Facts:
         return max(makers, key=lambda each: (bool(each.wanted), each.revision, each.meta.created), default=None)
 
     def has_read(self, kind: str) -> bool:
-        """Whether what is missing of that kind is really not there."""
+        """Whether that kind was read, so that a missing object does not exist."""
         return all(each.kind != kind for each in self.unread)
 
     def node_device(self, node: str, resource: str) -> NodeDevice | None:
@@ -84,7 +84,7 @@ class Facts:
         return self._node_devices.get((node, resource))
 
     def lease(self, node: str) -> Lease | None:
-        """Of the node's agent."""
+        """The Lease of the node's agent."""
         return self._leases.get(node)
 
     def node(self, name: str) -> Node | None:
@@ -99,12 +99,12 @@ class Facts:
 
     @cached_property
     def offering_drivers(self) -> frozenset[str]:
-        """Those that have published a device."""
+        """Drivers that have published a device."""
         return frozenset(each.driver for each in self.slices if each.devices)
 
     @cached_property
     def drivers_beyond_nodes(self) -> frozenset[str]:
-        """Those that have published devices which are not of one node: who can use them is for the scheduler to say."""
+        """Drivers that have published devices of more than one node: the scheduler decides who can use them."""
         return frozenset(each.driver for each in self.slices if each.devices and not each.node)
 
     @cached_property
@@ -136,7 +136,7 @@ class Facts:
 
     @cached_property
     def refused_pools(self) -> Mapping[PoolName, str]:
-        """Pools of which the scheduler gives out nothing, as their slices are not whole; and what is wrong with them."""
+        """Pools from which the scheduler allocates nothing, as their slices are incomplete; and why."""
         found = {pool: _fault(slices) for pool, slices in self._pools.items()}
         return {pool: fault for pool, fault in found.items() if fault}
 
@@ -159,7 +159,10 @@ class Facts:
 
 
 def _fault(slices: Sequence[Slice]) -> str:
-    """Of a pool; "" where it is whole. Source: k8s.io/dynamic-resource-allocation structured/internal, GatherPools @ 1.37."""
+    """Why a pool is incomplete, or "".
+
+    Source: k8s.io/dynamic-resource-allocation structured/internal, GatherPools @ 1.37.
+    """
     count, names = (
         max(each.count for each in slices),
         Counter(device.name for each in slices for device in each.devices),
@@ -171,13 +174,13 @@ def _fault(slices: Sequence[Slice]) -> str:
     return f"({pool} {twice[0]} twice)" if twice else ""
 
 
-# the kinds, as they are in roles
+# the kinds, as roles name them
 NODES = "nodes"
 NODE_DEVICES = "nodedevices.nodedevice.io"
 POD_DEVICES = "poddevices.nodedevice.io"
 LEASES = "leases.coordination.k8s.io"
 CLAIMS = "resourceclaims.resource.k8s.io"
-# those of the pod's namespace, where those of all may not be read
+# of the pod's namespace only, if all may not be read
 OWN_CLAIMS = "resourceclaims"
 CLASSES = "deviceclasses.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"

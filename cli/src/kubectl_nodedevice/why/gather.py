@@ -1,4 +1,4 @@
-"""Reads what an answer needs, each kind once. What may not be read is noted, and the rest is read all the same."""
+"""Reads the facts of an explanation, each kind once. A forbidden kind is noted, and the rest is read."""
 
 from functools import partial
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def of_pod(session: Session, namespace: str, name: str) -> Facts:
-    """All that an answer about the pod needs. Raises ApiError where the pod itself may not be read, or nothing answers."""
+    """The facts about the pod. Raises ApiError if the pod itself may not be read, or the API server does not respond."""
     gathering = Gathering(Reader(session.api, session.screen))
     around: dict[str, Any]
     try:
@@ -61,7 +61,7 @@ def _around(gathering: Gathering, namespace: str, name: str, raw: Json) -> dict[
 
 
 def of_node(session: Session, name: str) -> Facts:
-    """All that an answer about the node, or a device of it, needs. Raises ApiError where nothing answers."""
+    """The facts about the node, or a device of it. Raises ApiError if the API server does not respond."""
     gathering = Gathering(Reader(session.api, session.screen))
     nodes, node_devices = _nodes(gathering, name), _node_devices(gathering, name)
     path = LEASES.path(name, gathering.release.leases)
@@ -82,7 +82,7 @@ def _node_devices(gathering: Gathering, node: str) -> tuple[NodeDevice, ...]:
 
 
 def _of_resources(gathering: Gathering, resources: list[str]) -> tuple[NodeDevice, ...]:
-    """Those that the pod asks for; all where one of them is nobody's, as its name may be another's, misspelled."""
+    """NodeDevices of the resources that the pod requests; all if one does not exist, as its name may be misspelled."""
 
     def read() -> list[NodeDevice]:
         found = [gathering.reader.node_devices(resource=each) for each in resources]
@@ -110,7 +110,7 @@ def _dra(gathering: Gathering, kind: str, plural: str, form: type[T]) -> tuple[T
 
 
 def _claims(gathering: Gathering, namespace: str) -> tuple[Any, ...]:
-    """Of all namespaces, as they hold devices; where these may not be read, the pod's own, and the others are unknown."""
+    """Pods of all namespaces, as they hold devices; if these are forbidden, pods of the pod's own namespace."""
     found = gathering.all_of(kinds_of.CLAIMS, path_of(DRA, "resourceclaims"), kinds.ResourceClaim)
     if found or all(each.kind != kinds_of.CLAIMS for each in gathering.unread):
         return tuple(found)

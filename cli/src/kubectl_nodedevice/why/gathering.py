@@ -1,4 +1,4 @@
-"""One reading of the cluster for one answer: what may not be read is noted, and the rest is read all the same."""
+"""Reads the cluster for one explanation: a forbidden kind is noted, and the rest is read."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from kubectl_nodedevice.why.facts import Facts, Unread
 
 T = TypeVar("T")
 _FLEET_VIEW: Final = "nodedevice-fleet-view"
-# with which role each kind can be read; the others by whoever may read pods
+# the role that may read each kind; a reader of pods may read the others
 _ROLES: Final[Mapping[str, str]] = {
     kinds_of.NODES: _FLEET_VIEW,
     kinds_of.NODE_DEVICES: _FLEET_VIEW,
@@ -32,7 +32,7 @@ _ROLES: Final[Mapping[str, str]] = {
 
 @dataclass
 class Gathering:
-    """What is read for one answer."""
+    """The reads for one explanation."""
 
     reader: Reader
     unread: list[Unread] = field(default_factory=list)
@@ -65,11 +65,11 @@ class Gathering:
         )
 
     def one_of(self, kind: str, path: str, name: str, make: Callable[[Json], T]) -> T | None:
-        """What is made of the object; None where it is missing, or may not be read. Raises ApiError."""
+        """The value built from the object; None if it is missing or forbidden. Raises ApiError."""
         return self.guarded(kind, lambda: make(self.reader.api.get(f"{kind.partition('.')[0]} {name}", path)), None)
 
     def facts(self, **found: Any) -> Facts:
-        """By the clock of the API server, now that it has answered."""
+        """The API server's clock, after its first response."""
         self.reader.screen.end_progress()
         return Facts(self.reader.now, unread=tuple(self.unread), release=self.release, **found)
 

@@ -41,7 +41,7 @@ def _driver(selectors: Any) -> str:
 
 
 def _driver_in(expression: str) -> str:
-    """The driver without which the expression is never true; "" where that cannot be seen without evaluating it."""
+    """The driver that the expression requires; "" if only an evaluation would show it."""
     if any(each in expression for each in ("||", "?", "!")):
         return ""
     found = [match.group(1) for part in expression.split("&&") if (match := _DRIVER.fullmatch(part.strip()))]
@@ -59,7 +59,7 @@ class DeviceClass:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of a claim. classes: each of them would do. count: 0 where it asks for all. is_tolerant: of some taints."""
+    """One request of a claim. classes: any of them is enough. count: 0 for all devices. is_tolerant: of some taints."""
 
     classes: tuple[str, ...]
     count: int = 1
@@ -93,7 +93,7 @@ def _count(obj: Json) -> int:
 
 
 def _devices(results: Any) -> tuple[tuple[str, str, str], ...]:
-    """Without those that are for administration, which are taken from nobody."""
+    """Without devices for administration, which others may have at the same time."""
     return tuple(
         (text_of(each, "driver"), text_of(each, "pool"), text_of(each, "device"))
         for each in list_of(results)
@@ -107,7 +107,7 @@ def _uids(found: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """devices: (driver, pool, device) of its allocation. node_selector: of the allocation, as it is. reserved_for: UIDs."""
+    """devices: (driver, pool, device) of its allocation. node_selector: of the allocation. reserved_for: UIDs."""
 
     meta: Meta = place("metadata", Meta)
     requests: tuple[Request, ...] = place("spec.devices.requests", (), by=_requests)
@@ -125,7 +125,7 @@ class ResourceClaim:
 
 @dataclass(frozen=True, slots=True)
 class SliceDevice:
-    """is_shared: how much of it is free is not for us to count, as it is divided by the scheduler."""
+    """is_shared: the scheduler divides it; its free share is not counted here."""
 
     name: str = ""
     taints: tuple[Taint, ...] = place("taints", (), by=taints_of)
@@ -136,7 +136,7 @@ class SliceDevice:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """node: "" where it is not of one node alone. generation: of its pool, of which the newest counts. count: of its slices."""
+    """node: "" unless it belongs to one node. generation: of its pool; the newest counts. count: of the pool's slices."""
 
     driver: str = place("spec.driver")
     pool: str = place("spec.pool.name")

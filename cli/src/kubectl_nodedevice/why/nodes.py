@@ -11,7 +11,7 @@ from kubectl_nodedevice.why.facts import NODE_DEVICES, NODES, Facts
 from kubectl_nodedevice.why.links import devices, placement, supply
 from kubectl_nodedevice.why.links.devices import Wanted
 
-# of Registered, with which the scheduler gives out nothing of a driver's pool
+# of Registered, with which the scheduler allocates nothing from a driver's pool
 _REFUSED: Final = frozenset({"PoolIncomplete", "DevicesRefused"})
 
 

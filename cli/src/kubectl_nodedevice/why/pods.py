@@ -24,7 +24,7 @@ _SCHEDULERS: Final = {
 }
 # a scheduler that runs has tried a pod by then
 _PATIENCE: Final = timedelta(seconds=5)
-# beside names of resources, in words
+# next to names of resources, in words
 _CLAIMS: Final = "its claims"
 
 
@@ -135,7 +135,7 @@ def _without_node(facts: Facts, pod: Pod, subject: str, context: dict[str, str])
     is_everywhere = all(on_nodes.values())
     shared = [each for found in on_nodes.values() for each in found] if is_everywhere else []
     words, at = _scheduler(facts, pod)
-    # of a pod that the scheduler refuses, or weighs by other things as well, it alone knows where it could be
+    # only the scheduler knows the possible nodes of a pod that it refuses, or weighs by other rules
     is_over = any(each.code == "JobFailed" for each in absent.obstacles(facts))
     is_refused = bool(words) and not pod.gates
     is_free = not (is_refused or pod.is_constrained or is_over) and all(each.code in _BEFORE for each in own)
@@ -164,19 +164,19 @@ def _own(facts: Facts, pod: Pod, is_tried: bool) -> Iterator[Obstacle]:
 
 
 def _gates(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
-    """A queue says itself what it waits for; of other gates only their names are known."""
+    """A queue explains its gate; other gates have only a name."""
     queued = queues.gates_of_queue(pod) if facts.has_queue else ()
     if queued:
         yield queues.obstacle(facts.workload, is_read=facts.has_read(WORKLOADS))
     others = [each for each in pod.gates if each not in queued]
     if others:
-        # whoever set it may have said why in an Event of the pod
+        # its controller may have explained it in an Event of the pod
         words = [f"{each.reason}: {each.message}" for each in facts.events if each.reason != "FailedScheduling"]
         yield Obstacle("SchedulingGated", detail=words[-1] if words else "", fields={"gates": ", ".join(others)})
 
 
 def _resources(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
-    """Names that nothing in the cluster stands for. Known only to who has seen all ways by which a name could."""
+    """Names that nothing in the cluster serves. Certain only if all ways to serve a name were read."""
     for resource in requests(pod):
         classes = offers.classes_for(facts, resource)
         if any(supply.serves(facts, node, resource) for node in _nodes(facts)):
@@ -197,14 +197,14 @@ def _known(facts: Facts) -> set[str]:
 
 
 def _nodes(facts: Facts) -> tuple[Node, ...]:
-    """All; where they may not be read, those of which NodeDevices tell, without labels, taints and numbers."""
+    """All Nodes; if they are forbidden, the nodes of NodeDevices, without labels, taints and numbers."""
     if facts.has_read(NODES):
         return facts.nodes
     return tuple(Node(Meta(name)) for name in sorted({each.node for each in facts.node_devices}))
 
 
 def _having(facts: Facts, pod: Pod) -> Mapping[str, frozenset[str]]:
-    """By what it asks for, the nodes that have it in some way; without what no node has."""
+    """The nodes that have each requested resource in some way; without resources that no node has."""
     nodes = _nodes(facts)
     found = {
         resource: frozenset(node.meta.name for node in nodes if supply.serves(facts, node, resource))
@@ -215,7 +215,7 @@ def _having(facts: Facts, pod: Pod) -> Mapping[str, frozenset[str]]:
 
 
 def _candidates(nodes: tuple[Node, ...], having: Mapping[str, frozenset[str]]) -> tuple[Node, ...]:
-    """The nodes that have all of it; where none has all, those that have some."""
+    """The nodes that have all of it; if none has, the nodes that have some."""
     if not having:
         return nodes
     names = frozenset.intersection(*having.values()) or frozenset.union(*having.values())
@@ -223,13 +223,13 @@ def _candidates(nodes: tuple[Node, ...], having: Mapping[str, frozenset[str]]) -
 
 
 def _chosen(facts: Facts, pod: Pod, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Those that its selector and affinity allow: which, is its own choice. Where that leaves none, all, as it is a cause then."""
+    """Nodes that match the pod's selector and affinity; all nodes if none match, as the mismatch is then the cause."""
     allowed = tuple(node for node in nodes if not placement.unmatched(pod, node)) if facts.has_read(NODES) else ()
     return allowed or nodes
 
 
 def _on_node(facts: Facts, pod: Pod, node: Node, having: Mapping[str, frozenset[str]]) -> Iterator[Obstacle]:
-    """having: by what the pod asks for, the nodes that have it. The node lacks some of it only where none has all."""
+    """having: the nodes that have each requested resource. A node lacks one only if no node has all."""
     if facts.has_read(NODES):
         yield from placement.obstacles(pod, node)
     lacking = [what for what, names in having.items() if node.meta.name not in names]
@@ -254,9 +254,9 @@ def _scheduler(facts: Facts, pod: Pod) -> tuple[str, str]:
 def _notes(
     facts: Facts, pod: Pod, having: int, on_nodes: Mapping[str, tuple[Obstacle, ...]], is_free: bool
 ) -> Iterator[str]:
-    """having: how many nodes have what it asks for. on_nodes: what is on those of them that it could be on.
+    """having: how many nodes have its resources. on_nodes: the obstacles on its possible nodes.
 
-    is_free: nothing but nodes keeps it from one.
+    is_free: only nodes are in its way.
     """
     others = len(_nodes(facts)) - having
     if others:

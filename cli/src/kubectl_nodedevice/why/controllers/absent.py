@@ -1,6 +1,6 @@
 """`why pod` of a pod that does not exist: its controller has not made it, and why; or how it is really called. Pure.
 
-Each cause is one function of the table: it takes what is known, and gives what stops the controller, or None.
+Each cause is one function of the table: it takes the facts, and returns the obstacle of the controller, or None.
 """
 
 import re
@@ -23,7 +23,7 @@ REFUSED: Final = frozenset({"QuotaExceeded", "CreationRefused"})
 
 
 def obstacles(facts: Facts) -> tuple[Obstacle, ...]:
-    """What keeps the controllers from making the pod; () where nothing is known to."""
+    """Obstacles that keep the controllers from making the pod; () if none is known."""
     return tuple(found for cause in _CAUSES if facts.family and (found := cause(facts)) is not None)
 
 
@@ -64,7 +64,7 @@ def _no_replicas(facts: Facts) -> Obstacle | None:
 
 
 def _paused(facts: Facts) -> Obstacle | None:
-    """A paused Deployment makes no ReplicaSet; those that it has are scaled all the same."""
+    """A paused Deployment makes no ReplicaSet; its existing ones still scale."""
     root = facts.family[0]
     if root.is_paused and not any(each.wanted for each in facts.family[1:]):
         return Obstacle("DeploymentPaused", fields=_named(root))
@@ -88,7 +88,7 @@ def _earlier_pod(facts: Facts) -> Obstacle | None:
 
 
 def _refused(facts: Facts) -> Obstacle | None:
-    """Of a controller that lacks pods: by what it says now; by its last Event where it says nothing."""
+    """Why a controller lacks pods: by its conditions; without one, by its last Event."""
     lacking = [
         each
         for each in reversed(facts.family)
@@ -150,7 +150,7 @@ def _named(found: Controller) -> dict[str, str]:
 
 
 def _ended(found: Controller) -> str:
-    """Of a Job, how; "" for one that goes on."""
+    """How a Job ended; "" while it runs."""
     return next((each for each in ("Complete", "Failed") if found.condition(each).type), "")
 
 
@@ -180,7 +180,7 @@ def is_lacking(facts: Facts) -> bool:
 
 
 def state(facts: Facts, found: tuple[Obstacle, ...]) -> str:
-    """Of the pod, in a sentence."""
+    """The pod's name, in a sentence."""
     if not facts.family:
         return "does not exist."
     maker = facts.maker or facts.family[0]
@@ -204,14 +204,14 @@ def remedy(facts: Facts) -> str:
 
 
 def notes(facts: Facts) -> Iterator[str]:
-    """Which pods there are beside the one that is not."""
+    """The existing pods with a similar name."""
     names = sorted(each.meta.name for each in facts.pods if not each.is_over)
     if facts.family and names:
         yield f"{facts.family[0].label} has {len(names)} of {facts.family[0].wanted} pods: {some(names)}."
 
 
 def _similar(facts: Facts) -> Iterator[str]:
-    """Those of its controllers; else those whose names are like it."""
+    """Pods of its controllers; else pods with similar names."""
     own = sorted(each.meta.name for each in facts.pods)
     if own:
         yield from own

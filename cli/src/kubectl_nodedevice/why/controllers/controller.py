@@ -1,7 +1,7 @@
 """Controllers that make pods, as far as `why` reads them, and which of them a name belongs to. `controller_of` never fails. Pure.
 
-Names of pods: those of a StatefulSet end in their ordinal; all others in five characters that Kubernetes draws, after at most 58 of
-their controller's name. Source: Kubernetes, apiserver/pkg/storage/names, and controller/deployment, controller/cronjob.
+Pod names of a StatefulSet end in the ordinal; all others end in five random characters, after at most 58 of the controller's
+name. Source: Kubernetes, apiserver/pkg/storage/names, and controller/deployment, controller/cronjob.
 """
 
 import math
@@ -112,7 +112,7 @@ def _wanted(kind: str, spec: Json, status: Json) -> int:
 
 
 def _selector(spec: Json) -> Mapping[str, str]:
-    """Of labels alone; {} where it has expressions besides, as those select less."""
+    """The labels of a selector; {} if it also has expressions, which select less."""
     labels = map_of(spec, "selector", "matchLabels")
     return {} if value_at(spec, "selector", "matchExpressions") else {key: str(value) for key, value in labels.items()}
 
@@ -200,5 +200,5 @@ def _is_drawn(parts: Sequence[str]) -> bool:
 
 
 def _is_cut(base: str, name: str) -> bool:
-    """Of a controller whose name is too long to be whole in those of its pods."""
+    """Whether a controller's name is too long to be whole in the names of its pods."""
     return len(base) > _LONGEST_BASE and name[:-5] == base[:_LONGEST_BASE] and bool(_DRAWN.fullmatch(name[-5:]))

@@ -29,7 +29,7 @@ _PLACES: Final[Mapping[str, str]] = {
 
 
 def of_pod(gathering: Gathering, pod: Pod) -> dict[str, Any]:
-    """Of a pod that exists and has no node: the pods that its rollout ends when it is Ready, and what its queue has of it."""
+    """For a pod without a node: the pods that its rollout ends when it is Ready, and its object in a queue."""
     if pod.node or pod.is_over:
         return {}
     found: dict[str, Any] = {}
@@ -63,7 +63,7 @@ def _rollout(gathering: Gathering, pod: Pod) -> dict[str, Any]:
 
 
 def of_absent(gathering: Gathering, namespace: str, name: str) -> dict[str, Any]:
-    """Of a pod that does not exist: the controllers that may be meant, their pods and Events."""
+    """For a pod that does not exist: the controllers that may be meant, their pods and Events."""
     pods = gathering.all_of("pods", PODS.path(namespace=namespace), Pod)
     reasons = ("FailedCreate", "SuccessfulCreate")
     events = [each for reason in reasons for each in gathering.events(namespace, f"reason={reason}")]
@@ -85,7 +85,7 @@ def of_absent(gathering: Gathering, namespace: str, name: str) -> dict[str, Any]
 
 
 def as_made(family: Sequence[Controller], namespace: str, name: str) -> Json:
-    """The pod as they would make it; {} where that is not known."""
+    """The pod that they would make; {} if unknown."""
     makers = [each for each in family if each.template]
     if not makers:
         return {}
@@ -103,7 +103,7 @@ def _named(events: Sequence[Event], read: Collection[str]) -> list[Controller]:
 def _all(
     gathering: Gathering, kind: str, namespace: str, query: Mapping[str, str] | None = None
 ) -> list[Controller] | None:
-    """None where they could not be read."""
+    """None if they could not be read."""
     path = path_of(_PLACES[kind], _plural(kind), namespace=namespace)
 
     def read() -> list[Controller] | None:
@@ -122,7 +122,7 @@ def _plural(kind: str) -> str:
 
 
 def _queue(gathering: Gathering, namespace: str, *owners: Meta) -> dict[str, Any]:
-    """Whether Kueue is there, and what it has of them: in the newest version that the cluster serves."""
+    """Whether Kueue is installed, and its Workloads of them, in the newest version that the cluster serves."""
 
     def read() -> list[kinds.Workload] | None:
         for version in queues.VERSIONS:

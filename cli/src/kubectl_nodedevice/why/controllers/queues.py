@@ -1,6 +1,6 @@
-"""Queues that hold pods back by a scheduling gate, or by suspending their Job: what such a queue says of them. Pure.
+"""Queues that hold pods back by a scheduling gate, or by suspending their Job: reads the queue's explanation. Pure.
 
-Whoever takes the gate of a queue off has the pod deleted by the queue. Source: Kueue, pkg/controller/jobs/pod.
+If a person removes a queue's gate, the queue deletes the pod. Source: Kueue, pkg/controller/jobs/pod.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ def gates_of_queue(pod: Pod) -> tuple[str, ...]:
 
 
 def workload_for(found: list[Workload], *owners: Meta) -> Workload | None:
-    """The one of these objects, the newest where there are several; or of the group that one of them is in."""
+    """The Workload of these objects, or of their group; the newest of several."""
     uids = {each.uid for each in owners if each.uid}
     groups = {each.labels[_GROUP] for each in owners if _GROUP in each.labels}
     mine = [each for each in found if uids & set(each.owners) or each.meta.name in groups]

@@ -38,7 +38,7 @@ def _is_before(old: Pod, new: Pod, root: Controller, sets: Mapping[str, Controll
 
 
 def fields(root: Controller | None) -> Mapping[str, str]:
-    """Of the line that has the old pod end first; {} where there is no rollout."""
+    """Fields of the line that ends the old pod first; {} without a rollout."""
     if root is None:
         return {}
     patch = json.dumps({"spec": _PATCHES[root.kind]})

@@ -29,13 +29,13 @@ _POISONED: Final = "endpoint not found in cache for a registered resource"
 _REFUSED: Final = ("Permission denied", "permission denied", "EACCES", "[Errno 13]")
 _LONGEST: Final = 300
 _REQUIRED: Final = "required plugin"
-# whose words are those of the agent, and so in its NodeDevice already
+# whose words come from the agent, and so are in its NodeDevice
 _CREATION: Final = frozenset({"CreateContainerError", "RunContainerError"})
 _SHORT: Final = frozenset({"NotEnoughDevices", "DeviceUnconfirmed", "NoDeviceFits"})
 
 
 def obstacles(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
-    """All that keeps it from running with its devices; () where nothing is known to."""
+    """All obstacles to running with its devices; () if none is known."""
     waiting = list(_waiting(facts, pod))
     at_agent = [_of_agent(facts, found, each) for found, each in waiting] or list(_by_event(facts, pod))
     without = [*_not_injected(facts, pod), *_by_stray(facts, pod)]
@@ -60,14 +60,14 @@ def held(facts: Facts, pod: Pod) -> tuple[tuple[NodeDevice, Allocation], ...]:
 
 
 def is_served(facts: Facts, pod: Pod) -> bool:
-    """Whether it has what it asks for, or asks for nothing that an agent gives out."""
+    """Whether it has its requested devices, or requests none that an agent allocates."""
     mine = {each.resource for each in facts.node_devices if each.node == pod.node and each.served_by == BY_NODEDEVICE}
     has = {found.resource for found, _ in held(facts, pod)}
     return not (mine & requests(pod).keys()) - has
 
 
 def _agent(facts: Facts, pod: Pod) -> tuple[Obstacle, ...]:
-    """Of a pod that is not served."""
+    """The obstacles of a pod that is not served."""
     asked = requests(pod)
     found = next(each for each in facts.node_devices if each.node == pod.node and each.resource in asked)
     return supply.agent_obstacles(facts, pod.node, found)
@@ -131,7 +131,7 @@ def _not_injected(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
 
 
 def _by_stray(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
-    """A pod that was counted by a number that nobody serves, beside a DRA driver: it has no claim, and so no device."""
+    """A pod that was counted by a stale number on a Node with a DRA driver: it has no claim, and so no device."""
     node = facts.node(pod.node)
     if node is None or facts.extended_claim or pod.phase != "Running":
         return

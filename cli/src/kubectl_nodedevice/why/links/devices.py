@@ -1,8 +1,8 @@
-"""Whether the devices of one resource on one node suffice for a pod, and what takes too many of them. Pure.
+"""Decides whether the devices of one resource on one node suffice for a pod, and why not. Pure.
 
 A physical device has units: one, or its parts. Each is taken by nothing, or by one or more of these: a cordon, a fault, another
-use, its pool, a taint, a holder. Named is what alone takes so many that the pod does not fit; where nothing does alone, all that
-take some.
+use, its pool, a taint, a holder. A cause is named if it alone takes so many that the pod does not fit; without such a cause, all
+causes that take some are named.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,17 +58,17 @@ class Wanted:
 
     @property
     def count(self) -> int:
-        """By the pod together."""
+        """Units that the whole pod requests."""
         return at_once(self.needs)
 
     def problem(self, free: Iterable[int]) -> str:
-        """Why so many on each physical device do not suffice; empty where they do."""
+        """Why so many on each physical device do not suffice; empty if they do."""
         rooms = {f"{number:04}": count for number, count in enumerate(free)}
         return planner.problem(self.resource, self.rules, self.needs, rooms).partition(";")[0]
 
 
 def obstacles(node: str, wanted: Wanted, units: Sequence[Unit], as_of: str = "") -> tuple[Obstacle, ...]:
-    """Why the pod does not fit on these devices; () where it does."""
+    """Why the pod does not fit on these devices; () if it fits."""
     if not wanted.problem(unit.free for unit in units):
         return ()
     if wanted.problem(unit.total for unit in units):
@@ -116,7 +116,7 @@ def _obstacle(code: str, node: str, wanted: Wanted, units: Sequence[Unit], as_of
 
 
 def _options(cordons: Sequence[Cordon]) -> Mapping[str, str]:
-    """Of the command that lifts them: anybody's. cordoned_by: who set all of them, who needs no --take-over."""
+    """Flags of the command that lifts these cordons. cordoned_by: the one person who set them and needs no --take-over."""
     ids = dict.fromkeys(each.id for each in cordons) or ["all"]
     names = typed(*(word for each in ids for word in ("--device", each)))
     by = {each.by for each in cordons}
@@ -138,9 +138,9 @@ def _described(code: str, taken: Sequence[Unit], total: int) -> str:
 def units_of(
     found: NodeDevice, now: datetime, *, is_away: bool = False, predecessors: frozenset[str] = frozenset()
 ) -> tuple[Unit, ...]:
-    """The devices of a NodeDevice; by its numbers where its list is cut, or lacks what a plugin that is away had listed.
+    """The devices of a NodeDevice; its numbers count if its list is cut, or lacks the devices of a disconnected plugin.
 
-    is_away: the plugin is, for which each device counts as unhealthy: that is no fault of the devices.
+    is_away: the plugin is disconnected, so that all its devices count as unhealthy.
     predecessors: pods that end only when the one that is explained is Ready.
     """
     if found.devices_omitted or (len(found.devices) < (found.total or 0) and not _has_parts(found)):
@@ -182,7 +182,7 @@ def _counted(found: NodeDevice, is_away: bool) -> Unit:
 
 
 def cordons_of(found: NodeDevice) -> tuple[Cordon, ...]:
-    """Those in force; of what the kubelet or a DRA driver gives out, none is."""
+    """Cordons in force; none on devices that the kubelet or a DRA driver allocates."""
     return found.cordons + found.remembered_cordons if found.honours_cordons else ()
 
 
@@ -198,7 +198,7 @@ def _unit(device: Device, cordons: Sequence[Cordon], holders: Sequence[Holder], 
     parts = _cordoned_parts(device.id, cordons) if device.parts else 0
     cordoned = counts.total if cordon else parts
     fault = OTHER_USE if device.reason == _IN_OTHER_USE else BROKEN
-    # a plugin that is away is no reason of a device's own
+    # a disconnected plugin is not a reason of one device
     is_well = is_away and not device.reason
     broken = 0 if is_well else counts.total - counts.healthy
     tainted = counts.total if any(each.is_exclusive for each in device.taints) else 0
@@ -229,7 +229,7 @@ def described_cordon(cordon: Cordon) -> str:
 
 
 def described_fault(device: Device, now: datetime) -> str:
-    """Such as: (Xid79 for 12 min). Of a device in other use its agent's words say which, and by whom."""
+    """Such as: (Xid79 for 12 min). For a device in other use, its agent's message names the use."""
     if device.reason == _IN_OTHER_USE and device.message:
         return f"({device.message})"
     reason = "NotListed" if device.presence == "Missing" and not device.reason else device.reason

@@ -1,7 +1,7 @@
-"""What DRA drivers offer on a node, and whether it can suffice. Pure.
+"""Counts the devices that DRA drivers offer on a node, and decides whether they can suffice. Pure.
 
-Selectors are CEL, which only the scheduler evaluates: what is counted here is the most that could match. So too few is certain, and
-enough is not. Devices that the scheduler divides are not counted at all.
+Selectors are CEL, which only the scheduler evaluates: the count here is the most that could match. So "too few" is certain, and
+"enough" is not. Devices that the scheduler divides are not counted at all.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from kubectl_nodedevice.why.links.devices import HELD, PREDECESSOR, REFUSED, TAI
 
 
 def classes_for(facts: Facts, resource: str) -> tuple[DeviceClass, ...]:
-    """The classes by which that extended resource is given out."""
+    """The device classes of that extended resource."""
     return tuple(each for each in facts.classes if resource in (each.extended_resource, IMPLICIT_CLASS + each.name))
 
 
@@ -31,7 +31,7 @@ def _is_among(found: DeviceClass, drivers: frozenset[str]) -> bool:
 
 
 def devices_on(facts: Facts, found: DeviceClass, node: str) -> tuple[tuple[Slice, SliceDevice], ...]:
-    """Those of the node that could be of the class."""
+    """Devices of the node that could be of the class."""
     return tuple(each for each in facts.offered_on(node) if found.driver in ("", each[0].driver))
 
 
@@ -43,9 +43,9 @@ def may_have(facts: Facts, found: DeviceClass, node: str) -> bool:
 def obstacles(
     facts: Facts, node: str, found: DeviceClass, wanted: Wanted, *, is_tolerant: bool = False
 ) -> tuple[Obstacle, ...]:
-    """Why so many devices of the class cannot be had on the node; () where they perhaps can.
+    """Why so many devices of the class are not available on the node; () if they may be.
 
-    is_tolerant: the claim tolerates taints of devices; which, is for the scheduler to compare.
+    is_tolerant: the claim tolerates taints of devices; the scheduler compares them.
     """
     offered = devices_on(facts, found, node)
     if not facts.has_read(SLICES) or _is_among(found, facts.drivers_beyond_nodes):

@@ -1,4 +1,4 @@
-"""Which nodes a pod may be on at all, whatever devices they have: selectors, affinity, taints. Pure.
+"""Decides which nodes a pod may run on, apart from devices: selectors, affinity, taints. Pure.
 
 Source: kube-scheduler's plugins NodeAffinity, NodeUnschedulable and TaintToleration.
 """
@@ -10,7 +10,7 @@ from kubectl_nodedevice.cluster import Node, Pod, Taint
 from kubectl_nodedevice.fields import list_of, map_of, text_of
 from kubectl_nodedevice.why.explanation import Obstacle
 
-# which the node controller sets beside spec.unschedulable
+# which the node controller sets in addition to spec.unschedulable
 UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 # such as not-ready, unreachable and memory-pressure
 _CONTROL_PLANES: Final = "node.kubernetes.io/"
@@ -21,7 +21,7 @@ def tolerates(pod: Pod, taint: Taint) -> bool:
 
 
 def obstacles(pod: Pod, node: Node) -> Iterator[Obstacle]:
-    """What keeps the pod off the node, whatever devices that has."""
+    """The obstacles to the pod on the node, apart from devices."""
     lacking = unmatched(pod, node)
     if lacking:
         yield Obstacle("NodeSelector", node.meta.name, detail=f"it lacks {lacking}")
@@ -29,7 +29,7 @@ def obstacles(pod: Pod, node: Node) -> Iterator[Obstacle]:
         yield Obstacle("NodeCordoned", node.meta.name)
     codes = set()
     for taint in repelling_taints(pod, node):
-        # these follow the state of the node: to take them off is no help
+        # these follow the state of the node: removing them does not help
         code = "NodeNotReady" if taint.key.startswith(_CONTROL_PLANES) else "NodeTaint"
         if code not in codes:
             text = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
@@ -50,7 +50,7 @@ def repelling_taints(pod: Pod, node: Node) -> tuple[Taint, ...]:
 
 
 def unmatched(pod: Pod, node: Node) -> str:
-    """What of the pod's selector or required affinity the node does not have; "" where it matches."""
+    """The part of the pod's selector or required affinity that the node lacks; "" if it matches."""
     lacking = [f"{key}={value}" for key, value in pod.node_selector.items() if node.meta.labels.get(key) != value]
     if lacking:
         return f"nodeSelector {', '.join(sorted(lacking))}"

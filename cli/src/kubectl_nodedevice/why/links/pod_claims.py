@@ -15,13 +15,13 @@ from kubectl_nodedevice.why.links.placement import matches_terms
 
 
 def claims_of(facts: Facts, pod: Pod) -> tuple[ResourceClaim, ...]:
-    """Those that exist."""
+    """The claims that exist."""
     found = (facts.claim(pod.meta.namespace, each.claim) for each in pod.claims if each.claim)
     return tuple(each for each in found if each is not None)
 
 
 def obstacles(facts: Facts, pod: Pod) -> Iterator[Obstacle]:
-    """What is wrong with the claims wherever the pod would be."""
+    """Obstacles of the claims on any node."""
     found = {each.meta.name: each for each in claims_of(facts, pod)}
     for wanted in pod.claims:
         if not wanted.claim:
@@ -48,7 +48,7 @@ def _unmade(facts: Facts, wanted: PodClaim) -> Iterator[Obstacle]:
 def _classes(facts: Facts, claim: ResourceClaim) -> Iterator[Obstacle]:
     known = {each.name: each for each in facts.classes}
     for request in claim.requests:
-        # of a list of classes, too, the scheduler takes none where one of them is missing
+        # the scheduler allocates from no class of a list if one of them is missing
         missing = [each for each in request.classes or ("",) if each not in known] if facts.has_read(CLASSES) else []
         for name in missing:
             hint = did_you_mean(name, known)
@@ -96,7 +96,7 @@ def on_node(facts: Facts, pod: Pod, node: Node) -> Iterator[Obstacle]:
 
 
 def serves(facts: Facts, pod: Pod, node: Node) -> bool:
-    """Whether the node may have devices of each claim that is not allocated; true where there is none."""
+    """Whether the node may have devices for each unallocated claim; true without one."""
     known = {each.name: each for each in facts.classes}
     return all(
         any(offers.may_have(facts, known[name], node.meta.name) for name in request.classes if name in known)

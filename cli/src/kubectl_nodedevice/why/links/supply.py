@@ -1,7 +1,7 @@
-"""Why a node does not give a pod an extended resource: ours, the kubelet's, or a number that somebody wrote. Pure.
+"""Why a node does not give a pod an extended resource: ours, the kubelet's, or a number that another client wrote. Pure.
 
-The links in their order: agent, plugin, injection, the Node's number, devices. What lies behind a broken link is examined all the
-same: a device that is broken besides stays broken when the agent is back.
+The links in their order: agent, plugin, injection, the Node's number, devices. Links behind a broken one are examined as well:
+an unhealthy device stays unhealthy when the agent is back.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,14 +34,14 @@ def serves(facts: Facts, node: Node, resource: str) -> bool:
 
 
 def obstacles(facts: Facts, node: Node, wanted: Wanted) -> tuple[Obstacle, ...]:
-    """Everything that keeps the resource of that node from the pod, each of which would alone; () where nothing is known to."""
+    """All obstacles to the resource of that node, each sufficient alone; () if none is known."""
     found = facts.node_device(node.meta.name, wanted.resource)
     if found is not None and found.served_by == BY_KUBELET:
         return tuple(_of_kubelet(facts, node, found, wanted))
     classes, number = offers.classes_for(facts, wanted.resource), shown_number(node, wanted.resource)
     if found is not None and found.served_by != BY_DRA:
         ours = tuple(_ours(facts, node, found, wanted))
-        # a node that shows none has the other way, too
+        # a node that shows none may serve it the other way
         is_by_claim = not number and _is_by_claim(facts, node, wanted, classes)
         return () if is_by_claim else ours
     if not classes:
@@ -62,7 +62,7 @@ def _is_by_claim(facts: Facts, node: Node, wanted: Wanted, classes: Sequence[Dev
 
 
 def shown_number(node: Node, resource: str) -> int | None:
-    """Of the Node's allocatable; None where it does not show the resource."""
+    """The number in the Node's allocatable; None if it does not show the resource."""
     quantity = node.allocatable.get(resource)
     return None if quantity is None else count(quantity)
 
@@ -90,13 +90,13 @@ def _of_kubelet(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> 
 
 
 def _short(facts: Facts, found: NodeDevice, wanted: Wanted, *, is_away: bool) -> tuple[Obstacle, ...]:
-    """What takes too many of its devices; of none, why there is none, unless its plugin is away and may have some."""
+    """Why its devices do not suffice, or why it has none, unless its plugin is disconnected and may have some."""
     if found.total == 0:
         return () if is_away else (nothing(found),)
     units = devices.units_of(found, facts.now, is_away=is_away, predecessors=facts.predecessors)
     short = devices.obstacles(found.node, wanted, units, as_of(facts, found))
     is_refused = found.condition("Registered").reason == _DEVICES_REFUSED
-    # those that were refused may be the ones that are missing
+    # the refused ones may be the missing ones
     return (nothing(found), *short) if is_refused and any(each.code == "TooFewTogether" for each in short) else short
 
 
@@ -127,7 +127,7 @@ def _placed(wanted: Wanted, found: NodeDevice) -> Wanted:
 
 
 def kubelet_obstacles(node: Node) -> tuple[Obstacle, ...]:
-    """Whether the node's kubelet reports that it is Ready; where nobody has written that, nothing is known."""
+    """Whether the node's kubelet reports Ready; unknown without that condition."""
     ready = node.conditions.get("Ready")
     if ready is None or ready.status == "True":
         return ()
@@ -135,7 +135,7 @@ def kubelet_obstacles(node: Node) -> tuple[Obstacle, ...]:
 
 
 def agent_obstacles(facts: Facts, node: str, found: NodeDevice | None = None) -> tuple[Obstacle, ...]:
-    """Whether the node's agent is alive: by the operator's condition, and by its Lease where that one may be old itself."""
+    """Whether the node's agent is alive: by the operator's condition, and by its Lease if the condition may be stale."""
     lease, ready = facts.lease(node), found.condition("AgentReady") if found else NO_CONDITION
     if lease is None and (facts.has_read(LEASES) or ready.reason == "LeaseMissing"):
         return (Obstacle("NoAgent", node, detail="it has no Lease"),)
@@ -152,7 +152,7 @@ def _is_overdue(lease: Lease, now: datetime) -> bool:
 
 
 def as_of(facts: Facts, found: NodeDevice) -> str:
-    """When what it shows was last known to be true; "" where its agent is alive and hears of changes."""
+    """Since when its status may be stale; "" if its agent is alive and has a live watch."""
     lease, ready, current = facts.lease(found.node), found.condition("AgentReady"), found.condition("WatchesCurrent")
     if agent_obstacles(facts, found.node, found):
         since = lease.renewed if lease else ready.since
@@ -190,7 +190,7 @@ def _validity(found: NodeDevice) -> Iterator[Obstacle]:
 
 
 def _on_node(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Iterator[Obstacle]:
-    """What keeps the operator from writing the Node's number, where that leaves too little for the pod."""
+    """Why the operator does not write the Node's number, if that leaves too little for the pod."""
     if not facts.has_read(NODES) or _shown_free(node, found) >= wanted.count:
         return
     conflict, advertised = found.condition("Conflict"), found.condition("Advertised")
@@ -206,7 +206,7 @@ def _on_node(facts: Facts, node: Node, found: NodeDevice, wanted: Wanted) -> Ite
 
 
 def _shown_free(node: Node, found: NodeDevice) -> int:
-    """What the scheduler would still give out by the Node's number."""
+    """The number that the scheduler can still allocate by the Node's number."""
     return (shown_number(node, found.resource) or 0) - found.allocated - found.reserved
 
 

@@ -23,7 +23,7 @@ OF_THE_RELEASE: Final = "{system}"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the API server is asked about the reader. namespace: OF_THE_POD, OF_THE_RELEASE; "" for all, and for what has none."""
+    """A right of the reader that the API server checks. namespace: OF_THE_POD, OF_THE_RELEASE, or "" for all."""
 
     verb: str
     resource: str

@@ -12,7 +12,7 @@ from kubectl_nodedevice.why.reasons.rights import Access, Role
 
 @dataclass(frozen=True, slots=True)
 class Help:
-    """What is printed of a cause, where the answer is about a node or a device. needs: what the line does."""
+    """The text of a cause, if the subject is a node or a device. needs: the rights that the line needs."""
 
     sentence: str
     advice: str
@@ -50,7 +50,7 @@ def line_of(row: Row, fields: Mapping[str, str]) -> Typed:
     """The command, each field of it quoted; one that ends in `_options` is made of quoted words already."""
     line = row.line
     if fields.get("device", "").startswith("-"):
-        # an ID that looks like an option comes last
+        # an ID in the form of an option comes last
         before, _, after = line.partition(" {device}")
         line = f"{before}{after} -- {{device}}"
     words = {key: value if key.endswith("_options") else quoted(value) for key, value in fields.items()}

@@ -1,0 +1,55 @@
+"""The project's texts read like those of its neighbours: turns of phrase that stop a reader are counted, per 10,000 words.
+
+The limits go down, never up. The same count of kopf 1.45.2 (package and docs) gives 23.6, of node-feature-discovery 0.19.0 7.9:
+`python -m tests.unit.dialect FOLDER`.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.unit.dialect import count, files
+from tests.unit.sources import ROOT
+
+KOPF: Final = 23.6
+NODE_FEATURE_DISCOVERY: Final = 7.9
+LIMITS: Final = {
+    "node-agent/src": 192,
+    "operator/src": 189,
+    "cli/src": 72,
+    "kube/src": 30,
+    "common/src": 9,
+    "proto/src": 51,
+    "hack": 202,
+    "charts": 129,
+    "docs": 106,
+}
+
+
+@pytest.mark.parametrize("folder", LIMITS)
+def test_texts_read_like_those_of_other_projects(folder: str) -> None:
+    paths = [path for path in files(ROOT / folder) if "decisions" not in path.parts]
+    words, marks = count(paths)
+    rate = 10_000 * marks.total() / words
+    most = ", ".join(f"{mark} {number}" for mark, number in marks.most_common(3))
+    print(
+        f"{folder}: {rate:.0f} per 10,000 words ({most}); kopf {KOPF}, node-feature-discovery {NODE_FEATURE_DISCOVERY}"
+    )
+    assert rate <= LIMITS[folder], f"{folder}: {most}"
+
+
+def test_marks_are_counted_in_comments_docstrings_and_pages(tmp_path: Path) -> None:
+    source, page = tmp_path / "a.py", tmp_path / "a.md"
+    source.write_text('"""Of a device that nobody has."""\nx = 1  # where there is none\ny = "it is no device"\n')
+    page.write_text("Whoever reads this, too.\n\n```\nnobody\n```\n")
+    words, marks = count(files(tmp_path))
+    assert words == 6 + 4 + 4 + 4
+    assert marks == {
+        "fragment": 1,
+        "nobody, somebody": 1,
+        "where there is": 1,
+        "is no": 2,
+        "whoever, whatever": 1,
+        "too at the end": 1,
+    } | {mark: 0 for mark in marks if not marks[mark]}

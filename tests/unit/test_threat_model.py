@@ -136,7 +136,7 @@ BOUNDS = {
     f"{_number('crds/nodedevices.yaml', r'sum[(][)] <= ([0-9]+) &&') // _KIB} KiB of cordons",
     f"{_number(f'{_CHART}/people-rbac.yaml', r'owned.0. <= ([0-9]+)') // _KIB} KiB of entries about them in managedFields",
     f"{_number(f'{_CHART}/scheduler-admission.yaml', r'size.. <= ([0-9]+)'):,} characters of the choice",
-    f"{registration.MAX_OPENING} that have not answered",
+    f"{registration.MAX_OPENING} without a response",
     f"{plugin_watcher.MAX_SOCKETS:,} sockets of the registry",
     f"{turns.PER_SECOND:g} first lists and watches a second",
     f"{turns.MOST_UNDER_WAY} of them unanswered",

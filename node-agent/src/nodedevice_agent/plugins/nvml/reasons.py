@@ -1,10 +1,10 @@
-"""The reasons of the nvml plugin besides those of single Xids, documented as nodedevice_api.names.Reason. Pure."""
+"""The reasons of the nvml plugin, without single Xids, documented as nodedevice_api.names.Reason. Pure."""
 
 from typing import Final
 
 
 class GpuReason:
-    """Of a GPU that is out of service, or of what Healthy says of a resource of GPUs."""
+    """Reasons of an unhealthy GPU, and of the condition Healthy of a resource of GPUs."""
 
     # GPU
     ECC_UNCORRECTABLE: Final = "EccUncorrectable"

@@ -20,7 +20,7 @@ PIP_INSTALL := bin/pip install --quiet --disable-pip-version-check
 # what `make generate` writes into
 GENERATED := $(PROTO_ROOT) crds/nodedeviceconfigs.yaml $(addprefix charts/nodedevice/,crds dashboards templates/_defaults.tpl values.schema.json rules.json README.md) \
   operator/src/nodedevice_operator/definitions $(addprefix cli/src/kubectl_nodedevice/,schemas.json device_records.py) \
-  node-agent/src/nodedevice_agent/lib/rules.json docs/api.md docs/install.md docs/watch-only.md docs/reasons.md docs/settings.md hack/demo/manifests
+  node-agent/src/nodedevice_agent/lib/rules.json docs/api.md docs/install.md docs/watch-only.md docs/settings.md docs/troubleshooting.md hack/demo/manifests
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
 # one job after the other under `make -j`, too: `generate` rewrites what types and tests read

@@ -1,4 +1,4 @@
-"""Writes docs/reasons.md: what stops a pod, and every reason of every condition and Event, from the code's own lists of them.
+"""Writes the table of docs/troubleshooting.md: every reason of conditions, Events, devices and pods, from the code that defines it.
 
 Run by `make generate`.
 """
@@ -9,68 +9,41 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from kubectl_nodedevice.why.reasons.table import TABLE
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
-from nodedevice_api.names import Reason
+from nodedevice_api.names import ConfigReason, Reason
 from nodedevice_operator.observability.events import OF_CONDITIONS, EventReason
 
-PAGE = Path(__file__).parent / "reasons.md"
-_INTRO = """# Reasons
+from docs import tables
 
-[Why a pod waits](#why-a-pod-waits), and [every reason](#of-conditions-and-events) that agents and operator report, from A to Z.
-Made from the code by `make generate`; [troubleshooting](troubleshooting.md) has causes and remedies.
-
-## Why a pod waits
-
-What [`kubectl nodedevice why`](why.md) finds, in the order in which it names it: from the request to the container that runs. A
-code is the same in each release. The line is the one that it prints, with the names of the pod, node or device; *who* is a role
-that may run it.
-
-| code | what stops the pod | line that helps | who |
-|---|---|---|---|
-"""
-_OTHERS = """
-## Of conditions and Events
-
-- `kubectl get nodedevices -o wide` shows the reason of Ready: that of the first condition that is not right.
-- A waiting pod's reason is in `status.waiting` of the NodeDevice, and in the message of its Event `DevicesWaiting`.
-- A GPU may have the reason of an Xid besides, such as `Xid79`: [GPU health](gpu.md#health).
-- *Event*: there are Events of that reason, on the object named. Those of a condition are on the NodeDevice; `DevicesNotInjected`
-  is on the pod.
-
-| reason | of | Event | what it says |
-|---|---|---|---|
-"""
+PAGE = Path(__file__).parent / "troubleshooting.md"
+BEGIN: Final = "<!-- reasons: made from the code by `make generate` -->"
+END: Final = "<!-- end of reasons -->"
+KINDS: Final = (Reason, ConfigReason, EventReason, GpuReason)
+_REMEDY: Final = " Remedy: "
+_LINK: Final = re.compile(r"\bdocs/([a-z-]+)\.md\b")
 
 
-# of a line's fields that are more than a name
-_PLACEHOLDERS = {
-    "resource_options": "--resource RESOURCE",
-    "device_options": "--device ID",
-    "scheduler_options": "events --all-namespaces --field-selector source=SCHEDULER",
-    "scale_options": "scale OWNER --replicas 1",
-    "workload_options": "workloads.kueue.x-k8s.io NAME",
-    "resume_patch": "PATCH",
-    "rollout_patch": "PATCH",
-    "system": "nodedevice-system",
-    "node_device": "NAME",
-    "device": "ID",
-}
+class PageError(Exception):
+    """The page has no place for the table."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One reason. of: the conditions or the object that have it, as the comment above its group says."""
+    """One reason. where: the conditions or objects that have it, as the comment above its group names them."""
 
     reason: str
-    of: str
-    is_event: bool
+    where: str
     meaning: str
+    remedy: str
 
 
 def rows(kind: type) -> Iterator[Row]:
-    """Of a class of constants: each with a docstring, in groups that a comment names. Raises ValueError where one lacks either."""
+    """The reasons of a class of constants, each with a docstring and in a group that a comment names.
+
+    Raises ValueError for a reason without a group, a meaning or a remedy.
+    """
     source = inspect.getsource(kind)
     lines = source.splitlines()
     (body,) = (node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
@@ -78,32 +51,47 @@ def rows(kind: type) -> Iterator[Row]:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.value, ast.Constant):
             continue
         reason = str(node.value.value)
-        is_documented = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
         group = next((line.strip() for line in reversed(lines[: node.lineno]) if line.strip().startswith("# ")), "")
-        if not is_documented or not group:
-            raise ValueError(f"{kind.__name__}: {reason} needs a docstring below it, and a comment above its group")
-        assert isinstance(after, ast.Expr)
-        assert isinstance(after.value, ast.Constant)
-        meaning = " ".join(str(after.value.value).split())
-        yield Row(reason, group.removeprefix("# "), kind is EventReason or reason in OF_CONDITIONS, meaning)
+        meaning, _, remedy = _docstring(after).partition(_REMEDY)
+        if not (group and meaning and remedy):
+            raise ValueError(
+                f"{kind.__name__}: {reason} needs a comment above its group and a docstring: Meaning. Remedy: what to do."
+            )
+        yield Row(reason, _where(kind, reason, group.removeprefix("# ")), meaning, remedy)
 
 
-def _causes() -> Iterator[str]:
-    for row in TABLE:
-        line = re.sub(
-            r"\{([a-z_]+)\}", lambda name: _PLACEHOLDERS.get(name[1], name[1].upper().replace("_", "-")), row.line
-        )
-        yield f"| `{row.code}` | {row.meaning} | `{line}` | {row.role} |\n"
+def _docstring(node: ast.stmt | None) -> str:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return " ".join(str(node.value.value).split())
+    return ""
 
 
-def page() -> str:
-    every = sorted([*rows(Reason), *rows(EventReason), *rows(GpuReason)], key=lambda row: row.reason)
-    lines = (f"| `{row.reason}` | {row.of} | {'yes' if row.is_event else ''} | {row.meaning} |\n" for row in every)
-    return _INTRO + "".join(_causes()) + _OTHERS + "".join(lines)
+def _where(kind: type, reason: str, group: str) -> str:
+    if kind is EventReason:
+        return f"Event: {group}"
+    return f"{group}; Event" if reason in OF_CONDITIONS else group
+
+
+def page_with(page: str) -> str:
+    """The page with the table between its marks. Raises PageError for a page without both of them."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise PageError(f"the page needs the lines {BEGIN} and {END}")
+    every = sorted((row for kind in KINDS for row in rows(kind)), key=lambda row: row.reason)
+    lines = [f"| `{row.reason}` | {row.where} | {row.meaning} | {_linked(row.remedy)} |" for row in every]
+    return f"{before}{BEGIN}\n\n{tables.table('| reason | where | meaning | remedy |', lines, [])}\n{END}{after}"
+
+
+def _linked(text: str) -> str:
+    """A remedy as a cell: links to pages, and no full stop after a single word."""
+    if text == "none.":
+        return "none"
+    return _LINK.sub(lambda page: f"[{page[1]}]({page[0].removeprefix('docs/')})", text)
 
 
 def main() -> None:
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

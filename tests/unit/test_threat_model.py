@@ -1,4 +1,4 @@
-"""Each line of docs/threat-model.md names the test that holds it, and that test exists; each bound in it is the code's."""
+"""Each line of docs/security.md about an origin has a test that holds it, and that test exists; each bound in it is the code's."""
 
 import ast
 import re
@@ -36,9 +36,11 @@ from nodedevice_operator.requiredplugins import policy
 
 from charts import config_rules
 from tests.unit.sources import ROOT, parsed
+from tests.unit.threats import TESTS
 
-PAGE = ROOT / "docs" / "threat-model.md"
-NAMED = sorted(set(re.findall(r"`(tests/[^`]+\.py::[^`]+)`", PAGE.read_text(encoding="utf-8"))))
+PAGE = ROOT / "docs" / "security.md"
+_FED = re.findall(r"`(tests/[^`]+\.py::[^`]+)`", PAGE.read_text(encoding="utf-8"))
+NAMED = sorted({*_FED, *(name for lines in TESTS.values() for names in lines.values() for name in names)})
 
 
 _CHART = "charts/nodedevice/templates"
@@ -52,7 +54,7 @@ def _number(file: str, pattern: str) -> int:
     return int(found)
 
 
-# What is in the column "at most", with the numbers of the code.
+# What is in the column "limit", with the numbers of the code.
 BOUNDS = {
     f"{connection.MAX_MESSAGE_BYTES // _MIB} MiB a list",
     f"{devices.MAX_ID_OCTETS // _MIB} MiB an ID",
@@ -62,17 +64,17 @@ BOUNDS = {
     f"{claim.MAX_BYTES // _MIB} MiB of a claim",
     f"{claims.MAX_CLAIMS:,} claims of a node",
     f"{claims.AT_ONCE} readings of claims at once, then {claims.PER_SECOND:g} a second",
-    f"{connection.MAX_ALLOCATION_BYTES // _KIB} KiB an answer",
+    f"{connection.MAX_ALLOCATION_BYTES // _KIB} KiB a response",
     f"{grpc_server.SMALL_REQUEST_BYTES // _KIB} KiB a registration",
     f"{devices.MAX_DEVICES:,} devices and {list_limit.MAX_OCTETS // _MIB} MiB of all plugins",
     f"{list_limit.MAX_DEVICES_OF_DOMAIN:,} and {list_limit.MAX_OCTETS_OF_DOMAIN // _MIB} MiB of a domain",
     f"{list_limit.MAX_OCTETS_OF_DOMAIN // _MIB} MiB of a domain",
     f"{held_lists.MAX_HELD_BYTES // _MIB} MiB of refused lists, compressed",
     f"{held_lists.MAX_HELD_BYTES_OF_DOMAIN // _MIB} MiB of a domain",
-    f"{devices.MAX_KEPT_OF_GONE} devices of a name that nobody claims",
+    f"{devices.MAX_KEPT_OF_GONE} unclaimed devices of a name",
     f"{connection.LISTS_PER_SECOND:g} lists a second of a name",
     "one long one at a time, for half of the time",
-    f"{answer_limit.MAX_OCTETS // _MIB} MiB of answers in memory",
+    f"{answer_limit.MAX_OCTETS // _MIB} MiB of responses in memory",
     f"{answer_limit.MAX_OCTETS_OF_DOMAIN // _MIB} MiB of a domain",
     f"{long_files.MAX_RESPONSE_BYTES // _KIB} KiB of a response in the kubelet's checkpoint",
     f"{long_files.MAX_RESPONSES_BYTES // _MIB} MiB of them all",
@@ -81,7 +83,7 @@ BOUNDS = {
     f"{served.MAX_DEVICES_IN_LOOP:,} of the kubelet's devices in one turn",
     f"{device_codec.MAX_DEVICE_BYTES // _KIB} KiB of a device",
     f"{device_codec.MAX_NODES_OF_ALL:,} NUMA nodes of a list",
-    f"{device_codec.MAX_ENTRIES:,} entries of an answer",
+    f"{device_codec.MAX_ENTRIES:,} entries of a response",
     f"{places.MAX_NAMES} names of a node, and a watch for each",
     f"{policy.MOST_NAMES_OF_NODE} names in the policy",
     f"{policy.MOST_NAMES_OF_NODE} names of a node in the policy",
@@ -134,7 +136,7 @@ BOUNDS = {
     f"{_number('crds/nodedevices.yaml', r'sum[(][)] <= ([0-9]+) &&') // _KIB} KiB of cordons",
     f"{_number(f'{_CHART}/people-rbac.yaml', r'owned.0. <= ([0-9]+)') // _KIB} KiB of entries about them in managedFields",
     f"{_number(f'{_CHART}/scheduler-admission.yaml', r'size.. <= ([0-9]+)'):,} characters of the choice",
-    f"{registration.MAX_OPENING} that have not answered",
+    f"{registration.MAX_OPENING} without a response",
     f"{plugin_watcher.MAX_SOCKETS:,} sockets of the registry",
     f"{turns.PER_SECOND:g} first lists and watches a second",
     f"{turns.MOST_UNDER_WAY} of them unanswered",
@@ -167,20 +169,22 @@ KEPT = {
 }
 
 
-def rows(head: str = "it may") -> list[str]:
-    """Those of the tables whose first column has that head."""
-    found, is_in = [], False
+def rows(head: str) -> list[list[str]]:
+    """Origin and cells of each row of the tables whose first column has that head; the origin is the heading above."""
+    of_tables: list[list[str]] = []
+    origin, is_in = "", False
     for line in PAGE.read_text(encoding="utf-8").splitlines():
-        is_in = line.startswith(f"| {head} |") or (is_in and line.startswith("|"))
-        if is_in and line.startswith("| ") and not line.startswith(f"| {head} |"):
-            found.append(line)
-    return found
+        origin = line.strip("# ") if line.startswith("#") else origin
+        is_head = line.startswith(f"| {head} |")
+        is_in = is_head or (is_in and line.startswith("|"))
+        if is_in and not is_head and line.startswith("| "):
+            of_tables.append([origin, *(cell.strip() for cell in line.split("|")[1:-1])])
+    return of_tables
 
 
 def test_what_is_kept_is_bounded_by_the_code() -> None:
-    cells = [row.split("|")[4].strip() for row in rows("origin")]
-    assert {bound for cell in cells for bound in cell.split("; ")} == KEPT
-    named = {row.rsplit("::", 1)[1].rstrip("` |") for row in rows("origin") if "`tests/robustness/memory/" in row}
+    assert {bound for row in rows("origin") for bound in row[4].split("; ")} == KEPT
+    named = {row[5].rsplit("::", 1)[1].rstrip("`") for row in rows("origin")}
     assert len(named) == len(rows("origin"))
     assert named == set(_fed()), "each origin that is fed to an agent has a row, and the other way round"
 
@@ -194,16 +198,16 @@ def _fed() -> Iterator[str]:
                 yield from map(ast.unparse, node.value.elts)
 
 
-def test_every_row_names_a_test() -> None:
-    assert len(rows()) > len(NAMED) // 2
-    assert [row for row in rows() if "`tests/" not in row] == []
+def test_every_row_has_a_test() -> None:
+    lines = [(origin, cannot) for origin, cannot, _ in rows("cannot")]
+    assert sorted(lines) == sorted((origin, cannot) for origin, tests in TESTS.items() for cannot in tests)
+    assert [cannot for tests in TESTS.values() for cannot, names in tests.items() if not names] == []
 
 
 def test_each_bound_is_that_of_the_code() -> None:
-    cells = [row.split("|")[3].strip() for row in rows()]
-    named = {bound for cell in cells if cell for bound in cell.split("; ")}
+    named = {bound for row in rows("cannot") if row[2] for bound in row[2].split("; ")}
     assert named - BOUNDS == set(), "name it in BOUNDS with the number of the code, or correct the page"
-    assert BOUNDS - named == set(), "say in docs/threat-model.md whom it bounds, with a test"
+    assert BOUNDS - named == set(), "write into docs/security.md whom it bounds, with a test in threats.py"
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -212,5 +216,5 @@ def test_it_exists(name: str) -> None:
     body: list[ast.stmt] = parsed(ROOT / path).body
     for part in where:
         found = [each for each in body if getattr(each, "name", "") == part]
-        assert found, f"{path} has no {part}: correct docs/threat-model.md"
+        assert found, f"{path} has no {part}: correct threats.py or docs/security.md"
         body = getattr(found[0], "body", [])

@@ -1,6 +1,6 @@
 """Parties gone mad: each does what it may, as fast as it can and in the worst way that it can, until the block ends.
 
-Refusals by the API server are answers, and no failures. Who they are: docs/threat-model.md.
+Refusals by the API server are answers, and no failures. Who they are: docs/security.md.
 """
 
 import itertools

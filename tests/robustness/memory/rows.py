@@ -1,4 +1,4 @@
-"""Each origin of input, with its largest object as often as it may come: a row of the table in docs/threat-model.md each.
+"""Each origin of input, with its largest object as often as it may come: a row of the table in docs/security.md each.
 
 A row is an async generator: what it does up to its `yield` is there before the agent starts, and what follows comes while it runs.
 A row whose origin comes with the runtime, the kubelet, plugins or files is in a file of its own beside this one.

@@ -44,61 +44,64 @@ LONGEST_MESSAGE: Final = 1024
 
 
 class EventReason:
-    """Reasons of the operator's own Events; the others are those of the conditions that they report."""
+    """Reasons of the operator's own Events, documented as Reason. Other Events have the reason of a condition."""
 
-    # a NodeDevice
+    # NodeDevice
     CAPACITY_ADVERTISED: Final = "CapacityAdvertised"
-    """The Node advertises the resource from now on, with that many devices."""
+    """The Node shows a new resource. Remedy: none."""
     CAPACITY_CHANGED: Final = "CapacityChanged"
-    """The Node advertises more or fewer devices than before, or none any more."""
+    """The Node shows another number of devices. Remedy: none."""
     DEVICES_CORDONED: Final = "DevicesCordoned"
-    """An administrator took devices out of service."""
+    """An administrator cordoned devices. Remedy: none."""
     DEVICES_UNCORDONED: Final = "DevicesUncordoned"
-    """An administrator put devices back into service."""
+    """An administrator uncordoned devices. Remedy: none."""
     CORDONS_RESTORED: Final = "CordonsRestored"
-    """The NodeDevice was deleted and made again, and has its cordons again."""
+    """A recreated NodeDevice has its cordons again. Remedy: none."""
     CONTRADICTION: Final = "StatusContradictsItself"
-    """The numbers of the status contradict its lists; no more devices are offered than are listed as free."""
+    """Numbers and lists contradict each other; the lower number counts.
+
+    Remedy: Find the writer: `kubectl get nd NAME -o yaml --show-managed-fields`.
+    """
     EDITED: Final = "StatusEdited"
-    """A client other than agent and operator wrote the status."""
+    """Another client wrote the status; it is restored. Remedy: Stop the named writer."""
     OFFERED_ONCE: Final = "OfferedOnce"
-    """No other resource of the node offers its devices any more."""
+    """No other resource offers the devices any longer. Remedy: none."""
     ALLOCATION_REFUSED: Final = "AllocationRefused"
-    """An agent reported devices of a pod that is not bound to its node."""
-    # a NodeDevice, and each pod that holds the device
+    """An agent reported devices of a pod of another node. Remedy: Find out who uses that node's token."""
+    # NodeDevice, pod
     DEVICE_UNHEALTHY: Final = "DeviceUnhealthy"
-    """Devices broke."""
+    """Devices became unhealthy; pods keep them. Remedy: See the device's reason."""
     DEVICE_RECOVERED: Final = "DeviceRecovered"
-    """Devices that had broken are healthy again."""
-    # a Node and its NodeDevice
+    """Devices are healthy again. Remedy: none."""
+    # Node, NodeDevice
     CAPACITY_REPAIRED: Final = "CapacityRepaired"
-    """Another client had changed the advertised number; the operator restored it."""
+    """Another client changed the number; the operator restored it. Remedy: Stop the named writer."""
     CAPACITY_CONFLICT: Final = "CapacityConflict"
-    """Another field manager owns the resource on the Node, which the operator does not write."""
+    """Another field manager owns the resource on the Node. Remedy: See the condition Conflict."""
     CAPACITY_CONFLICT_ENDED: Final = "CapacityConflictEnded"
-    """No other field manager owns the resource any more."""
-    # a Node
+    """The other field manager released the resource. Remedy: none."""
+    # Node
     REGISTRATION_REFUSED: Final = "RegistrationRefused"
-    """The agent refused the registration of a device plugin."""
+    """The agent rejected a device plugin's registration. Remedy: Correct what the message names."""
     TOO_MANY_NODE_DEVICES: Final = "TooManyNodeDevices"
-    """There are more NodeDevices of the node than are taken into account: the oldest are."""
-    # the policy nodedevice-required-plugins, or its binding
+    """More than 512 NodeDevices name the node; the oldest count. Remedy: Find their writer; delete them."""
+    # policy, binding
     POLICY_CONFLICT: Final = "PolicyConflict"
-    """Another client changes or deletes it again and again; it is written again after a pause."""
-    # a pod
+    """Another client keeps changing it. Remedy: Stop that client, or set `requiredPlugins.enabled: false`."""
+    # pod
     DEVICES_ALLOCATED: Final = "DevicesAllocated"
-    """The pod has its devices."""
+    """The pod has its devices. Remedy: none."""
     DEVICES_WAITING: Final = "DevicesWaiting"
-    """A container of the pod waits for devices, or cannot get them."""
+    """A container has no devices yet. Remedy: See the message."""
     POD_EVICTED: Final = "DeviceEviction"
-    """The pod was evicted, as its device broke."""
+    """The pod was evicted because its device is unhealthy. Remedy: None; see `heldDevicePolicy`."""
     EVICTION_REFUSED: Final = "DeviceEvictionRefused"
-    """The pod's device broke, and the API server did not allow its eviction yet."""
-    # the Namespace of the agents' Leases
+    """The API server does not allow the eviction yet. Remedy: Check the PodDisruptionBudget."""
+    # Namespace
     AGENTS_SILENT_TOGETHER: Final = "ManyAgentLeasesExpired"
-    """Many agents stopped renewing their Leases at about the same time; nothing is withdrawn."""
+    """Many agents stopped renewing together. Remedy: Check the API server and the network."""
     AGENTS_SILENT_ENDED: Final = "ManyAgentLeasesExpiredEnded"
-    """That is over."""
+    """These agents renew their Leases again. Remedy: none."""
 
 
 # The Event that reverses the other.

@@ -28,6 +28,6 @@ def held(pod: str, container: str, *device_ids: str, **fields: Any) -> Allocatio
 
 def reported(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> list[tuple[str, str]]:
     events = transitions(old, new)
-    assert {event.reason for event in events} <= REASONS, "not in docs/reasons.md"
+    assert {event.reason for event in events} <= REASONS, "not in docs/troubleshooting.md"
     assert {event.type for event in events} <= {"Normal", "Warning"}
     return [(event.reason, event.message) for event in events]

@@ -9,7 +9,6 @@ from kubectl_nodedevice.why.reasons.row import Row
 BOUND: Final = (
     Row(
         "WaitsOnNode",
-        "The pod is bound, and its node's agent cannot give it its devices yet.",
         "Bound to {node}, it waits for {resource}: {words}",
         "The agent tries again by itself; what its node has:",
         "kubectl nodedevice devices --node {node} {resource_options}",
@@ -18,7 +17,6 @@ BOUND: Final = (
     ),
     Row(
         "WaitsForGood",
-        "The pod is bound, and its node's agent will not try again.",
         "Bound to {node}, it will not get {resource}: {words}",
         "Delete it, and have it made again:",
         lines.DELETE,
@@ -27,7 +25,6 @@ BOUND: Final = (
     ),
     Row(
         "RequiredPluginMissing",
-        "The container runtime creates no container of the pod while the node's agent is not connected to it.",
         "The runtime of {node} waits for the agent: {words}",
         "See the agent's pod:",
         lines.AGENT_PODS,
@@ -36,7 +33,6 @@ BOUND: Final = (
     ),
     Row(
         "ClaimNotPrepared",
-        "The pod's claim is allocated, and its driver could not prepare the devices on the node.",
         "The driver on {node} could not prepare its devices: {words}",
         "The kubelet tries again within a minute or two; the driver's pods:",
         lines.NODES_PODS,
@@ -45,7 +41,6 @@ BOUND: Final = (
     ),
     Row(
         "NameKeptByKubelet",
-        "The kubelet of the node still has the name of a device plugin that ended, and refuses the DRA driver's containers.",
         "The kubelet of {node} refuses the container: {words}",
         "Stop that kubelet, remove its device manager's checkpoint and start it; until then keep pods off the node:",
         "kubectl cordon {node}",
@@ -54,7 +49,6 @@ BOUND: Final = (
     ),
     Row(
         "ImageNotPulled",
-        "The image of a container cannot be pulled.",
         "The image of container {container} cannot be pulled: {words}",
         "Correct the image or its pull secret; the runtime's words are in:",
         lines.DESCRIBE,
@@ -63,7 +57,6 @@ BOUND: Final = (
     ),
     Row(
         "DeviceFileRefused",
-        "A container that is not root may not open the file of its device, which belongs to a group of the host.",
         "Container {container} has its devices, and its user may not open them: {words}",
         "Give the pod the file's group, such as securityContext.supplementalGroups: [20]; the agent's log has the number:",
         "kubectl logs --namespace {system} --selector app.kubernetes.io/component=agent --tail 1000",
@@ -72,7 +65,6 @@ BOUND: Final = (
     ),
     Row(
         "ContainerNotStarted",
-        "A container does not start, or ends again and again, for a reason that is not about devices.",
         "Container {container} does not run: {words}",
         "Its own output:",
         "kubectl logs {pod} --namespace {namespace} --container {container}",
@@ -81,7 +73,6 @@ BOUND: Final = (
     ),
     Row(
         "RunsWithoutDevices",
-        "A container runs without the devices that it asked for.",
         "Container {container} runs without {resource}{words}.",
         "Delete the pod, and have it made again:",
         lines.DELETE,

@@ -9,7 +9,6 @@ from kubectl_nodedevice.why.reasons.row import Row
 EARLY: Final = (
     Row(
         "NamespaceTerminating",
-        "The namespace is being deleted: nothing is created in it, and its objects are deleted.",
         "Namespace {namespace} is being deleted{since}{words}.",
         "Create the pod in another namespace; what keeps this one:",
         "kubectl get namespace {namespace} --output yaml",
@@ -19,7 +18,6 @@ EARLY: Final = (
     # its controller has not made it
     Row(
         "NoReplicas",
-        "The controller asks for no pods, or for so few that this one is not among them.",
         "{controller} asks for no such pod: {asked}.",
         "Scale it up; where an autoscaler sets the number, that one does:",
         "kubectl {scale_options} --namespace {namespace}",
@@ -28,7 +26,6 @@ EARLY: Final = (
     ),
     Row(
         "JobSuspended",
-        "The Job or CronJob is suspended, so that it makes no pods.",
         "{controller} is suspended{of}.",
         "Whoever suspended it resumes it, as a queue or the object that it belongs to; by hand:",
         "kubectl patch {owner} --namespace {namespace} --patch {resume_patch}",
@@ -37,7 +34,6 @@ EARLY: Final = (
     ),
     Row(
         "JobFailed",
-        "The Job has failed, and makes no more pods.",
         "{controller} has failed for good: {words}",
         "Correct its cause, and create the Job again; its state and Events:",
         "kubectl describe {owner} --namespace {namespace}",
@@ -46,7 +42,6 @@ EARLY: Final = (
     ),
     Row(
         "DeploymentPaused",
-        "The Deployment is paused, and has no ReplicaSet yet that would make pods.",
         "{controller} is paused.",
         "Resume it:",
         "kubectl rollout resume {owner} --namespace {namespace}",
@@ -55,7 +50,6 @@ EARLY: Final = (
     ),
     Row(
         "EarlierPodNotReady",
-        "The StatefulSet makes its pods in order, and an earlier one is not Ready.",
         "{controller} makes the pod when {earlier} is Ready, which it is not.",
         "Why that one is not:",
         "kubectl nodedevice why pod {earlier} --namespace {namespace}",
@@ -64,7 +58,6 @@ EARLY: Final = (
     ),
     Row(
         "QuotaExceeded",
-        "A ResourceQuota of the namespace refuses the pod, so that it is never made.",
         "{words}",
         "End a pod of the namespace that holds some, or have the quota raised:",
         lines.QUOTA,
@@ -73,7 +66,6 @@ EARLY: Final = (
     ),
     Row(
         "CreationRefused",
-        "The API server refuses to make the pod, for a reason other than a quota.",
         "{words}",
         "Its controller has the words of whoever refused it:",
         "kubectl describe {owner} --namespace {namespace}",
@@ -82,7 +74,6 @@ EARLY: Final = (
     ),
     Row(
         "PodFailed",
-        "The pod has failed and is not started again, as when the kubelet refuses it.",
         "It has failed for good: {words}",
         "Delete it, and have it made again:",
         lines.DELETE,
@@ -91,7 +82,6 @@ EARLY: Final = (
     ),
     Row(
         "PodDeleted",
-        "The pod is being deleted.",
         "It is being deleted{since}.",
         "Its containers and finalizers are in:",
         lines.DESCRIBE,
@@ -101,7 +91,6 @@ EARLY: Final = (
     # before the scheduler sees the pod
     Row(
         "QueueWaits",
-        "Kueue has not admitted the pod's Workload, and holds the pod by a gate, or its Job by suspending it.",
         "Kueue has not let it go: {workload}{words}.",
         "It starts by itself when Kueue admits it; its queue and its state:",
         "kubectl describe {workload_options} --namespace {namespace}",
@@ -110,7 +99,6 @@ EARLY: Final = (
     ),
     Row(
         "SchedulingGated",
-        "A scheduling gate holds the pod back from the scheduler.",
         "Scheduling gates hold it back: {gates}.",
         "The controller that set a gate removes it, and may delete a pod whose gate another removed; its Events on the pod:",
         lines.DESCRIBE,
@@ -119,7 +107,6 @@ EARLY: Final = (
     ),
     Row(
         "ClaimMissing",
-        "The pod names a ResourceClaim, or a template of one, that does not exist in its namespace.",
         "{claim} does not exist in namespace {namespace}.",
         "Create it, or correct the pod; these exist:",
         "kubectl get resourceclaims,resourceclaimtemplates --namespace {namespace}",
@@ -128,7 +115,6 @@ EARLY: Final = (
     ),
     Row(
         "ClaimNotMade",
-        "The ResourceClaim is not made of its template yet.",
         "The claim {claim} is not made of its template yet{words}.",
         "Why, is among the pod's Events:",
         lines.DESCRIBE,
@@ -137,7 +123,6 @@ EARLY: Final = (
     ),
     Row(
         "DeviceClassMissing",
-        "A claim asks for a DeviceClass that does not exist.",
         "{claim} asks for the DeviceClass {device_class}, which does not exist{hint}",
         "Install its driver's classes, or correct the claim; these exist:",
         "kubectl get deviceclasses",
@@ -146,7 +131,6 @@ EARLY: Final = (
     ),
     Row(
         "NothingServes",
-        "No node has the resource, and no DeviceClass stands for it.",
         "No node has {resource}{hint}",
         "Correct the name in the pod, or run its device plugin; the resources that there are:",
         "kubectl nodedevice devices",
@@ -155,7 +139,6 @@ EARLY: Final = (
     ),
     Row(
         "NothingOffered",
-        "No DRA driver has published a device of the class.",
         "No driver has published a device of the DeviceClass {device_class}{hint}",
         "See whether its driver runs; what drivers have published:",
         "kubectl get resourceslices",
@@ -164,7 +147,6 @@ EARLY: Final = (
     ),
     Row(
         "NoScheduler",
-        "No scheduler has seen the pod: none serves its schedulerName, or it is not running.",
         "No scheduler has answered for {since}; its schedulerName is {scheduler}.",
         "Start that scheduler, or delete the pod and correct schedulerName; to find it:",
         "kubectl get {scheduler_options}",

@@ -23,13 +23,12 @@ class Help:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """code: stable, for scripts. meaning: for the docs. sentence: for people. line: that would help. needs: what the line does.
+    """code: stable, for scripts. sentence: for people. line: that would help. needs: what the line does.
 
     of_node, of_device: where the question is about one; None where a pod's words do for it as well.
     """
 
     code: str
-    meaning: str
     sentence: str
     advice: str
     line: str

@@ -1,6 +1,6 @@
 """The one table of what can stop a pod: codes, sentences, lines that help, and who may run them. Pure.
 
-The order of the rows is the order of precedence: from the request to the container that runs. docs/reasons.md is made from it.
+The order of the rows is the order of precedence: from the request to the container that runs.
 """
 
 from typing import Final

@@ -10,7 +10,6 @@ UNBOUND: Final = (
     # which nodes it may be on
     Row(
         "NodeMissing",
-        "The node does not exist: the pod names a wrong one, or the Node was deleted.",
         "Node {node} does not exist.",
         "Delete the pod, and have it made again without nodeName, or with one of the cluster's nodes:",
         lines.DELETE,
@@ -26,7 +25,6 @@ UNBOUND: Final = (
     ),
     Row(
         "NodeSelector",
-        "The pod's nodeSelector or required node affinity excludes the node.",
         "Its selector or affinity excludes {on}.",
         "Label a node so, or correct the pod; the labels of the nodes:",
         "kubectl get nodes --show-labels",
@@ -35,7 +33,6 @@ UNBOUND: Final = (
     ),
     Row(
         "ClaimElsewhere",
-        "The claim is allocated already, and its devices are on another node.",
         "Its claim is allocated on another node, which excludes {on}.",
         "The pod needs that node, or another claim; where claims are allocated:",
         "kubectl get resourceclaims --namespace {namespace} --output yaml",
@@ -44,7 +41,6 @@ UNBOUND: Final = (
     ),
     Row(
         "NodeCordoned",
-        "The node is cordoned as a whole (spec.unschedulable).",
         "Cordoned as a whole (kubectl cordon): {on}.",
         "When its maintenance is over:",
         "kubectl uncordon {node}",
@@ -53,7 +49,6 @@ UNBOUND: Final = (
     ),
     Row(
         "NodeNotReady",
-        "The node's kubelet is not Ready, or the control plane has tainted the node, as for want of memory.",
         "The kubelet is not Ready on {on}.",
         "What is wrong there is among its conditions:",
         "kubectl describe node {node}",
@@ -62,7 +57,6 @@ UNBOUND: Final = (
     ),
     Row(
         "NodeTaint",
-        "The node has a taint that the pod does not tolerate.",
         "It does not tolerate a taint of {on}.",
         "Remove the taint when it has served its purpose, or add a toleration:",
         "kubectl taint node {node} {taint}-",
@@ -79,7 +73,6 @@ UNBOUND: Final = (
     # who serves the resource there
     Row(
         "NodeLacks",
-        "Each node lacks one of the resources or claims that the pod asks for together.",
         "No node has all that it asks for; something is missing on {on}.",
         "Have one pod ask for what one node has; what there is:",
         "kubectl nodedevice devices",
@@ -88,7 +81,6 @@ UNBOUND: Final = (
     ),
     Row(
         "NoAgent",
-        "The node's agent has no Lease: it does not run, or has never reached the API server.",
         "No agent on {on}.",
         "See the agent's pod, or start it:",
         lines.AGENT_PODS,
@@ -97,7 +89,6 @@ UNBOUND: Final = (
     ),
     Row(
         "AgentSilent",
-        "The node's agent has stopped renewing its Lease.",
         "The agent is silent on {on}.",
         "See its pod, and the node's clock and network:",
         lines.AGENT_PODS,
@@ -106,7 +97,6 @@ UNBOUND: Final = (
     ),
     Row(
         "NotConfigured",
-        "The built-in plugin was taken out of the configuration of the node.",
         "{resource} is not configured any more on {on}.",
         "Create the NodeDeviceConfig again, or have it select the node; those that exist:",
         "kubectl get nodedeviceconfigs",
@@ -115,7 +105,6 @@ UNBOUND: Final = (
     ),
     Row(
         "PluginAway",
-        "The device plugin or DRA driver is not connected, or has not sent its devices yet.",
         "The device plugin of {resource} is away on {on}.",
         "Start the plugin on the node; its pods:",
         lines.NODES_PODS,
@@ -124,7 +113,6 @@ UNBOUND: Final = (
     ),
     Row(
         "PlaceTaken",
-        "Other resources have all places that the agent has for names on the node.",
         "Other resources have the place of {resource} on {on}.",
         "Stop device plugins that the node does not need; the message of Registered names one:",
         "kubectl describe nodedevice {node_device}",
@@ -133,7 +121,6 @@ UNBOUND: Final = (
     ),
     Row(
         "NotInjectable",
-        "Devices cannot reach containers on the node.",
         "Devices of {resource} cannot reach containers on {on}.",
         "The message of Injectable has the remedy:",
         "kubectl describe nodedevice {node_device}",
@@ -142,7 +129,6 @@ UNBOUND: Final = (
     ),
     Row(
         "NodeDeviceInvalid",
-        "The NodeDevice is not one that an agent keeps for this node.",
         "No agent keeps the NodeDevice of {resource} on {on}.",
         "Delete it; the agent creates its own:",
         "kubectl delete nodedevice {node_device}",
@@ -151,7 +137,6 @@ UNBOUND: Final = (
     ),
     Row(
         "CapacityConflict",
-        "Another client writes the number of the resource on the Node, which the operator leaves to it.",
         "Another client owns the number of {resource} on {on}.",
         "Stop that client; the operator then takes the name back. Who wrote what:",
         lines.OWNERS,
@@ -160,7 +145,6 @@ UNBOUND: Final = (
     ),
     Row(
         "PolicyRefuses",
-        "The resource is not in the policy of required plugins, so that the Node does not show it.",
         "The policy of required plugins keeps {resource} off {on}.",
         "The message of Advertised has the remedy:",
         "kubectl describe nodedevice {node_device}",
@@ -169,7 +153,6 @@ UNBOUND: Final = (
     ),
     Row(
         "CapacityRefused",
-        "The API server refuses the operator's write of the Node.",
         "The number of {resource} cannot be written on {on}.",
         "A policy, a webhook or the operator's role refuses it; the message of Advertised has its words:",
         "kubectl describe nodedevice {node_device}",
@@ -178,7 +161,6 @@ UNBOUND: Final = (
     ),
     Row(
         "StrayCapacity",
-        "Somebody wrote a number of the resource on a Node where a DRA driver offers it: pods there get no device.",
         "A number of {resource} that nobody serves hides the DRA driver's devices on {on}.",
         "Remove it, so that the scheduler makes a claim, and delete pods that run without a device; who wrote it:",
         lines.OWNERS,
@@ -188,7 +170,6 @@ UNBOUND: Final = (
     # which devices it has
     Row(
         "NoDevices",
-        "The resource is configured on the node, and has no device there: for example, no file matches its pattern.",
         "Without any device of {resource}: {on}.",
         "Connect one, or correct the pattern in the configuration; the words of its agent:",
         "kubectl describe nodedevice {node_device}",
@@ -197,7 +178,6 @@ UNBOUND: Final = (
     ),
     Row(
         "DevicesRefused",
-        "The device plugin lists devices that the agent refuses.",
         "Devices of {resource} are refused on {on}.",
         "Correct the device plugin, or its configuration; the message of Registered has each mistake:",
         "kubectl describe nodedevice {node_device}",
@@ -206,7 +186,6 @@ UNBOUND: Final = (
     ),
     Row(
         "TooFewTogether",
-        "The node has fewer devices of the resource than the pod asks for, however many are free.",
         "It asks for {count} of {resource}, which is more than {on} {has}.",
         "Ask for fewer, or add devices; all that there are:",
         lines.DEVICES,
@@ -222,7 +201,6 @@ UNBOUND: Final = (
     ),
     Row(
         "TooFewOnOneDevice",
-        "No physical device has as many parts free as a container of the pod asks for, beside the others of the pod.",
         "{problem} on {on}.",
         "Ask for fewer, or wait until pods on one device have ended; what is free on each:",
         lines.DEVICES,
@@ -231,7 +209,6 @@ UNBOUND: Final = (
     ),
     Row(
         "DevicesCordoned",
-        "An administrator took devices out of service.",
         "Devices of {resource} are cordoned on {on}.",
         "Those that work again:",
         "kubectl nodedevice uncordon {node} --resource {resource} {device_options}",
@@ -247,7 +224,6 @@ UNBOUND: Final = (
     ),
     Row(
         "DevicesBroken",
-        "Devices are unhealthy, or their plugin does not list them any more.",
         "Devices of {resource} are broken on {on}.",
         "What is wrong with one, and its remedy:",
         "kubectl nodedevice why device {node} {device} --resource {resource}",
@@ -263,7 +239,6 @@ UNBOUND: Final = (
     ),
     Row(
         "DevicesInOtherUse",
-        "Devices are given out in another way: under another resource, whole or in parts.",
         "Devices of {resource} are in use in another way on {on}.",
         "They are free when the pods that have them so have ended:",
         "kubectl nodedevice devices --node {node}",
@@ -279,7 +254,6 @@ UNBOUND: Final = (
     ),
     Row(
         "PoolRefused",
-        "The scheduler gives out nothing of a DRA driver's pool that lacks slices, has too many, or has a device twice.",
         "The scheduler gives out none of {resource} on {on}.",
         "Its driver has to publish the pool whole; what it has published:",
         "kubectl get resourceslices --output yaml",
@@ -288,7 +262,6 @@ UNBOUND: Final = (
     ),
     Row(
         "DevicesTainted",
-        "A DRA driver, or an administrator, tainted devices.",
         "Devices of {resource} are tainted on {on}.",
         "The driver takes its taints away when the device works; those that are set:",
         "kubectl get resourceslices,devicetaintrules --output yaml",
@@ -297,7 +270,6 @@ UNBOUND: Final = (
     ),
     Row(
         "HeldByPredecessor",
-        "The pod that this one replaces in a rolling update holds the device, and ends only when this one is Ready.",
         "A pod that it replaces holds {resource} on {on}, and ends only when this one is Ready.",
         "Have {controller} end the old pod first ({way}):",
         "kubectl patch {owner} --namespace {namespace} --patch {rollout_patch}",
@@ -306,7 +278,6 @@ UNBOUND: Final = (
     ),
     Row(
         "DevicesHeld",
-        "Other pods hold the devices.",
         "Other pods hold {resource} on {on}.",
         "It gets devices when enough of these pods have ended:",
         lines.DEVICES,
@@ -329,7 +300,6 @@ UNBOUND: Final = (
     ),
     Row(
         "CapacityBehind",
-        "The Node shows fewer than are available, and nothing of the above is the reason.",
         "What is available of {resource} is not shown yet by {on}.",
         "The operator writes it; see whether it runs:",
         "kubectl nodedevice check",
@@ -338,7 +308,6 @@ UNBOUND: Final = (
     ),
     Row(
         "NodeShowsFewer",
-        "The Node shows fewer than the pod asks for, and what it has is not known: no agent shows it.",
         "It asks for {count} of {resource}, and fewer are shown by {on}.",
         "Whoever serves the resource there knows why; the numbers of the Node:",
         "kubectl describe node {node}",

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from nodedevice_api.names import Reason
 from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.identity import Sameness, compare, is_lasting, lasting, made_id, same_device
@@ -18,7 +19,6 @@ from nodedevice_agent.plugins.generic.devices import GenericDevice
 
 # A fault that lasts longer may be of a device that is broken, or gone.
 KEPT_SECONDS: Final = 60.0
-_UNREAD = "Unread"
 # of an ID that is made: after it come a hyphen and eight digits
 _LONGEST_BASE: Final = MAX_DEVICE_ID - 9
 _Devices = Mapping[str, GenericDevice]
@@ -126,5 +126,5 @@ def _without(device: GenericDevice, files: Collection[tuple[str, str]]) -> Conta
 
 def _unhealthy(device: GenericDevice) -> GenericDevice:
     message = f"the kernel's files about it cannot be read for more than {KEPT_SECONDS:.0f} s: see the agent's log"
-    listed = replace(device.listed, is_healthy=False, reason=_UNREAD, message=message)
+    listed = replace(device.listed, is_healthy=False, reason=Reason.UNREAD, message=message)
     return replace(device, listed=listed)

@@ -25,8 +25,6 @@ from tests.conformance.connection.servers import PROXY_PASSWORD, ApiServer, Prox
 
 REFUSED: Final = "refused"
 _SECRETS: Final = ("SECRET", PROXY_PASSWORD)
-_PAGE: Final = Path(__file__).parents[3] / "docs/without-pods.md"
-_TABLE: Final[dict[str, str]] = {}
 
 
 @pytest.fixture(scope="module")
@@ -120,33 +118,6 @@ def test_as_kubectl(
     }
     found = {who: outcome(server, ask) for who, ask in ways.items()}
     assert {who: seen for who, (seen, _) in found.items()} == dict.fromkeys(ways, expected), (by_example, found)
-    _TABLE[name] = result(expected)
     for message in (message for _, message in found.values()):
         assert not any(secret in message for secret in _SECRETS)
         assert "Traceback" not in message
-
-
-def result(seen: Seen | str) -> str:
-    """In the words of the page."""
-    if isinstance(seen, str):
-        return "refused"
-    identity = " and ".join(
-        [
-            *(["a client certificate"] if seen.certificate else []),
-            *([f"`Authorization: {seen.authorization.split()[0]}`"] if seen.authorization else []),
-            *(["impersonation"] if seen.acting_as else []),
-        ]
-    )
-    return f"connects with {identity}" + (", by the proxy" if seen.is_by_proxy else "")
-
-
-def test_the_page_has_the_table() -> None:
-    """Compares the rows that ran in this process. To write them: NODEDEVICE_WRITE_PAGES=1 in a run of this whole file."""
-    rows = "".join(f"| {name} | {found} |\n" for name, found in _TABLE.items())
-    head, begin, rest = _PAGE.read_text().partition("<!-- table of tests/conformance/connection -->\n")
-    table, end, tail = rest.partition("<!-- end of the table -->\n")
-    if os.environ.get("NODEDEVICE_WRITE_PAGES"):
-        table = f"| setting | kubectl and the programs |\n|---|---|\n{rows}"
-        _PAGE.write_text(f"{head}{begin}{table}{end}{tail}")
-    missing = [row for row in rows.splitlines() if row not in table.splitlines()]
-    assert not missing

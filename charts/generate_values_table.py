@@ -48,19 +48,27 @@ def comments(text: str) -> dict[str, str]:
     return reader.comments
 
 
-def table(text: str) -> str:
-    """The table, in the order of the file. Raises SystemExit for a value that nobody has explained."""
-    comment_of = comments(text)
-    rows, below = [], []
-    for path, default in _leaves(yaml.safe_load(text), comment_of):
+def table(values: str) -> str:
+    """The table, in the order of the file; values with the same comment share a row.
+
+    Raises SystemExit for a value without a comment, and ValueError for a comment that does not fit into a cell.
+    """
+    comment_of = comments(values)
+    alike: dict[str, tuple[list[str], list[str]]] = {}
+    for path, default in _leaves(yaml.safe_load(values), comment_of):
         explained = comment_of[path] or comment_of.get(path.rpartition(".")[0], "")
         if not explained:
             raise SystemExit(f"values.yaml: {path} has no comment, nor has what it is in")
-        shown = json.dumps(default, ensure_ascii=False)
-        cell, rest = tables.divided(explained)
-        rows.append(f"| `{path}` | `{shown}` | {cell} |")
-        below += [f"`{path}`: {rest}"] if rest else []
-    return tables.table("| value | default | what it is |", rows, below)
+        if len(explained) > tables.LONGEST:
+            raise ValueError(f"values.yaml: the comment of {path} has more than {tables.LONGEST} characters")
+        paths, defaults = alike.setdefault(explained, ([], []))
+        paths.append(f"`{path}`")
+        defaults.append(f"`{json.dumps(default, ensure_ascii=False)}`")
+    rows = [
+        f"| {', '.join(paths)} | {', '.join(defaults[:1] if len(set(defaults)) == 1 else defaults)} | {explained} |"
+        for explained, (paths, defaults) in alike.items()
+    ]
+    return tables.table("| value | default | what it is |", rows, [])
 
 
 def _leaves(values: dict[str, Any], comment_of: dict[str, str], before: str = "") -> Iterator[tuple[str, Any]]:

@@ -80,7 +80,7 @@ class _Stories:
         self._until_reported("DeviceUnhealthy", _GPU_A)
         self._until_capacity(NODE_A, 3)
         broken = self._part(
-            f"`gpu-3` of {NODE_A}, which no pod holds, breaks. It leaves the Node's capacity at once; the others go on:",
+            f"`gpu-3` of {NODE_A}, which is free, breaks. It leaves the Node's capacity at once:",
             f"kubectl get nodedevice {_GPU_A} -o wide",
             f"kubectl describe nodedevice {_GPU_A}",
             f"kubectl get nodedevice {_GPU_A} -o jsonpath='{_BROKEN}'",
@@ -101,7 +101,6 @@ class _Stories:
             f"`{device}` breaks while the pod `train` holds it. The pod keeps it, and the capacity stays:",
             "kubectl get poddevices",
             f"{_events('pod', 'train')} --types=Warning",
-            f"kubectl get nodedevice {_GPU_A} -o wide",
             _capacity(NODE_A),
         )
         delete = self._type("kubectl delete pod train --now")
@@ -115,9 +114,11 @@ class _Stories:
         overwrite = self._type(_patch(NODE_A, GPU, "1", writer="some-script"))
         self._until_reported("CapacityRepaired", _GPU_A)
         self._until_capacity(NODE_A, 4)
-        words = f"A script overwrites the number of {NODE_A}. It is restored within a second; Node and NodeDevice get an Event:"
+        words = f"A script overwrites the number of {NODE_A}. The operator restores it within a second, with an Event:"
         reason = "kubectl get events --field-selector reason=CapacityRepaired --sort-by=.involvedObject.kind"
-        return Story("Somebody overwrites the capacity", (self._part(words, overwrite, _capacity(NODE_A), reason),))
+        return Story(
+            "Another client overwrites the capacity", (self._part(words, overwrite, _capacity(NODE_A), reason),)
+        )
 
     def _dead_agent(self) -> Story:
         agent = self._stack.agents[NODE_B]
@@ -128,8 +129,6 @@ class _Stories:
         silent = self._part(
             f"The agent of {NODE_B} is killed. 60 s after it renewed its Lease for the last time:",
             "kubectl get nodedevices -o wide",
-            f"kubectl describe nodedevice {_GPU_B}",
-            f"kubectl get lease {NODE_B} -n nodedevice-agents -o custom-columns=NODE:.metadata.name,RENEWED:.spec.renewTime",
             _capacity(NODE_B),
         )
         self._until_reported("FreeDevicesWithdrawn", _GPU_B)
@@ -158,7 +157,7 @@ class _Stories:
         self._until_reported("CapacityConflict", _NIC_B)
         self._until_reason(_NIC_B, "Ready", "ForeignOwner", _SOON_SECONDS)
         get = f"kubectl get nodedevice {_NIC_B} -o wide"
-        words = f"When a device plugin registers for `{_NIC}` on {NODE_B}, another writer has set it. The name is not written:"
+        words = f"A device plugin registers for `{_NIC}`, which another client set on {NODE_B}:"
         held = self._part(words, taken, get, f"kubectl describe nodedevice {_NIC_B}")
         path = _NIC.replace("/", "~1")
         steps = [{"op": "remove", "path": f"/status/{field}/{path}"} for field in ("capacity", "allocatable")]
@@ -166,12 +165,12 @@ class _Stories:
         self._until_reported("CapacityConflictEnded", _NIC_B)
         self._until_reason(_NIC_B, "Ready", "Ready", _SOON_SECONDS)
         gone = self._part(
-            "The other one is stopped for good, and its number taken off the Node by hand:",
+            "The other client is stopped, and its number is removed from the Node:",
             left,
             get,
             _events("nodedevice", _NIC_B),
         )
-        return Story("Another writer has the name", (held, gone))
+        return Story("Another client owns the name", (held, gone))
 
     # -- what is typed --------------------------------------------------------------------------------------------------
 

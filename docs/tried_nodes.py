@@ -4,6 +4,7 @@ Pure values and text. Tests record them (tests/e2e/recording.py); generate_tried
 """
 
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
@@ -12,8 +13,8 @@ from docs import tables
 
 BEGIN: Final = "<!-- nodes: made from docs/tried-nodes.json by `make generate` -->"
 END: Final = "<!-- end of nodes -->"
-_HEAD: Final = "| node | container runtime | delivery | Kubernetes, Helm | tests that passed | on |"
-_NRI: Final = {"validator": ", NRI with its validator", "on": ", NRI without a validator", "off": ", without NRI"}
+_HEAD: Final = "| node | container runtime | delivery | Kubernetes | files of tests that passed | on |"
+_NRI: Final = {"validator": "NRI with validator", "on": "NRI without validator", "off": "no NRI"}
 
 
 class PageError(Exception):
@@ -108,32 +109,37 @@ def page_with(page: str, rows: Sequence[Row]) -> str:
     if not rows:
         return f"{before}{BEGIN}\n{END}{after}"
     untried = [name for name, is_it in _WANTED if not any(is_it(row.node) for row in rows)]
-    said = f"**Not tried**: {', '.join(untried)}.\n"
-    return f"{before}{BEGIN}\n\n{tables.table(_HEAD, [_line(row) for row in rows], [])}\n{said}\n{END}{after}"
+    not_tried = textwrap.fill(f"**Not tried** by these tests: {', '.join(untried)}.", 100, break_on_hyphens=False)
+    return f"{before}{BEGIN}\n\n{tables.table(_HEAD, _lines(rows), [])}\n{not_tried}\n\n{END}{after}"
 
 
-def _line(row: Row) -> str:
-    node = row.node
-    system = f"; {node.system}" if node.system else ""
-    cells = (
-        f"cgroup {node.cgroup}, {node.driver} driver, kernel {node.kernel}{system}, {node.init or 'no systemd'}",
-        f"{node.containers}, {node.oci}{_NRI[node.nri]}",
+def _lines(rows: Iterable[Row]) -> list[str]:
+    """One line for all rows that look the same to a reader, such as those of two releases of Helm."""
+    alike: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        alike.setdefault(_cells(row.node), []).append(row)
+    return [f"| {' | '.join((*cells, _tests(group), _days(group)))} |" for cells, group in alike.items()]
+
+
+def _cells(node: TriedNode) -> tuple[str, ...]:
+    return (
+        f"{node.system or 'namespaces of one machine'}, kernel {_shortened(node.kernel)}, cgroup {node.cgroup}",
+        f"{node.containers}, {node.oci}, {_NRI[node.nri]}",
         f"`{node.delivery}`",
-        f"{node.kubernetes}{f', Helm {node.helm}' if node.helm else ''}; {node.architecture}",
-        _shown_tests(row),
-        " to ".join(sorted({min(row.tests.values()), max(row.tests.values())})),
+        f"{node.kubernetes}, {node.architecture}",
     )
-    return f"| {' | '.join(cells)} |"
 
 
-def _shown_tests(row: Row) -> str:
-    names, target = list(row.tests), f"`make {row.target}`: "
-    for count in range(len(names), 0, -1):
-        left_out = f" and {len(names) - count} more" if count < len(names) else ""
-        text = f"{target}{', '.join(names[:count])}{left_out}"
-        if len(text) <= tables.LONGEST:
-            return text
-    raise ValueError(f"no room for {names[0]}")
+def _tests(rows: Iterable[Row]) -> str:
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(row.target, set()).update(row.tests)
+    return ", ".join(f"`make {target}`: {len(names)}" for target, names in found.items())
+
+
+def _days(rows: Iterable[Row]) -> str:
+    days = [day for row in rows for day in row.tests.values()]
+    return " to ".join(sorted({min(days), max(days)}))
 
 
 def _shortened(value: str) -> str:

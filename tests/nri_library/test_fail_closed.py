@@ -2,7 +2,7 @@
 
 The library is that of containerd 2.4 (0.12.3), and the first ones that skip plugins whose connection is closed (0.12.4, 0.12.5).
 Whatever was asked of the plugin when it failed, the creation fails. While no plugin is connected, the default validator alone
-holds back containers, and of these the annotated ones: docs/runtimes.md says so, and the last assertions of each test show it.
+holds back containers, and of these the annotated ones: docs/delivery.md says so, and the last assertions of each test show it.
 """
 
 from collections.abc import Callable, Iterator

@@ -26,7 +26,7 @@ def test_a_list_of_a_quarter_of_a_gigabyte(library: Path, tmp_path: Path) -> Non
 
 
 def test_what_the_library_cannot_send(library: Path, tmp_path: Path) -> None:
-    """docs/runtimes.md says so; where this fails, the library can, and the page is out of date."""
+    """docs/delivery.md says so; where this fails, the library can, and the page is out of date."""
     with Runtime(library, tmp_path, validator=True) as runtime:
         runtime.running(8, 1_100_000, pods=8)
         with Plugin(runtime.socket):

@@ -27,7 +27,7 @@ from tests.e2e.machine.cluster import SERIAL, MachineCluster, serial_ports, talk
 from tests.e2e.pages import ROOT, commands_of, typed
 from tests.hack.release.committed import committed_copy
 
-_PAGE = (ROOT / "docs/without-pods.md").read_text()
+_PAGE = (ROOT / "docs/install.md").read_text()
 _UNIT = "nodedevice-agent.service"
 _CLUSTER = 1
 _RELEASED, _NEWER = "0.1.0", "0.1.1"
@@ -72,7 +72,7 @@ def test_a_pod_keeps_its_device_whatever_becomes_of_the_unit(
     cluster: MachineCluster, disk: Path, tmp_path: Path, progress: Callable[[str], None]
 ) -> None:
     _plug_in(cluster, disk)
-    assert _type(cluster, "Install", "released")[-1].strip() == f"nodedevice-agent, version {_RELEASED}"
+    assert _type(cluster, "The wheels", "released")[-1].strip() == f"nodedevice-agent, version {_RELEASED}"
     progress("the wheels are installed")
     _configure(cluster, tmp_path)
     _type(cluster, "systemd", "released")
@@ -132,8 +132,11 @@ def _type(cluster: MachineCluster, title: str, release: str) -> list[str]:
 
 
 def _commands(title: str) -> list[str]:
-    section = _PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-    return commands_of(section, in_sentences=False)
+    return commands_of(_section(title), in_sentences=False)
+
+
+def _section(title: str) -> str:
+    return re.split(r"\n##+ ", _PAGE.partition(f"\n### {title}\n")[2])[0]
 
 
 def _configure(cluster: MachineCluster, folder: Path) -> None:
@@ -148,7 +151,7 @@ def _configure(cluster: MachineCluster, folder: Path) -> None:
         command = re.sub(r"(?<= )agent\.(?=token$|kubeconfig\b)", f"{folder}/agent.", command.replace("node-a", NODE))
         done = typed(command, environment)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    [_, text] = _PAGE.split("```yaml\n")
+    [_, text] = _section("The agent's account").split("```yaml\n")
     settings = yaml.safe_load(text.partition("```")[0])
     settings |= {"nodeName": NODE, "plugins": {"generic": [serial_ports()]}}
     (folder / "agent.yaml").write_text(yaml.safe_dump(settings))

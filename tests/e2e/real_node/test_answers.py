@@ -1,6 +1,6 @@
 """A plugin's answer in any form gives a container the same with `nri` as with the kubelet alone, or the container is refused.
 
-docs/runtimes.md lists what is compared, by the names of these cases.
+docs/delivery.md has the cases that differ.
 """
 
 from asyncio import AbstractEventLoop

@@ -2,7 +2,7 @@
 
 A reboot is acted out: every process of the node gone at once, its disk kept, another boot id. With NRI every pod comes back and
 waits for its devices. Where the kubelet allocates, it fails what it checks before the resource is registered again; so
-docs/runtimes.md says.
+docs/delivery.md says.
 """
 
 import os

@@ -4,6 +4,7 @@ The node of these tests has no systemd: the program of its unit is started as sy
 """
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from configparser import RawConfigParser
@@ -20,7 +21,7 @@ from tests.e2e.pages import ROOT, commands_of, typed
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
 
-_PAGE = (ROOT / "docs/without-pods.md").read_text()
+_PAGE = (ROOT / "docs/install.md").read_text()
 _UNIT = "etc/systemd/system/nodedevice-agent.service"
 _PIP_SECONDS = 300.0
 
@@ -64,7 +65,7 @@ def test_a_container_has_the_device_over_restart_and_upgrade(
     nri_node: NodeUnderTest, type_in: Callable[[str], str], tmp_path: Path, address: str
 ) -> None:
     install, account, upgrade = (
-        _commands(title) for title in ("Install", "The agent's account", "Restart and upgrade")
+        _commands(title) for title in ("The wheels", "The agent's account", "Restart and upgrade")
     )
     assert [type_in(command) for command in install][-1].startswith("nodedevice-agent, version ")
     for command in account:
@@ -92,13 +93,16 @@ def test_a_container_has_the_device_over_restart_and_upgrade(
 
 
 def _commands(title: str) -> list[str]:
-    section = _PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-    return commands_of(section, in_sentences=False)
+    return commands_of(_section(title), in_sentences=False)
+
+
+def _section(title: str) -> str:
+    return re.split(r"\n##+ ", _PAGE.partition(f"\n### {title}\n")[2])[0]
 
 
 def _write_settings(folder: Path, node_name: str, address: str) -> None:
     """agent.yaml as the page has it, and where this agent of several on one machine answers."""
-    [_, text] = _PAGE.split("```yaml\n")
+    [_, text] = _section("The agent's account").split("```yaml\n")
     settings = yaml.safe_load(text.partition("```")[0])
     home = folder / "nodedevice"
     settings |= {"nodeName": node_name, "kubeconfig": str(home / "agent.kubeconfig"), "httpAddress": address}

@@ -36,7 +36,6 @@ def _blocks(page: str, heading: str) -> list[str]:
 
 # with our command, which has tests of its own; then functions, what is typed with them, and who cordoned what
 _, FUNCTIONS, COMMANDS, LIST = _blocks("docs/operations.md", "Take a device out of service")
-[PATCH] = _blocks("charts/nodedevice/README.md", "Take a device out of service")
 
 
 @pytest.fixture
@@ -222,19 +221,6 @@ def test_words_with_spaces_and_quotes(client: Client, enter: Type) -> None:
     assert notes["by"] == 'Al "Bo" Ice'
     assert enter(f"""uncordon {_NAME} 'GPU "0" \\1'""").returncode == 0
     assert cordons(client) == {}
-
-
-def test_the_charts_patch(client: Client, enter: Type) -> None:
-    """Of the second cordon on; of the first in the way that the README has beside it."""
-    assert enter(PATCH).returncode == 1
-    readme = (_ROOT / "charts/nodedevice/README.md").read_text("utf-8")
-    [first] = re.findall(r"`(\[\{\"op\": \"test\".*?\])`", readme, re.DOTALL)
-    assert enter(f"kubectl patch nodedevice {_NAME} --type=json -p '{first}'").returncode == 0
-    assert list(cordons(client)) == ["gpu-2"]
-    assert enter(f"kubectl patch nodedevice {_NAME} --type=json -p '{first}'").returncode == 1
-    assert enter(PATCH).returncode == 0
-    assert cordons(client)["gpu-3"] == {"reason": "fan", "by": "alice"}
-    assert list(cordons(client)) == ["gpu-2", "gpu-3"]
 
 
 def test_an_editor_loses_what_was_cordoned_meanwhile(client: Client, enter: Type, programs: Path) -> None:

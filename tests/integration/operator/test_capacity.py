@@ -276,7 +276,7 @@ def test_a_node_moves_from_one_runtime_to_the_other_and_back(node: PlayedNode) -
     node.publish(healthy=4, delivery=names.DELIVERY_NRI)
     node.wait_condition(names.Condition.CONFLICT, "True", names.Reason.FOREIGN_OWNER)
     node.kubelet_writes(capacity={GPU: "0"}, allocatable={GPU: "0"})
-    # as in docs/operations.md; the kubelet takes its allocatable back at its next sync
+    # as in docs/delivery.md; the kubelet takes its allocatable back at its next sync
     remove = f'[{{"op": "remove", "path": "/status/capacity/{GPU.replace("/", "~1")}"}}]'
     node.control_plane.kubectl("patch", "node", node.name, "--subresource=status", "--type=json", "-p", remove)
     node.kubelet_writes(allocatable={GPU: None})

@@ -61,7 +61,7 @@ def move(settings: AgentSettings, to: str, even_if_held: bool) -> None:
     if to != DELIVERY_KUBELET and shared:
         click.echo(
             f"the kubelet still has {', '.join(shared)}: it drops them five minutes after the agent has disconnected from it, "
-            "and then they have to be removed from the Node's status (docs/operations.md)"
+            "and then they have to be removed from the Node's status (docs/delivery.md)"
         )
 
 

@@ -85,7 +85,7 @@ def with_selected_delivery(settings: AgentSettings) -> AgentSettings:
         delivery, reason = choose(evidence(settings))
         log.info("delivery selected", extra={"delivery": delivery, "reason": reason})
     elif stored and stored != delivery:
-        # the administrator decides; docs/operations.md has the other steps of a move
+        # the administrator decides; docs/delivery.md has the other steps of a move
         log.warning("delivery differs from the stored one", extra={"stored": stored, "delivery": delivery})
     if stored != delivery or _file(state_dir).name == _FORMER_NAME:
         write(state_dir, delivery)

@@ -74,7 +74,7 @@ def _candidate(each: Candidate) -> Iterator[str]:
     for note in each.notes:
         yield f"    note: {shown(note, 2 * _MOST_TEXT)}"
     if each.only_root:
-        yield "    only root may open all of it: no runAsUser in the container, or deviceOwnership: container (docs/runtimes.md)"
+        yield "    only root may open all of it: no runAsUser in the container, or deviceOwnership: container (docs/delivery.md)"
     elif each.supplemental_groups:
         yield f"    a container that is not root needs securityContext.supplementalGroups: {each.supplemental_groups}"
     if each.offered_as:

@@ -134,7 +134,7 @@ def test_what_only_root_may_open_says_so_in_place_of_groups() -> None:
     one = Candidate("other", "name", supplemental_groups=[5], only_root=True)
     assert lines_of(one) == [
         "  name",
-        "    only root may open all of it: no runAsUser in the container, or deviceOwnership: container (docs/runtimes.md)",
+        "    only root may open all of it: no runAsUser in the container, or deviceOwnership: container (docs/delivery.md)",
     ]
 
 

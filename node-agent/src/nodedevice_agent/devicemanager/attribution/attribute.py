@@ -102,8 +102,7 @@ def attribute(
         entries = _under_uids_of_the_api(state.entries, static_pods)
         claimed = [entry for entry in entries if entry.pod_uid in unfinished]
     known = [allocation for allocation in claimed if allocation.resource_name in resources and allocation.device_ids]
-    claimed_keys = {allocation.key for allocation in known}
-    known += [a for a in before if is_elsewhere(a) and a.key not in claimed_keys and (not pods or a.pod_uid in pods)]
+    known += _made_elsewhere(before, known, pods)
     attributed = {(a.pod_uid, a.container, a.resource_name) for a in before}
     known.sort(key=lambda a: ((a.pod_uid, a.container, a.resource_name) not in attributed, a.pod_uid, a.container))
     # of a resource that has the same allocations as before, or less, no device can have passed to another pod
@@ -113,6 +112,22 @@ def attribute(
     kept += tuple(a for a in known if a.resource_name not in changed)
     unknown = ({a.pod_uid for a in kept} - pods.keys()) & named.keys()
     return Attributed(kept, {uid: Pod(uid, *named[uid], containers=()) for uid in unknown}, conflicts, static_pods)
+
+
+def _made_elsewhere(
+    before: Iterable[Allocation], kubelets: Iterable[Allocation], pods: Mapping[str, Pod]
+) -> list[Allocation]:
+    """Those that the kubelet did not make, of pods that have not ended. kubelets: what it reports."""
+    found = [a for a in before if is_elsewhere(a) and (not pods or a.pod_uid in pods)]
+    kubelets = tuple(kubelets) if found else ()
+    keys, static = {a.key for a in kubelets}, {(a.key, a.device_ids) for a in kubelets}
+
+    def is_kubelets(a: Allocation) -> bool:
+        # while the kubelet's names are unknown, its allocations to static pods have their own UIDs
+        other = pods[a.pod_uid].config_hash if a.pod_uid in pods else ""
+        return a.key in keys or ((other, *a.key[1:]), a.device_ids) in static
+
+    return [a for a in found if not is_kubelets(a)]
 
 
 def is_elsewhere(allocation: Allocation) -> bool:

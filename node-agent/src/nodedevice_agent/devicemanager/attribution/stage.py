@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from msgspec import structs
+from nodedevice_api.names import DELIVERY_NRI
 
 from nodedevice_agent.devicemanager.allocation.answers import problem, recorded_files
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
-from nodedevice_agent.devicemanager.attribution.attribute import Attributed, KubeletState, attribute
+from nodedevice_agent.devicemanager.attribution.attribute import Attributed, KubeletState, attribute, is_elsewhere
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.pods import Pod
@@ -62,11 +63,26 @@ class Attribution:
         )
 
     def recovered(self, known: Checkpoint) -> Checkpoint:
-        """The same of what was recovered from the API, without the allocations; the resources stay."""
-        ours = tuple(a for a in known.allocations if not self._is_kubelets(a.resource_name))
+        """The same of what was recovered from the API, without the kubelet's allocations; the resources stay.
+
+        The API does not show who made an allocation. What the kubelet does not report was made before a move to it.
+        """
+        entries = (self._state.entries if self._state is not None else None) or ()
+        kubelets = {entry.key for entry in entries}
+        ours = tuple(
+            replace(a, delivery=DELIVERY_NRI) if self._is_kubelets(a.resource_name) else a
+            for a in known.allocations
+            if not self._is_kubelets(a.resource_name) or not (a.key in kubelets or self._is_held_here(a))
+        )
         names = dict.fromkeys(known.registered) | dict.fromkeys(a.resource_name for a in known.allocations)
         self._marks.is_attribution_due = True
         return structs.replace(self.restored(known), allocations=ours, registered=dict.fromkeys(names, ()))
+
+    def _is_held_here(self, allocation: Allocation) -> bool:
+        """Whether the kubelet has allocated one of these devices, or others to the same container."""
+        resource = self._table.by_name.get(allocation.resource_name)
+        held = resource.holders if resource is not None else {}
+        return self._book.of(*allocation.key) is not None or not held.keys().isdisjoint(allocation.device_ids)
 
     # -- the kubelet ------------------------------------------------------------------------------------------------------
 
@@ -203,5 +219,5 @@ def _by_pod(allocations: Iterable[Allocation]) -> dict[str, list[Allocation]]:
     return found
 
 
-def _devices(allocations: Iterable[Allocation]) -> dict[tuple[str, str], Mapping[int, tuple[str, ...]]]:
-    return {(a.container, a.resource_name): a.ids_by_numa for a in allocations}
+def _devices(allocations: Iterable[Allocation]) -> dict[tuple[str, str], tuple[bool, Mapping[int, tuple[str, ...]]]]:
+    return {(a.container, a.resource_name): (is_elsewhere(a), a.ids_by_numa) for a in allocations}

@@ -105,7 +105,7 @@ class DeviceManager:
             self.allocate_once,
             is_held_back=is_recovering,
         )
-        self.attribution = Attribution(self._table, self.book, self.pods, marks)
+        self.attribution = Attribution(self._table, self.book, self.pods, marks, self.containers)
         if checkpoint is not None:
             checkpoint = self.attribution.restored(checkpoint)
             self.cordons.update(checkpoint.cordons)
@@ -400,7 +400,12 @@ class DeviceManager:
         self.allocator.pod_ended(pod_uid)
         self.pre_starts.forget(pod_uid)
         self.allocate_once.forget(pod_uid)
-        if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.has_orphaned_call(pod_uid)):
+        static = self._static_pods.mirrored_by(pod) if pod is not None else ""
+        if static and self.attribution.runs(static):
+            self.book.rename(pod_uid, static)
+            pod_uid = static
+        may_run = self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.has_orphaned_call(pod_uid))
+        if may_run or self.attribution.holds_on(pod_uid):
             self._releasing.pod_ended(pod_uid, now)
             return
         self._release(pod_uid)

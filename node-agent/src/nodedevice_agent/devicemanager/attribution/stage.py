@@ -20,20 +20,34 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation, by_nu
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.resources.resource_table import ResourceTable
+from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 
 # responses that the kubelet may not have written yet
 _MAX_RECENT = 1024
 
 
 class Attribution:
-    """Of the resources of the table that are attributed, if any. pods: all of the node that have not ended."""
+    """Of the resources of the table that are attributed, if any. pods: all of the node that have not ended.
 
-    def __init__(self, table: ResourceTable, book: AllocationBook, pods: Mapping[str, Pod], marks: Marks) -> None:
+    containers: of the runtime, those that run with devices which the kubelet did not give.
+    """
+
+    def __init__(
+        self,
+        table: ResourceTable,
+        book: AllocationBook,
+        pods: Mapping[str, Pod],
+        marks: Marks,
+        containers: RuntimeContainers,
+    ) -> None:
         self._table = table
         self._is_kubelets: Callable[[str], bool] = table.is_attributed or (lambda name: False)
         self._book = book
         self._pods = pods
         self._marks = marks
+        self._containers = containers
+        # whether the runtime will list these containers, and has not yet
+        self.awaits_runtime = False
         # whether a pod has finished since the kubelet was read last, or while it was: its state may be another
         self.is_outdated = True
         # allocations left out because the kubelet reports their device for two pods
@@ -120,6 +134,17 @@ class Attribution:
         found = kept or Allocation("", "", resource_name, by_numa(ids, {}), None)
         return problem(replace(decoded(found), files=self._files.get((resource_name, ids), ())), resource)
 
+    # -- the runtime ------------------------------------------------------------------------------------------------------
+
+    def runtime_known(self) -> None:
+        """The runtime has listed its containers or cannot be reached, or one of them has ended."""
+        self.awaits_runtime = False
+        self._marks.is_attribution_due = True
+
+    def runs(self, pod_uid: str) -> bool:
+        """Whether containers of this pod may run with devices that the kubelet did not give. pod_uid: as the runtime knows it."""
+        return self.awaits_runtime or pod_uid in self._containers.by_pod
+
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def pods_synced(self, over: Collection[str]) -> None:
@@ -160,6 +185,12 @@ class Attribution:
             self.is_outdated = True
             self._marks.is_attribution_due = True
 
+    def holds_on(self, pod_uid: str) -> bool:
+        """Whether a pod that is over keeps devices that the kubelet did not give."""
+        return self._table.is_attributed is not None and (
+            any(map(is_elsewhere, self._book.of_pod(pod_uid))) and self.runs(pod_uid)
+        )
+
     def without_kubelets(self, pod_uids: Iterable[str]) -> set[str]:
         """Those of these pods that have devices not by what the kubelet says alone: it may know pods that the API does not have."""
         if self._state is None:
@@ -174,9 +205,10 @@ class Attribution:
         resources = self._resources()
         before = [a for a in self._book if a.resource_name in resources]
         if self._state is None:
-            found = Attributed(tuple(a for a in before if a.pod_uid not in self._ended), {}, ())
+            kept = (a for a in before if a.pod_uid not in self._ended or (is_elsewhere(a) and self.runs(a.pod_uid)))
+            found = Attributed(tuple(kept), {}, ())
         else:
-            found = attribute(self._state, self._pods, self._ended, resources, tuple(before))
+            found = attribute(self._state, self._pods, self._ended, resources, tuple(before), self.runs)
         self.unknown_pods, self.conflicts = dict(found.unknown_pods), found.conflicts
         self._static_uids = found.static_pods
         now = [self._with_files(allocation) for allocation in found.allocations]

@@ -83,14 +83,12 @@ class Attribution:
         """
         entries = (self._state.entries if self._state is not None else None) or ()
         kubelets = {entry.key for entry in entries}
-        ours = tuple(
-            replace(a, delivery=DELIVERY_NRI) if self._is_kubelets(a.resource_name) else a
-            for a in known.allocations
-            if not self._is_kubelets(a.resource_name) or not (a.key in kubelets or self._is_held_here(a))
-        )
+        ours = [a for a in known.allocations if not self._is_kubelets(a.resource_name)]
+        others = (a for a in known.allocations if self._is_kubelets(a.resource_name) and a.key not in kubelets)
+        ours += [replace(a, delivery=DELIVERY_NRI) for a in others if not self._is_held_here(a)]
         names = dict.fromkeys(known.registered) | dict.fromkeys(a.resource_name for a in known.allocations)
         self._marks.is_attribution_due = True
-        return structs.replace(self.restored(known), allocations=ours, registered=dict.fromkeys(names, ()))
+        return structs.replace(self.restored(known), allocations=tuple(ours), registered=dict.fromkeys(names, ()))
 
     def _is_held_here(self, allocation: Allocation) -> bool:
         """Whether the kubelet has allocated one of these devices, or others to the same container."""

@@ -1,7 +1,14 @@
 """When to try again, and how often: exponential backoff, jitter, token bucket. Pure: time and random numbers are arguments."""
 
 from msgspec import Struct
-from nodedevice_kube.retries import exponential_seconds as exponential_seconds
+
+# 2 to this power exceeds every limit; beyond about 1,000 a float overflows
+_MAX_DOUBLINGS = 64
+
+
+def exponential_seconds(retries: int, first_seconds: float, limit_seconds: float) -> float:
+    """The delay after `retries` earlier retries: first_seconds, doubled for each of them, at most limit_seconds."""
+    return float(min(first_seconds * 2.0 ** min(retries, _MAX_DOUBLINGS), limit_seconds))
 
 
 def jittered(seconds: float, spread: float, random_number: float) -> float:

@@ -30,14 +30,10 @@ class Retries:
         self.failures = 0
 
 
-def exponential_seconds(retries: int, first_seconds: float, limit_seconds: float) -> float:
-    """The delay after `retries` earlier retries: first_seconds, doubled for each of them, at most limit_seconds."""
-    return float(min(first_seconds * 2.0 ** min(retries, _MAX_DOUBLINGS), limit_seconds))
-
-
 def spread_pause(failures: int, first_seconds: float, longest_seconds: float, random_number: float) -> float:
     """From half of a limit to all of it: twice first_seconds, doubled for each further failure, at most longest_seconds.
 
     failures: at least 1.
     """
-    return exponential_seconds(failures, first_seconds, longest_seconds) * (1 + random_number) / 2
+    most = min(first_seconds * 2.0 ** min(failures, _MAX_DOUBLINGS), longest_seconds)
+    return most * (1 + random_number) / 2

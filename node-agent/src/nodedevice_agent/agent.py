@@ -36,6 +36,7 @@ from nodedevice_agent.kube.pods import PodObserver, PodWatch
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.served import ServedStatus, Source
 from nodedevice_agent.kubelet.directory import KubeletDirectory
+from nodedevice_agent.kubelet.injected_containers import InjectedContainers
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.served import ServedByKubelet
@@ -288,7 +289,9 @@ class Agent:
 
     def _idle_plugin(self) -> NriPlugin:
         """With every other delivery, too: the annotation that makes a pod require this NRI plugin does not depend on its node."""
-        return NriPlugin(RuntimeHandler(), Path(self._settings.nri_socket), self._settings.nri_index)
+        by_kubelet = self._settings.delivery == DELIVERY_KUBELET
+        handler = InjectedContainers(self._host) if by_kubelet else RuntimeHandler()
+        return NriPlugin(handler, Path(self._settings.nri_socket), self._settings.nri_index)
 
 
 def _device_manager(settings: AgentSettings, topology: Topology, checkpoint: Checkpoint | None) -> DeviceManager:

@@ -28,6 +28,7 @@ from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.pods import PodWatch
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kubelet.backend import KubeletBackend, KubeletEndpoint
+from nodedevice_agent.kubelet.injected_containers import InjectedContainers
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
@@ -185,7 +186,8 @@ async def test_the_runtimes_plugin_is_there_with_each(
         (plugin,) = node.nri_plugins
         assert (plugin._socket, plugin._index) == (node.folder / "nri.sock", "77")
         assert (plugin._handler is agent._nri) is (delivery == "nri")
-        assert (type(plugin._handler) is RuntimeHandler) is (delivery != "nri")
+        handlers: dict[str, type[RuntimeHandler]] = {"kubelet": InjectedContainers, "none": RuntimeHandler}
+        assert type(plugin._handler) is handlers.get(delivery, NriBackend)
 
 
 @pytest.mark.parametrize("nvml", [None, NvmlSettings(exempt=["monitoring", "a/b"])], ids=["no GPUs", "GPUs"])
@@ -218,7 +220,7 @@ async def test_what_is_configured_reaches_all(
         ]
         assert node.applied == [plugins]
         if delivery == "nri":
-            hooks: list[Any] = [hooked.hook for hooked in one_of(agent, HookedContainers).hooks.all]
+            hooks: list[Any] = [hooked.hook.hook for hooked in one_of(agent, HookedContainers).hooks.all]
             assert [hook._exempt for hook in hooks] == ([] if nvml is None else [("monitoring", "a/b", "ours")])
 
 

@@ -72,6 +72,26 @@ def test_everything_may_come_from_the_file_alone(tmp_path: Path, started_with: l
     assert (settings.state_dir, settings.log_level) == ("/s", "debug")
 
 
+@pytest.mark.parametrize(
+    ("text", "flags", "delivery"),
+    [
+        ("delivery: auto\nruntime: nri\n", [], "nri"),
+        ("delivery: nri\nruntime: nri\n", [], "nri"),
+        ("delivery: nri\n", ["--runtime", "kubelet"], "kubelet"),
+        ("runtime: nri\n", ["--delivery", "auto"], "auto"),
+        ("delivery: nri\nruntime: kubelet\n", [], ""),
+    ],
+)
+def test_the_delivery_by_its_former_name(
+    tmp_path: Path, started_with: list[AgentSettings], text: str, flags: list[str], delivery: str
+) -> None:
+    result = run("--node-name", "n1", "--config", str(written(tmp_path, text)), *flags)
+    assert [settings.delivery for settings in started_with] == ([delivery] if delivery else [])
+    if not delivery:
+        assert result.exit_code == 2
+        assert "runtime: is the former name of delivery, which is nri; remove runtime" in result.output
+
+
 JSON = '{"nodeName": "n1", "flappingWindowSeconds": 1e-5, "stateDir": "/=", "plugins": {"hostRoot": "/\\u2028"}}'
 
 

@@ -146,6 +146,8 @@ class CheckpointWriter:
                 "cannot write the checkpoint; retrying, and publishing nothing new until it succeeds", extra=extra
             )
         self._is_failing = True
+        # the failed job may have been for the whole file
+        self._is_whole_requested = True
         self._loop.call_later(_RETRY_SECONDS, self._start)
 
     def _saved(self, *, is_whole: bool) -> None:
@@ -156,6 +158,8 @@ class CheckpointWriter:
         self._has_written = asyncio.Event()
         if is_whole:
             self._stop_timer()
+        elif self._store.problem:
+            self._request_whole_in(_RETRY_SECONDS)
         else:
             self._request_whole_in(WHOLE_AFTER_SECONDS if self._store.has_lines else HEALTH_AFTER_SECONDS)
         self._is_busy = self.written < self._requested

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import click
+from click.core import ParameterSource
 
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.settings import AgentSettings, combined
@@ -57,7 +58,6 @@ _HELP: Final = {
     "log_format": "[default: text]",
 }
 
-
 _FORMER_NAMES: Final = {"delivery": "runtime"}
 
 
@@ -83,11 +83,23 @@ class OneLineCommand(_OneLine):
 
 def takes_all_settings(command: _Command) -> _Command:
     """Give `run` --config and a flag for every setting but those of the built-in plugins; None: not given."""
+
+    @wraps(command)
+    def with_present_names(**given: Any) -> None:
+        for field, former in _FORMER_NAMES.items():
+            given[field] = _renamed(field, given[field], former, given.pop(former))
+        command(**given)
+
+    taking: _Command = with_present_names
     for field, text in reversed(_HELP.items()):
-        command = _flag(field, text)(command)
+        if former := _FORMER_NAMES.get(field):
+            taking = _flag(
+                field, f"The former name of {_name(field)}, for one release.  [default: {_name(field)}]", former
+            )(taking)
+        taking = _flag(field, text)(taking)
     return _config(
         "YAML file of settings: the flags' names in camelCase, and the built-in plugins. Flags and environment override it."
-    )(command)
+    )(taking)
 
 
 def takes_settings(*fields: str) -> Callable[[_Command], _Command]:
@@ -101,7 +113,7 @@ def takes_settings(*fields: str) -> Callable[[_Command], _Command]:
 
         decorated_command: _Command = with_settings
         for field in reversed(fields):
-            decorated_command = _flag(field, f"The agent's --{field.replace('_', '-')}.")(decorated_command)
+            decorated_command = _flag(field, f"The agent's {_name(field)}.")(decorated_command)
         return _config("The agent's --config. Flags and environment override it.")(decorated_command)
 
     return decorated
@@ -113,18 +125,40 @@ def _config(text: str) -> Callable[[_Command], _Command]:
     )
 
 
-def _flag(field: str, text: str) -> Callable[[_Command], _Command]:
-    """A flag that is not given leaves the value of the file or the default."""
+def _renamed(field: str, value: Any, former: str, former_value: Any) -> Any:
+    """The value of a setting that has a former name. Raises click.UsageError for two different values.
+
+    As everywhere, a flag counts more than an environment variable.
+    """
+    source = click.get_current_context().get_parameter_source
+    if value is None or former_value is None or value == former_value:
+        return former_value if value is None else value
+    if source(field) is not source(former):
+        return value if source(field) is ParameterSource.COMMANDLINE else former_value
+    raise click.UsageError(
+        f"{_name(former)} is the former name of {_name(field)}: the two must not differ, and are {former_value} and {value}; "
+        f"omit {_name(former)} ({_variable(former)})"
+    )
+
+
+def _name(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
+
+
+def _variable(field: str) -> str:
+    return f"NODEDEVICE_{field.upper()}"
+
+
+def _flag(field: str, text: str, name: str = "") -> Callable[[_Command], _Command]:
+    """A flag that is not given leaves the value of the file or the default. name: other than the setting's."""
     default = getattr(_DEFAULTS, field)
     is_mapping, is_list = (get_origin(_HINTS[field]) is kind for kind in (dict, list))
     shown = f"{default:g}" if isinstance(default, float) else default
-    flag = f"--{field.replace('_', '-')}"
-    former = _FORMER_NAMES.get(field)
+    flag = _name(name or field)
     return click.option(
         f"{flag}/--no-{flag[2:]}" if default is True else flag,
-        *([f"--{former}"] if former else ()),
-        field,
-        envvar=[f"NODEDEVICE_{name.upper()}" for name in (field, former) if name],
+        name or field,
+        envvar=_variable(name or field),
         show_envvar=True,
         default=None,
         is_flag=_HINTS[field] is bool,

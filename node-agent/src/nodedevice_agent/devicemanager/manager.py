@@ -105,7 +105,7 @@ class DeviceManager:
             self.allocate_once,
             is_held_back=is_recovering,
         )
-        self.attribution = Attribution(self._table, self.book, self.pods, marks)
+        self.attribution = Attribution(self._table, self.book, self.pods, marks, self.containers)
         if checkpoint is not None:
             checkpoint = self.attribution.restored(checkpoint)
             self.cordons.update(checkpoint.cordons)
@@ -316,6 +316,7 @@ class DeviceManager:
         """A pod bound to this node, new or changed."""
         known = self._known_pod(pod)
         if known is not None:
+            self._take_over(known)
             self._pod_known(known, now)
 
     def static_pods_listed(self, found: Iterable[StaticPod], now: float) -> None:
@@ -352,13 +353,14 @@ class DeviceManager:
                 self._marks.save()
 
     def _take_over(self, pod: Pod) -> None:
-        """What was recovered from the API for a mirror pod is its static pod's."""
-        if pod.api_uid not in self.book.by_pod:
+        """Move a static pod's allocations from its other UID: recovered from the API, or made by another delivery."""
+        other = pod.api_uid or self._static_pods.mirrored_by(pod)
+        if other not in self.book.by_pod:
             return
-        self.book.rename(pod.api_uid, pod.uid)
-        self._reallocations.drop(pod.api_uid)
-        if pod.api_uid not in self.book.by_pod:
-            self.pre_starts.rename(pod.api_uid, pod.uid)
+        self.book.rename(other, pod.uid)
+        self._reallocations.drop(other)
+        if other not in self.book.by_pod:
+            self.pre_starts.rename(other, pod.uid)
         self._marks.save()
 
     def _pod_known(self, pod: Pod, now: float) -> None:
@@ -398,7 +400,12 @@ class DeviceManager:
         self.allocator.pod_ended(pod_uid)
         self.pre_starts.forget(pod_uid)
         self.allocate_once.forget(pod_uid)
-        if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.has_orphaned_call(pod_uid)):
+        static = self._static_pods.mirrored_by(pod) if pod is not None else ""
+        if static and self.attribution.runs(static):
+            self.book.rename(pod_uid, static)
+            pod_uid = static
+        may_run = self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.has_orphaned_call(pod_uid))
+        if may_run or self.attribution.holds_on(pod_uid):
             self._releasing.pod_ended(pod_uid, now)
             return
         self._release(pod_uid)

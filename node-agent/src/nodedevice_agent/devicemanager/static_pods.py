@@ -93,10 +93,14 @@ class StaticPods:
         """Those of these UIDs."""
         return tuple(pod for uid, pod in self._known.items() if uid in uids)
 
-    def _proven(self, pod: Pod) -> Pod | None:
+    def mirrored_by(self, pod: Pod) -> str:
+        """Returns the UID of the known static pod that this pod mirrors, "" for none."""
         known = self._known.get(pod.config_hash)
-        if known is None or (known.namespace, known.name) != (pod.namespace, pod.name):
+        is_same = known is not None and (known.namespace, known.name) == (pod.namespace, pod.name)
+        return pod.config_hash if is_same else ""
+
+    def _proven(self, pod: Pod) -> Pod | None:
+        uid = self.mirrored_by(pod)
+        if not uid or self._uids.setdefault(uid, pod.uid) != pod.uid:
             return None
-        if self._uids.setdefault(known.uid, pod.uid) != pod.uid:
-            return None
-        return replace(pod, uid=known.uid, api_uid=pod.uid, config_hash="")
+        return replace(pod, uid=uid, api_uid=pod.uid, config_hash="")

@@ -38,8 +38,11 @@ T = TypeVar("T")
 
 def part(kind: str, name: str) -> Any:
     """The module `name` of a plugin's folder; None where the plugin does without it."""
-    module = f"{__package__}.{kind}.{name}"
-    return import_module(module) if find_spec(module) is not None else None
+    return import_module(f"{__package__}.{kind}.{name}") if has_part(kind, name) else None
+
+
+def has_part(kind: str, name: str) -> bool:
+    return find_spec(f"{__package__}.{kind}.{name}") is not None
 
 
 # -- settings and live configuration --------------------------------------------------------------------------------------
@@ -54,6 +57,10 @@ class Plugin(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     node_labels: ClassVar[tuple[str, ...]] = ()
     # the agent's command for it; empty for none
     command: ClassVar[str] = ""
+    # How a container may ask for its devices: beginnings of variables, and a word in names of CDI devices and paths of mounts.
+    # Where its CreationHook fails, such containers do not start.
+    asking_variables: ClassVar[tuple[str, ...]] = ()
+    asking_word: ClassVar[str] = ""
 
     @property
     def name(self) -> str:
@@ -189,6 +196,16 @@ class Creation(Struct, frozen=True):
 
 class CreationRefused(Exception):
     """A container must not be created; the text names the reason and the remedy."""
+
+
+class HookFailed(Exception):
+    """A CreationHook raised an error of its own, which is the cause."""
+
+    def __init__(self, kind: str, error: Exception) -> None:
+        super().__init__(
+            f"built-in plugin {kind} failed to decide what it gets ({error!r:.200}); report it with the log of this node's agent"
+        )
+        self.kind = kind
 
 
 class CreationHook(Protocol):

@@ -1,21 +1,24 @@
 """Calls the hooks of built-in plugins as containers are created, and counts, logs and notes what becomes of the containers.
 
-The exempt pods of the node are shown in the condition Injectable of the plugin's resources.
+The exempt pods of the node, and a hook that fails, are shown in the condition Injectable of the plugin's resources.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
+from nodedevice_common.paced_log import PacedLog
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
-from nodedevice_agent.plugins.contract import Creation, Given, part
+from nodedevice_agent.plugins.contract import Creation, CreationHook, Given, HookFailed, Plugin, has_part, part
 from nodedevice_agent.plugins.settings import KINDS, ConfiguredPlugins
-from nodedevice_agent.runtime.creation_hooks import CreationHooks, Hooked
+from nodedevice_agent.runtime.creation_hooks import CreationHooks, GuardedHook, Hooked
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 
 log = logging.getLogger(__name__)
@@ -23,6 +26,10 @@ log = logging.getLogger(__name__)
 # pods that are named; each change of them is written to the API
 _NAMED = 5
 _NO_EDITS = ContainerEdits()
+_FAILS = (
+    "its plugin fails to decide what containers get: those that have its devices, or may ask for them, do not start; "
+    "report it with this agent's log"
+)
 
 
 class HookedContainers:
@@ -35,12 +42,16 @@ class HookedContainers:
         self._kubelet = kubelet
         self._namespace = namespace
         self._on_change = on_change
+        self._lines = PacedLog(log)
+        # kinds of plugin whose hook failed when it was called last
+        self._failing: set[str] = set()
         self.hooks = CreationHooks(manager, self._hooked(ConfiguredPlugins()))
         # the exempt pods that were seen last: by kind of plugin and UID, namespace and name
         self._exempt: dict[tuple[str, str], str] = {}
 
     def configured(self, plugins: ConfiguredPlugins) -> None:
         """The plugins of the node from now on."""
+        self._failing.clear()
         self.hooks.all = [*self._hooked(plugins)]
         self._on_change()
 
@@ -50,11 +61,12 @@ class HookedContainers:
         for kind, settings in KINDS.items():
             configured = plugins.of(kind)
             scopes = {plugin.scope for plugin in configured} | {scope for scope in known if settings.is_scope(scope)}
-            if scopes and (module := part(kind, "creation")) is not None:
-                yield Hooked(kind, module.hook(configured, self._namespace), scopes.__contains__)
+            if scopes and has_part(kind, "creation"):
+                hook = GuardedHook(kind, partial(_hook, kind, configured, self._namespace), self._failed)
+                yield Hooked(kind, hook, scopes.__contains__, settings)
 
     def reads(self, entry: str) -> bool:
-        return any(hooked.hook.reads(entry) for hooked in self.hooks.all)
+        return any(hooked.reads(entry) for hooked in self.hooks.all)
 
     def asks_kubelet(self, sandbox: Sandbox, container: RunningContainer) -> bool:
         """Whether edits() may depend on what the kubelet has given, which is to be read before."""
@@ -98,7 +110,23 @@ class HookedContainers:
         """of_kubelet: as of Given. None is final without it: what the kubelet has given can only explain what is asked for."""
         held = self._manager.book.of_container(sandbox.uid, container.name)
         holds = any(self.hooks.serves(hooked, a.resource_name) for a in held)
-        return hooked.hook.for_any(sandbox, container, Given(holds, plugins, *of_kubelet))
+        try:
+            found = hooked.hook.for_any(sandbox, container, Given(holds, plugins, *of_kubelet))
+        except HookFailed as exc:
+            if holds or hooked.may_be_asked_by(sandbox, container):
+                return Creation(refusal=f"container {container.name} cannot start: {exc}")
+            return None
+        if hooked.kind in self._failing and (holds or found is not None):
+            self._failing.discard(hooked.kind)
+            self._on_change()
+        return found
+
+    def _failed(self, kind: str, error: Exception) -> None:
+        event = "creation hook of a built-in plugin failed; containers that may have its devices do not start"
+        self._lines.log(logging.ERROR, event, kind, plugin=kind, error=f"{error!r:.500}", path=_place(error))
+        if kind not in self._failing:
+            self._failing.add(kind)
+            self._on_change()
 
     def sandbox_removed(self, pod_uid: str) -> None:
         before = len(self._exempt)
@@ -110,7 +138,8 @@ class HookedContainers:
         """What the hook of its plugin says of a resource; empty for nothing."""
         for hooked in self.hooks.all:
             if self.hooks.serves(hooked, resource_name):
-                return hooked.hook.note(sorted(pod for (kind, _), pod in self._exempt.items() if kind == hooked.kind))
+                exempt = sorted(pod for (kind, _), pod in self._exempt.items() if kind == hooked.kind)
+                return _FAILS if hooked.kind in self._failing else hooked.note(exempt)
         return ""
 
     def _note(self, key: tuple[str, str], pod: str) -> None:
@@ -121,3 +150,14 @@ class HookedContainers:
             del self._exempt[next(iter(self._exempt))]
         if is_new:
             self._on_change()
+
+
+def _hook(kind: str, configured: Sequence[Plugin], namespace: str) -> CreationHook:
+    made: CreationHook = part(kind, "creation").hook(configured, namespace)
+    return made
+
+
+def _place(error: Exception) -> str:
+    """File and line where it was raised."""
+    *_, frame = traceback.extract_tb(error.__traceback__) or [traceback.FrameSummary("", 0, "")]
+    return f"{frame.filename}:{frame.lineno}"

@@ -30,7 +30,7 @@ from nodedevice_agent.devicemanager.pods import MAX_SETTINGS, NO_SETTINGS, Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox, ShownSettings
 from nodedevice_agent.devicemanager.static_pods import CONFIG_HASH, is_config_hash
-from nodedevice_agent.plugins.contract import Creation, CreationHook, CreationRefused
+from nodedevice_agent.plugins.contract import Creation, CreationHook, CreationRefused, HookFailed
 from nodedevice_agent.runtime.creation_hooks import CreationHooks
 
 # a YAML list of plugin names; YAML separates them by characters that no name has
@@ -152,17 +152,17 @@ class Injection:
         concerned = [*self._hooks.concerned(version.allocations)]
         responses: dict[str, ContainerEdits] = {}
         omitted: list[str] = []
-        for a in version.allocations:
-            assert a.edits is not None
-            names: Collection[str] = own.envs
-            for hooked in self._hooks.all:
-                if self._hooks.serves(hooked, a.resource_name) or hooked.hook.overrules(sandbox, a.edits):
-                    names = [name for name in names if not hooked.hook.decides(name)]
-            if not own.is_whole and (doubt := _doubtful(a.edits, names, [hook for hook, _ in concerned])):
-                return Refusal(_too_many_settings(container, doubt))
-            responses[a.resource_name], words = without(a.edits, names, own.paths)
-            omitted += words
         try:
+            for a in version.allocations:
+                assert a.edits is not None
+                names: Collection[str] = own.envs
+                for hooked in self._hooks.all:
+                    if self._hooks.serves(hooked, a.resource_name) or hooked.overrules(sandbox, a.edits):
+                        names = [name for name in names if not hooked.hook.decides(name)]
+                if not own.is_whole and (doubt := _doubtful(a.edits, names, [hook for hook, _ in concerned])):
+                    return Refusal(_too_many_settings(container, doubt))
+                responses[a.resource_name], words = without(a.edits, names, own.paths)
+                omitted += words
             for hook, of_hook in concerned:
                 joined = hook.joined(container, [self._hooks.response(a) for a in of_hook])
                 responses |= _with_one_answer(responses, of_hook, hook, joined)
@@ -172,6 +172,8 @@ class Injection:
             overruled = [hook.for_holder(container, env, edits) for hook, _ in concerned]
         except CreationRefused as error:
             return Refusal(str(error))
+        except HookFailed as error:
+            return Refusal(f"container {container} cannot start: {error}")
         if own.is_privileged:
             edits = unrestricted(edits)
         marks = sorted(fingerprints(version.allocations).items())

@@ -1,10 +1,11 @@
 """The operator keeps the policy that makes pods wait for their agent: first of all, against everybody, and while it is needed."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 from nodedevice_api import names
 from nodedevice_api.nodedevice import AgentStatus
@@ -72,7 +73,10 @@ def test_a_later_name_is_added_in_time(installed: ControlPlane, operator: Operat
 def test_agents_are_upgraded_while_all_of_them_report(
     installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
 ) -> None:
-    """One after the other; those of the release before say `runtime` alone. The policy stays, and no Node loses a device."""
+    """One after the other; those of the release before report `runtime` alone. The policy stays, and no Node loses a device.
+
+    An operator of the release before reads `runtime` alone: its policy would have the same names all the time.
+    """
     resources = [f"example.com/gpu-{number}" for number in range(8)]
     before = AgentStatus(version="0.0.9", runtime=names.DELIVERY_NRI, served_by=names.SERVED_BY_NODEDEVICE)
     for resource in resources:
@@ -82,8 +86,10 @@ def test_agents_are_upgraded_while_all_of_them_report(
     for resource in resources:
         node.wait_shown(2, resource)
     kept = len(writes(installed, f"{POLICIES}/{NAME}"))
-    with Observer.nodes(installed.admin_kubeconfig) as nodes:
+    kubeconfig = installed.admin_kubeconfig
+    with Observer.nodes(kubeconfig) as nodes, Observer.node_devices(kubeconfig) as objects:
         nodes.wait(lambda seen: bool(seen.object.metadata.name == node.name), since=0)
+        objects.wait(lambda seen: bool(seen.object.metadata.name == node.nd_name(resources[-1])), since=0)
         for upgraded in range(len(resources) + 1):
             for number, resource in enumerate(resources):
                 older = {} if number < upgraded else {"agent": before}
@@ -91,8 +97,21 @@ def test_agents_are_upgraded_while_all_of_them_report(
         for resource in resources:
             node.wait_shown(2, resource)
         shown = [seen.object.status.capacity for seen in nodes.seen() if seen.object.metadata.name == node.name]
+        agents = [seen.object.status["agent"] for seen in objects.seen() if seen.object.status]
+    assert {agent.get("delivery") for agent in agents} == {None, names.DELIVERY_NRI}
+    assert {read(agent) for agent in agents for read in (as_now, as_before)} == {names.DELIVERY_NRI}
     assert min(int(capacity.get(resource, 0)) for capacity in shown for resource in resources) == 2
     assert len(writes(installed, f"{POLICIES}/{NAME}")) == kept
+
+
+def as_now(agent: Mapping[str, str]) -> str:
+    """The delivery that this operator reads."""
+    return msgspec.convert(agent, AgentStatus).known_delivery
+
+
+def as_before(agent: Mapping[str, str]) -> str:
+    """The delivery that the operator of the release before reads."""
+    return agent["runtime"]
 
 
 def writes(control_plane: ControlPlane, path: str) -> list[dict[str, Any]]:

@@ -244,6 +244,33 @@ class TestLines:
         await saving.save(structs.replace(unhealthy, allocations=held_by("uid-b").allocations))
         await until(lambda: saving.alone().registered == saving.state.registered)
 
+    @pytest.mark.parametrize(
+        "error", [filesystem.NotReplaced(errno.ENOSPC, "No space left on device"), ValueError("odd")]
+    )
+    async def test_a_failed_write_of_the_health_is_retried_as_soon_as_others(
+        self, saving: Saving, monkeypatch: pytest.MonkeyPatch, error: Exception
+    ) -> None:
+        monkeypatch.setattr(checkpoint_writer, "HEALTH_AFTER_SECONDS", 0.01)
+        monkeypatch.setattr(checkpoint_writer, "_RETRY_SECONDS", 0.01)
+        owner = filesystem if isinstance(error, OSError) else CheckpointStore
+        name = "replace_durably" if isinstance(error, OSError) else "save"
+        failures, write = [error, error], getattr(owner, name)
+
+        def failing(*args: object, **options: object) -> None:
+            monkeypatch.setattr(checkpoint_writer, "HEALTH_AFTER_SECONDS", 3600.0)
+            if failures:
+                raise failures.pop()
+            write(*args, **options)
+
+        healthy = structs.replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
+        await saving.save(healthy)
+        # no room for a line
+        monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 0)
+        monkeypatch.setattr(owner, name, failing)
+        await saving.save(structs.replace(healthy, registered={"example.com/gpu": ("d0",)}))
+        await until(lambda: saving.alone().registered == saving.state.registered)
+        await until(lambda: [bool(problem) for problem in saving.problems] == [True, False])
+
     async def test_changes_during_a_write_share_one_line(self, begun: Saving, monkeypatch: pytest.MonkeyPatch) -> None:
         lines: list[bytes] = []
         began, may_go_on = threading.Event(), threading.Event()

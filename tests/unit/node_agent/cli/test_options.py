@@ -125,6 +125,45 @@ def test_each_setting_that_has_a_flag_has_a_variable() -> None:
     assert given == {"node_name": "n1", "observe": False, "flapping_changes": 3}
 
 
+NRI, KUBELET = {"NODEDEVICE_DELIVERY": "nri"}, {"NODEDEVICE_RUNTIME": "kubelet"}
+DIFFERENT = (
+    "--runtime is the former name of --delivery: the two must not differ, and are kubelet and nri; "
+    "omit --runtime (NODEDEVICE_RUNTIME)"
+)
+
+
+@pytest.mark.parametrize(
+    ("args", "environment", "delivery"),
+    [
+        pytest.param(["--runtime", "kubelet"], {}, "kubelet", id="flag"),
+        pytest.param([], KUBELET, "kubelet", id="variable"),
+        pytest.param(["--runtime", "nri", "--delivery", "nri"], {}, "nri", id="both flags"),
+        pytest.param([], {**NRI, "NODEDEVICE_RUNTIME": "nri"}, "nri", id="both variables"),
+        pytest.param(["--runtime", "kubelet"], NRI, "kubelet", id="flag over the present variable"),
+        pytest.param(["--delivery", "nri"], KUBELET, "nri", id="flag over the former variable"),
+        pytest.param(["--delivery", "nri", "--delivery", "none"], {}, "none", id="one flag twice"),
+    ],
+)
+def test_the_former_name_of_the_delivery(args: list[str], environment: dict[str, str], delivery: str) -> None:
+    assert flags(*args, **environment) == {"delivery": delivery}
+
+
+@pytest.mark.parametrize(
+    ("args", "environment"),
+    [
+        (["--delivery", "nri", "--runtime", "kubelet"], {}),
+        (["--runtime", "kubelet", "--delivery", "nri"], {}),
+        ([], {**NRI, **KUBELET}),
+        (["--runtime", "kubelet", "--delivery", "nri"], {**NRI}),
+    ],
+)
+def test_two_different_deliveries_are_refused(args: list[str], environment: dict[str, str]) -> None:
+    refused = CliRunner().invoke(main, ["run", *args], env={"NODEDEVICE_CONFIG": "", **environment})
+    assert refused.exit_code == 2
+    assert DIFFERENT in refused.output
+    assert "is not one of" in flags("--runtime", "docker")["output"]
+
+
 @pytest.mark.parametrize(
     ("args", "problem"),
     [

@@ -33,6 +33,9 @@ KINDS = ("Ready", "Mine")
     [
         pytest.param({"delivery": "nri", "runtime": "nri"}, "nri", id="of this release"),
         pytest.param({"runtime": "nri"}, "nri", id="of the release before"),
+        pytest.param(
+            {"version": "0.1.0", "runtime": "kubelet"}, "kubelet", id="stored by the definition of the release before"
+        ),
         pytest.param({"delivery": "kubelet"}, "kubelet", id="of the release after"),
         pytest.param({"runtime": ""}, "", id="not the agent's to say"),
     ],

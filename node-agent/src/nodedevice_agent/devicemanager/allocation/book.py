@@ -80,6 +80,7 @@ class AllocationBook:
         """The same pod under another UID; ignored if that one holds devices already."""
         if known_as in self.by_pod:
             return
+        self.releasing.pop(pod_uid, None)
         for allocation in self.by_pod.pop(pod_uid, {}).values():
             self._free(allocation)
             self.add(replace(allocation, pod_uid=known_as))

@@ -7,7 +7,7 @@ one with that UID in its annotation and with the name that the kubelet has for i
 Source: kubelet pkg/kubelet/cm/devicemanager (checkpoint) and pkg/kubelet/apis/podresources @ 1.37.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from msgspec import Struct, field
@@ -83,11 +83,12 @@ def attribute(
     ended: Collection[str],
     resources: Mapping[str, Resource],
     before: Collection[Allocation] = (),
+    runs: Callable[[str], bool] = lambda pod_uid: False,
 ) -> Attributed:
     """Attribute devices of the known resources to pods.
 
     pods: the API's unfinished pods, by UID. ended: UIDs of pods that have finished or are gone. before: the last attribution; where
-    the kubelet contradicts itself, it stays.
+    the kubelet contradicts itself, it stays. runs: whether containers of a pod may run with devices that the kubelet did not give.
     """
     named: dict[str, tuple[str, str]] = {}
     static_pods: dict[str, str] = {}
@@ -102,8 +103,8 @@ def attribute(
         entries = _under_uids_of_the_api(state.entries, static_pods)
         claimed = [entry for entry in entries if entry.pod_uid in unfinished]
     known = [allocation for allocation in claimed if allocation.resource_name in resources and allocation.device_ids]
-    claimed_keys = {allocation.key for allocation in known}
-    known += [a for a in before if is_elsewhere(a) and a.key not in claimed_keys and (not pods or a.pod_uid in pods)]
+    held_on = (a for a in before if is_elsewhere(a) and (not pods or a.pod_uid in pods or runs(a.pod_uid)))
+    known += _not_reported(tuple(held_on), known, pods)
     attributed = {(a.pod_uid, a.container, a.resource_name) for a in before}
     known.sort(key=lambda a: ((a.pod_uid, a.container, a.resource_name) not in attributed, a.pod_uid, a.container))
     # of a resource that has the same allocations as before, or less, no device can have passed to another pod
@@ -113,6 +114,21 @@ def attribute(
     kept += tuple(a for a in known if a.resource_name not in changed)
     unknown = ({a.pod_uid for a in kept} - pods.keys()) & named.keys()
     return Attributed(kept, {uid: Pod(uid, *named[uid], containers=()) for uid in unknown}, conflicts, static_pods)
+
+
+def _not_reported(
+    found: Collection[Allocation], kubelets: Iterable[Allocation], pods: Mapping[str, Pod]
+) -> list[Allocation]:
+    """Those of these that the kubelet does not report as its own. kubelets: what it reports."""
+    kubelets = tuple(kubelets) if found else ()
+    keys, static = {a.key for a in kubelets}, {(a.key, a.device_ids) for a in kubelets}
+
+    def is_kubelets(a: Allocation) -> bool:
+        # while the kubelet's names are unknown, its allocations to static pods have their own UIDs
+        other = pods[a.pod_uid].config_hash if a.pod_uid in pods else ""
+        return a.key in keys or ((other, *a.key[1:]), a.device_ids) in static
+
+    return [a for a in found if not is_kubelets(a)]
 
 
 def is_elsewhere(allocation: Allocation) -> bool:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from msgspec import structs
+from nodedevice_api.names import DELIVERY_NRI
 
 from nodedevice_agent.devicemanager.allocation.answers import problem, recorded_files
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
-from nodedevice_agent.devicemanager.attribution.attribute import Attributed, KubeletState, attribute
+from nodedevice_agent.devicemanager.attribution.attribute import Attributed, KubeletState, attribute, is_elsewhere
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.pods import Pod
@@ -19,20 +20,34 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation, by_nu
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.resources.resource_table import ResourceTable
+from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 
 # responses that the kubelet may not have written yet
 _MAX_RECENT = 1024
 
 
 class Attribution:
-    """Of the resources of the table that are attributed, if any. pods: all of the node that have not ended."""
+    """Of the resources of the table that are attributed, if any. pods: all of the node that have not ended.
 
-    def __init__(self, table: ResourceTable, book: AllocationBook, pods: Mapping[str, Pod], marks: Marks) -> None:
+    containers: of the runtime, those that run with devices which the kubelet did not give.
+    """
+
+    def __init__(
+        self,
+        table: ResourceTable,
+        book: AllocationBook,
+        pods: Mapping[str, Pod],
+        marks: Marks,
+        containers: RuntimeContainers,
+    ) -> None:
         self._table = table
         self._is_kubelets: Callable[[str], bool] = table.is_attributed or (lambda name: False)
         self._book = book
         self._pods = pods
         self._marks = marks
+        self._containers = containers
+        # whether the runtime will list these containers, and has not yet
+        self.awaits_runtime = False
         # whether a pod has finished since the kubelet was read last, or while it was: its state may be another
         self.is_outdated = True
         # allocations left out because the kubelet reports their device for two pods
@@ -62,11 +77,24 @@ class Attribution:
         )
 
     def recovered(self, known: Checkpoint) -> Checkpoint:
-        """The same of what was recovered from the API, without the allocations; the resources stay."""
-        ours = tuple(a for a in known.allocations if not self._is_kubelets(a.resource_name))
+        """The same of what was recovered from the API, without the kubelet's allocations; the resources stay.
+
+        The API does not show who made an allocation. What the kubelet does not report was made before a move to it.
+        """
+        entries = (self._state.entries if self._state is not None else None) or ()
+        kubelets = {entry.key for entry in entries}
+        ours = [a for a in known.allocations if not self._is_kubelets(a.resource_name)]
+        others = (a for a in known.allocations if self._is_kubelets(a.resource_name) and a.key not in kubelets)
+        ours += [replace(a, delivery=DELIVERY_NRI) for a in others if not self._is_held_here(a)]
         names = dict.fromkeys(known.registered) | dict.fromkeys(a.resource_name for a in known.allocations)
         self._marks.is_attribution_due = True
-        return structs.replace(self.restored(known), allocations=ours, registered=dict.fromkeys(names, ()))
+        return structs.replace(self.restored(known), allocations=tuple(ours), registered=dict.fromkeys(names, ()))
+
+    def _is_held_here(self, allocation: Allocation) -> bool:
+        """Whether the kubelet has allocated one of these devices, or others to the same container."""
+        resource = self._table.by_name.get(allocation.resource_name)
+        held = resource.holders if resource is not None else {}
+        return self._book.of(*allocation.key) is not None or not held.keys().isdisjoint(allocation.device_ids)
 
     # -- the kubelet ------------------------------------------------------------------------------------------------------
 
@@ -103,6 +131,17 @@ class Attribution:
         kept = next((a for a in self._book.of_resource(resource_name) if a.device_ids == ids), None)
         found = kept or Allocation("", "", resource_name, by_numa(ids, {}), None)
         return problem(replace(decoded(found), files=self._files.get((resource_name, ids), ())), resource)
+
+    # -- the runtime ------------------------------------------------------------------------------------------------------
+
+    def runtime_known(self) -> None:
+        """The runtime has listed its containers or cannot be reached, or one of them has ended."""
+        self.awaits_runtime = False
+        self._marks.is_attribution_due = True
+
+    def runs(self, pod_uid: str) -> bool:
+        """Whether containers of this pod may run with devices that the kubelet did not give. pod_uid: as the runtime knows it."""
+        return self.awaits_runtime or pod_uid in self._containers.by_pod
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
@@ -144,6 +183,12 @@ class Attribution:
             self.is_outdated = True
             self._marks.is_attribution_due = True
 
+    def holds_on(self, pod_uid: str) -> bool:
+        """Whether a pod that is over keeps devices that the kubelet did not give."""
+        return self._table.is_attributed is not None and (
+            any(map(is_elsewhere, self._book.of_pod(pod_uid))) and self.runs(pod_uid)
+        )
+
     def without_kubelets(self, pod_uids: Iterable[str]) -> set[str]:
         """Those of these pods that have devices not by what the kubelet says alone: it may know pods that the API does not have."""
         if self._state is None:
@@ -158,9 +203,10 @@ class Attribution:
         resources = self._resources()
         before = [a for a in self._book if a.resource_name in resources]
         if self._state is None:
-            found = Attributed(tuple(a for a in before if a.pod_uid not in self._ended), {}, ())
+            kept = (a for a in before if a.pod_uid not in self._ended or (is_elsewhere(a) and self.runs(a.pod_uid)))
+            found = Attributed(tuple(kept), {}, ())
         else:
-            found = attribute(self._state, self._pods, self._ended, resources, tuple(before))
+            found = attribute(self._state, self._pods, self._ended, resources, tuple(before), self.runs)
         self.unknown_pods, self.conflicts = dict(found.unknown_pods), found.conflicts
         self._static_uids = found.static_pods
         now = [self._with_files(allocation) for allocation in found.allocations]
@@ -203,5 +249,5 @@ def _by_pod(allocations: Iterable[Allocation]) -> dict[str, list[Allocation]]:
     return found
 
 
-def _devices(allocations: Iterable[Allocation]) -> dict[tuple[str, str], Mapping[int, tuple[str, ...]]]:
-    return {(a.container, a.resource_name): a.ids_by_numa for a in allocations}
+def _devices(allocations: Iterable[Allocation]) -> dict[tuple[str, str], tuple[bool, Mapping[int, tuple[str, ...]]]]:
+    return {(a.container, a.resource_name): (is_elsewhere(a), a.ids_by_numa) for a in allocations}

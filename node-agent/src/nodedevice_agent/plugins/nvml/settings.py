@@ -202,6 +202,8 @@ class NvmlSettings(Plugin, frozen=True):
 
     node_labels: ClassVar[tuple[str, ...]] = (GPU_CLIENT_LABEL,)
     command: ClassVar[str] = "gpu"
+    asking_variables: ClassVar[tuple[str, ...]] = ("NVIDIA_", "DOCKER_RESOURCE_", "CUDA_")
+    asking_word: ClassVar[str] = "nvidia"
 
     # what pods request; the name of NVIDIA's own plugin, so that pods need no change
     resource_name: str = "nvidia.com/gpu"

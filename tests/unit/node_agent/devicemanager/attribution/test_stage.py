@@ -16,6 +16,7 @@ from nodedevice_agent.devicemanager.effects import (
     Publish,
     SaveCheckpoint,
 )
+from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
@@ -24,9 +25,11 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.snapshot import snapshot
+from nodedevice_agent.devicemanager.static_pods import StaticPod
+from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI
 
 from tests.examples import examples
-from tests.fakes.settled import attributing
+from tests.fakes.settled import Settled, attributed, attributing
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod, published
 
 
@@ -139,6 +142,16 @@ def test_a_pod_that_was_over_before_the_kubelet_was_read_holds_nothing(devices: 
     if not devices:
         plugin(found, 4)
     assert held(found) == {}
+
+
+def plain(checkpoint: Checkpoint) -> Any:
+    """Of a node that only records."""
+    manager = DeviceManager(0.0, checkpoint)
+    return Settled(manager, manager.settle)
+
+
+def delivered(found: Any) -> dict[str, str]:
+    return {a.pod_uid: a.delivery for a in found.book.of_resource(GPU)}
 
 
 HASH = "0123456789abcdef0123456789abcdef"
@@ -301,6 +314,59 @@ class TestRestart:
         assert set(found.resources) == {GPU, NIC}
         found.pods_synced([pod("one", gpu=1)], 0.0)
         assert held(found) == {"one": ("d0",)}
+
+    def test_a_lost_checkpoint_keeps_what_the_kubelet_did_not_allocate(self) -> None:
+        """Right after a move from nri: the kubelet does not know these holders, and must not allocate their devices."""
+        found = mirror(0, is_recovering=True)
+        message(found, *(replace(a, delivery=DELIVERY_KUBELET) for a in (held_by("one", "d0"), held_by("ended", "d1"))))
+        plugin(found, 3)
+        recovered = (held_by("one", "d0"), held_by("injected", "d1"), held_by("gone", "d2"))
+        found.recovered(Checkpoint(tuple(replace(a, delivery=DELIVERY_KUBELET) for a in recovered), {GPU: ()}), 0.0)
+        found.pods_synced([pod("one", gpu=1), pod("injected", gpu=1)], 0.0)
+        assert held(found) == {"one": ("d0",), "injected": ("d1",)}
+        assert delivered(found) == {"one": DELIVERY_KUBELET, "injected": DELIVERY_NRI}
+        found.pod_gone("injected", 0.0)
+        assert held(found) == {"one": ("d0",)}
+
+    def test_what_the_kubelet_reports_later_is_its_own(self) -> None:
+        found = mirror(3, is_recovering=True)
+        found.recovered(Checkpoint((held_by("one", "d0"), held_by("mirror", "d1")), {GPU: ()}), 0.0)
+        found.pods_synced([pod("one", gpu=1), mirror_pod("mirror")], 0.0)
+        assert delivered(found) == {"one": DELIVERY_NRI, "mirror": DELIVERY_NRI}
+        entries = (replace(held_by(uid, i), delivery=DELIVERY_KUBELET) for uid, i in {"one": "d0", HASH: "d1"}.items())
+        message(found, *entries, rows=(PodResourcesRow("default", "static", "main", GPU, ("d1",)),))
+        assert held(found) == {"one": ("d0",), "mirror": ("d1",)}
+        assert delivered(found) == {"one": DELIVERY_KUBELET, "mirror": DELIVERY_KUBELET}
+
+    def test_what_the_kubelet_has_reported_before_the_api_stays(self) -> None:
+        found = mirror(3, is_recovering=True)
+        named = tuple(
+            PodResourcesRow("default", uid, "main", GPU, (i,)) for uid, i in {"one": "d0", "two": "d1"}.items()
+        )
+        message(found, held_by("one", "d0"), held_by("two", "d1"), rows=named)
+        found.recovered(Checkpoint((held_by("one", "d2"), held_by("three", "d1")), {GPU: ()}), 0.0)
+        found.pods_synced([pod(uid, gpu=1) for uid in ("one", "two", "three")], 0.0)
+        assert held(found) == {"one": ("d0",), "two": ("d1",)}
+
+    @pytest.mark.parametrize("how", ["in the list", "seen later"])
+    @pytest.mark.parametrize("is_by_kubelet", [True, False], ids=["kubelet", "none"])
+    def test_a_static_pod_keeps_what_it_got_by_nri(self, how: str, is_by_kubelet: bool) -> None:
+        """There it has its hash as UID; here that of its mirror pod."""
+        known = (StaticPod(HASH, "default", "static"),)
+        checkpoint = Checkpoint((replace(STATIC, delivery=DELIVERY_NRI),), {GPU: ()}, static_pods=known)
+        found = attributing(0.0, checkpoint) if is_by_kubelet else plain(checkpoint)
+        plugin(found, 2)
+        evil = mirror_pod("evil", "evil")
+        if how == "in the list":
+            found.pods_synced([evil, mirror_pod("mirror")], 0.0)
+        else:
+            found.pod_seen(mirror_pod("mirror"), 0.0)
+            found.pod_seen(evil, 0.0)
+        assert held(found) == {"mirror": ("d0",)}
+        again = Settled(after := attributed(0.0, found.checkpoint()), after.settle)
+        again.pods_synced([mirror_pod("mirror")], 0.0)
+        message(again)
+        assert (held(again), delivered(again)) == ({"mirror": ("d0",)}, {"mirror": DELIVERY_NRI})
 
 
 UIDS = [f"p{index}" for index in range(4)]

@@ -1,0 +1,59 @@
+"""Containers with devices of the delivery `nri`, on a node that has moved to the delivery `kubelet`. They have this agent's mark.
+
+Their devices stay held until the runtime reports their ends, also without a pod in the API: any pod can be deleted by force.
+Until the runtime has listed its containers, none has ended. Where no runtime responds, the pods of the API decide alone.
+Source: containerd NRI.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
+
+from nodedevice_agent.devicemanager.runtime import (
+    ContainerInstance,
+    ContainerState,
+    RunningContainer,
+    RuntimeHandler,
+    Sandbox,
+)
+from nodedevice_agent.devicemanager.static_pods import StaticPod, is_config_hash
+from nodedevice_agent.deviceplugin.host import PluginHost
+
+
+class InjectedContainers(RuntimeHandler):
+    """Feeds the device manager of that host."""
+
+    def __init__(self, host: PluginHost) -> None:
+        self._host = host
+        self._containers = host.manager.containers
+        host.manager.attribution.awaits_runtime = True
+
+    def runtime_disconnected(self, reason: str) -> None:
+        self._changed()
+
+    def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
+        static = [StaticPod(s.uid, s.namespace, s.name) for s in sandboxes if is_config_hash(s.uid)]
+        self._host.manager.static_pods_listed(static, self._host.now())
+        uids = {sandbox.id: sandbox.uid for sandbox in sandboxes}
+        marked = (c for c in containers if CONTAINER_DEVICES_ANNOTATION in c.annotations)
+        self._containers.synchronized(
+            ContainerInstance(c.id, c.sandbox_id, uids.get(c.sandbox_id) or c.pod_uid, c.name)
+            for c in marked
+            if c.state is not ContainerState.STOPPED
+        )
+        self._changed()
+
+    def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
+        self._end(found for found in self._containers if found.id == container.id)
+
+    def sandbox_removed(self, sandbox: Sandbox) -> None:
+        self._end(found for found in self._containers if found.sandbox_id == sandbox.id)
+
+    def _end(self, found: Iterable[ContainerInstance]) -> None:
+        ended = [self._containers.ended(instance.pod_uid, instance.id) for instance in tuple(found)]
+        if ended:
+            self._changed()
+
+    def _changed(self) -> None:
+        self._host.manager.attribution.runtime_known()
+        self._host.settle()

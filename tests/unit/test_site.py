@@ -1,4 +1,4 @@
-"""The navigation of the site has each page once. `make docs` builds it, and checks links and anchors."""
+"""The navigation of the site has each page once. `tests/site` builds the site."""
 
 from collections.abc import Iterator
 from pathlib import Path

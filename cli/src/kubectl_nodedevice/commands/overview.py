@@ -42,8 +42,8 @@ def _show(screen: Screen, found: Survey, unseen: list[Unseen]) -> None:
 
 
 def _resources(lines: list[ResourceLine]) -> Table:
-    numbers = ("NODES", "DEVICES", "FREE", "HELD", "BROKEN", "CORDONED", "WAITING")
-    table = Table(("RESOURCE", "GIVEN BY", *numbers), numbers=numbers)
+    columns = ("RESOURCE", "GIVEN BY", "NODES", "DEVICES", "FREE", "HELD", "BROKEN", "CORDONED", "WAITING")
+    table = Table(columns, numbers=columns[2:])
     for line in lines:
         table.add(
             line.resource,

@@ -8,6 +8,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+_MOST_PAGES = 25
 
 
 def _pages(nav: Any) -> Iterator[str]:
@@ -27,3 +28,4 @@ def test_each_page_is_in_the_navigation_once() -> None:
     listed = list(_pages(site["nav"]))
     assert sorted(set(listed)) == sorted(listed)
     assert {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} <= set(listed)
+    assert len([page for page in listed if not page.startswith("decisions/")]) <= _MOST_PAGES

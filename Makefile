@@ -46,7 +46,7 @@ help: ##- This list; `make help ALL=1` has every target and its variables
 	@awk -v all=$(ALL) -f hack/help.awk $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: setup ## The product on a real control plane: devices from plugins to pods; under a minute | CLUSTER=current: on your cluster. GPU=dgx-h100 or mig-a100: with GPUs. GPU=shares: GPUs that pods share, and the scheduler for them.
+demo: setup ## The product on a real control plane: devices from plugins to pods; under a minute | CLUSTER=current: on your cluster. GPU=dgx-h100 or mig-a100: with GPUs. GPU=shares: GPUs that pods share, and the scheduler for them. OBSERVE=1: watch only.
 	@$(BIN)/python -m hack.demo $(if $(filter undefined,$(origin GPU)),,$(or $(GPU),dgx-h100))
 
 .PHONY: up

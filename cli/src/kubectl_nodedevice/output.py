@@ -222,8 +222,9 @@ class Screen:
         table = RichTable(box=None, pad_edge=False, padding=(0, 2 if fits else 1, 0, 0), header_style=BOLD)
         for name, size in zip(columns, least, strict=True):
             # narrow columns are not broken for the sake of wide ones
-            justify = "right" if name in given.numbers else "left"
-            table.add_column(name, overflow="fold", min_width=size, justify=justify)
+            table.add_column(
+                name, overflow="fold", min_width=size, justify="right" if name in given.numbers else "left"
+            )
         for row in rows:
             table.add_row(*(Text(cell.text, cell.style) for cell in row))
         self._console().print(table)

@@ -20,10 +20,10 @@ LIMITS: Final = {
     "cli/src": 72,
     "kube/src": 30,
     "common/src": 9,
-    "proto/src": 51,
+    "proto/src": 26,
     "hack": 202,
-    "charts": 129,
-    "docs": 106,
+    "charts": 111,
+    "docs": 22,
 }
 
 

@@ -1,7 +1,6 @@
 """`make demo`: the whole main job, in a few lines, on a real control plane with real plugins. Ends with a verdict."""
 
 import json
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,14 +14,11 @@ from hack.cluster.cluster import a_pod
 from hack.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
 from hack.cluster.observe import Observer, capacity
 from hack.cluster.processes.loopback import fetch
-from hack.cluster.shell import shell_environment
 from hack.demo.demo_stack import start_stack
-from hack.demo.narration import Broken, narrate, play, say, show
+from hack.demo.narration import Broken, narrate, play, show, show_typed
 
 _NAMESPACE = "nodedevice-demo"
 _GPU_NODE_A = f"{NODE_A}.example.com.gpu"
-# 1: the command worked, and something needs attention
-_WORKED = (0, 1)
 
 
 def main() -> int:
@@ -173,19 +169,7 @@ class _Demo:
         return self._nodes.wait(lambda seen: capacity(seen, NODE_A, GPU) == becomes, since=began).at - began
 
     def _type(self, command: str) -> None:
-        """A command of the product, and what it prints. Raises Broken when it fails."""
-        control_plane = self._stack.control_plane
-        done = subprocess.run(
-            ["sh", "-euc", command],
-            check=False,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            env=shell_environment(control_plane.admin_kubeconfig, control_plane.folder),
-        )
-        say(f"  $ {command}", *(f"    {line}" for line in (done.stdout + done.stderr).splitlines()))
-        if done.returncode not in _WORKED:
-            raise Broken(f"{command} ended with {done.returncode}")
+        show_typed(self._stack.control_plane, command)
 
     def _pod_health(self) -> list[str]:
         return [found["status"]["health"] for found in self._json("get", "poddevices", "-A")]

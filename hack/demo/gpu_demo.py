@@ -20,7 +20,7 @@ from hack.cluster.local.stack import Stack
 from hack.cluster.observe import Observer, capacity
 from hack.demo import gpu_mig, gpu_shares
 from hack.demo.demo_stack import start_stack
-from hack.demo.narration import Broken, narrate, play, show
+from hack.demo.narration import Broken, narrate, play, show, show_typed
 from hack.fake_nvml.library import FakeNvml, machines, put_on_the_bus
 from hack.fake_nvml.machines import described
 
@@ -96,17 +96,14 @@ class _Demo:
         why = '{.status.conditions[?(@.type=="Healthy")].message}'
         command = ("get", "nodedevice", _NODE_DEVICE, "-o", f"jsonpath={why}", "--ignore-not-found")
         self._stack.wait_for("the reason is shown", lambda: "driver" in self._stack.control_plane.kubectl(*command))
-        self._show("get", "nodedevice", _NODE_DEVICE)
-        self._show(*command[:-1])
+        columns = 'custom-columns=NAME:.metadata.name,PROBLEM:.status.conditions[?(@.type=="Healthy")].message'
+        self._show("get", "nodedevice", _NODE_DEVICE, "-o", columns)
         return "a driver that does not work is reported, with the remedy"
 
     def _inventory(self) -> None:
         narrate("The GPUs as the driver describes them")
         self._show("get", "nodedevice", _NODE_DEVICE)
-        columns = (
-            '{range .status.devices[*]}{.id}  {.attributes.model}  {.attributes.pciBusID}  {.numaNodes}{"\\n"}{end}'
-        )
-        self._show("get", "nodedevice", _NODE_DEVICE, "-o", f"jsonpath={columns}")
+        self._type(f"kubectl nodedevice devices --node {_NODE} -o wide")
         self._nodes.wait(lambda seen: capacity(seen, _NODE, _GPU) == self._count, since=0.0)
 
     def _pod(self) -> None:
@@ -128,8 +125,7 @@ class _Demo:
         began = time.monotonic()
         self._gpus.xid(uuid, 79)
         self._until_healthy(self._count - 1, uuid, began)
-        path = '{range .status.devices[?(@.health=="Unhealthy")]}{.id} {.reason}: {.message}{"\\n"}{end}'
-        self._show("get", "nodedevice", _NODE_DEVICE, "-o", f"jsonpath={path}")
+        self._type(f"kubectl nodedevice devices --node {_NODE}")
         self._show("get", "nodedevice", _NODE_DEVICE)
         return uuid
 
@@ -215,6 +211,9 @@ class _Demo:
 
     def _status(self) -> Any:
         return json.loads(self._stack.control_plane.kubectl("get", "nodedevice", _NODE_DEVICE, "-o", "json"))["status"]
+
+    def _type(self, command: str) -> None:
+        show_typed(self._stack.control_plane, command)
 
     def _show(self, *arguments: str) -> None:
         show(self._stack.control_plane, *arguments)

@@ -87,7 +87,7 @@ class _Story:
         self._gpus.mig(2, "enabled")
         self._gpus.create(2, "2g.20gb")
         self._stack.wait_for("the instance shows", lambda: self._node.status(_QUARTER)["total"] == 3)
-        self._node.show_unhealthy(_QUARTER)
+        self._node.show_devices(_QUARTER)
         began = time.monotonic()
         self._node.end_pod("whole")
         self._print_capacity(_QUARTER, 3, began)

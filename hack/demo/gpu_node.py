@@ -9,7 +9,7 @@ from nodedevice_api import assigned_parts, names
 from hack.cluster.cluster import a_pod
 from hack.cluster.local.stack import Stack
 from hack.cluster.observe import Observer, capacity
-from hack.demo.narration import show
+from hack.demo.narration import show, show_typed
 
 NODE = "gpu-node"
 _NAMESPACE = "demo"
@@ -74,8 +74,8 @@ class GpuNode:
 
     def _not_scheduled(self, pod: str) -> tuple[str, ...]:
         about = f"--field-selector=involvedObject.name={pod},reason=FailedScheduling"
-        path = '{range .items[*]}{.reportingComponent}: {.message}{"\\n"}{end}'
-        return "get", "events", "-n", _NAMESPACE, about, "-o", f"jsonpath={path}"
+        columns = "custom-columns=FROM:.reportingComponent,MESSAGE:.message"
+        return "get", "events", "-n", _NAMESPACE, about, "-o", columns
 
     def holders(self) -> dict[str, str]:
         """What each pod that holds devices has, such as example.com/gpu=1, by its name."""
@@ -101,20 +101,10 @@ class GpuNode:
     def show(self, *arguments: str) -> None:
         show(self._cluster, *arguments)
 
-    def show_parts(self, resource_name: str) -> None:
-        """How many parts of each GPU are free."""
-        name = names.node_device_name(NODE, resource_name)
-        path = '{range .status.devices[*]}{.id}: {.parts.available} of {.parts.total} free{"\\n"}{end}'
-        self.show("get", "nodedevice", name, "-o", f"jsonpath={path}")
+    def show_devices(self, resource_name: str) -> None:
+        """How many parts of each are free, or why it cannot be used."""
+        show_typed(self._cluster, f"kubectl nodedevice devices --resource {resource_name}")
 
-    def show_unhealthy(self, resource_name: str) -> None:
-        """Which devices cannot be used, and why."""
-        name = names.node_device_name(NODE, resource_name)
-        path = '{range .status.devices[?(@.health=="Unhealthy")]}{.id} {.reason}: {.message}{"\\n"}{end}'
-        self.show("get", "nodedevice", name, "-o", f"jsonpath={path}")
-
-    def show_waiting(self, resource_name: str) -> None:
-        """Why pods wait."""
-        name = names.node_device_name(NODE, resource_name)
-        path = '{range .status.waiting[*]}{.name} {.reason}: {.message}{"\\n"}{end}'
-        self.show("get", "nodedevice", name, "-o", f"jsonpath={path}")
+    def show_why(self, pod: str) -> None:
+        """Why it waits."""
+        show_typed(self._cluster, f"kubectl nodedevice why pod {pod} -n {_NAMESPACE}")

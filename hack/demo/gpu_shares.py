@@ -54,7 +54,7 @@ class _Story:
         for name, units in _EIGHT.items():
             self._place(name, units)
         self._node.show("get", "poddevices", "-A")
-        self._node.show_parts(_MEMORY)
+        self._node.show_devices(_MEMORY)
         self._bound_in_vain()
         self._stays_pending()
         self._one_ends()
@@ -92,7 +92,7 @@ class _Story:
         self._node.start_pod(_LARGE, {_MEMORY: _LARGE_UNITS})
         self._stack.wait_for("it waits", lambda: _LARGE in self._node.waiting(_MEMORY))
         self._node.show_where(_LARGE)
-        self._node.show_waiting(_MEMORY)
+        self._node.show_why(_LARGE)
         reason, _ = self._node.waiting(_MEMORY)[_LARGE]
         if reason != "NoDeviceFits":
             raise Broken(f"it waits for another reason: {reason}")
@@ -121,7 +121,7 @@ class _Story:
         print(f"  it has its units {time.monotonic() - began:.1f} s after kubectl delete began")
         self._print_choice(_LARGE, _LARGE_UNITS, before)
         self._node.show("get", "poddevices", "-A")
-        self._node.show_parts(_MEMORY)
+        self._node.show_devices(_MEMORY)
         if mixed := [name for name, parts in self._node.allocated(_MEMORY).items() if len(parts) != 1]:
             raise Broken(f"units of two GPUs went to {mixed}")
 

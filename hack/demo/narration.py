@@ -5,8 +5,10 @@ interpreter. So it is remembered, and checked before the next step.
 """
 
 import os
+import shlex
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 import time
@@ -17,7 +19,10 @@ from hack.cluster.api import ApiError
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.processes.processes import removed_at_the_end
+from hack.cluster.shell import shell_environment
 
+# 1: the command worked, and something needs attention
+_WORKED = (0, 1)
 _stopped = threading.Event()
 
 
@@ -62,9 +67,23 @@ def show_progress(line: str) -> None:
 
 def show(cluster: Cluster, *arguments: str) -> None:
     """A kubectl command as a person would type it, and what it prints."""
-    typed = " ".join(a if "{" not in a and "\\" not in a else f"'{a}'" for a in arguments)
-    say(f"  $ kubectl {typed}")
+    say(f"  $ {shlex.join(['kubectl', *arguments])}")
     say(*(f"    {line}" for line in cluster.kubectl(*arguments).splitlines() or ["No resources found"]))
+
+
+def show_typed(cluster: Cluster, command: str) -> None:
+    """A command of the product, and what it prints. Raises Broken when it fails."""
+    done = subprocess.run(
+        ["sh", "-euc", command],
+        check=False,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env=shell_environment(cluster.admin_kubeconfig, cluster.folder),
+    )
+    say(f"  $ {command}", *(f"    {line}".rstrip() for line in (done.stdout + done.stderr).splitlines()))
+    if done.returncode not in _WORKED:
+        raise Broken(f"{command} ended with {done.returncode}")
 
 
 def listen_for_stop() -> None:

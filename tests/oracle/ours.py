@@ -144,7 +144,7 @@ class Ours:
         found = {}
         for name in self._manager.resources:
             now = snapshot(self._manager, name)
-            missing = self._manager.resources[name].holders.keys() - self._manager.resources[name].devices.keys()
+            missing = self._manager.resources[name].use.holders.keys() - self._manager.resources[name].devices.keys()
             found[name] = (now.total - len(missing), now.healthy)
         return found
 

@@ -21,7 +21,7 @@ from nodedevice_agent.devicemanager.records.allocations import AllocationKey
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, ListedDevices
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService, list_to_wire
@@ -211,7 +211,7 @@ class Agent:
             self.settle()
         self.now = max(self.now, until)
         for name, resource in list(self.manager.resources.items()):
-            if resource.state is EndpointState.GONE:
+            if resource.presence.state is EndpointState.GONE:
                 self.manager.forget(name)
 
     # -- containers -------------------------------------------------------------------------------------------------------

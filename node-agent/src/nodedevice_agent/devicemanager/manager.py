@@ -36,7 +36,8 @@ from nodedevice_agent.devicemanager.resources.flap_damping import FlapDampingLim
 from nodedevice_agent.devicemanager.resources.list_limit import ListLimit
 from nodedevice_agent.devicemanager.resources.physical_devices import PhysicalDevices
 from nodedevice_agent.devicemanager.resources.preference import Preference
-from nodedevice_agent.devicemanager.resources.resource import EndpointState, Resource
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
+from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.resources.resource_table import SETTLE_SECONDS, IsConfigured, ResourceTable
 from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
@@ -145,7 +146,7 @@ class DeviceManager:
         shown = marks.shown_with
         if shown and self._physical.found:
             for name, resource in self.resources.items():
-                if any(other.resource_name in shown for other in resource.held_back.values()):
+                if any(other.resource_name in shown for other in resource.use.held_back.values()):
                     marks.publish(name)
         shown.clear()
         if changed:
@@ -200,7 +201,7 @@ class DeviceManager:
             self.book.learn_originals(resource)
         if not is_changed:
             return
-        if resource.holders and resource.is_built_in:
+        if resource.use.holders and resource.presence.is_built_in:
             self._reallocations.forget_outdated(resource)
         self._marks.saved_and_changed([resource_name])
         if resource_name in self._preference.awaited:
@@ -226,7 +227,7 @@ class DeviceManager:
         # the last list stays known, so no less is kept; but a refused list of an older connection may take its place
         self.list_limit.has_shrunk = True
         if is_changed:
-            resource.is_silent = is_silent and resource.state is EndpointState.STOPPED
+            resource.presence.is_silent = is_silent and resource.presence.state is EndpointState.STOPPED
             self._marks.saved_and_changed([resource_name])
 
     def configured(self, is_configured: IsConfigured, now: float, returning: Iterable[str] = ()) -> None:
@@ -265,8 +266,8 @@ class DeviceManager:
         if resource is None:
             return True
         requested = (request.resource_name for pod in self.pods.values() for request in pod.device_requests)
-        is_needed = resource.holders or resource.claimed_identities() or resource_name in requested
-        if resource.state is not EndpointState.GONE or is_needed or resource.may_answer:
+        is_needed = resource.use.holders or resource.identities.claimed() or resource_name in requested
+        if resource.presence.state is not EndpointState.GONE or is_needed or resource.may_answer:
             return False
         self.resources.pop(resource_name).forgotten()
         self.list_limit.forgotten(resource_name)
@@ -517,9 +518,9 @@ class DeviceManager:
             allocate_calls=self.allocate_once.keys(),
             cordons=dict(self.cordons),
             possible_holders=omitted_allocations.saved(self.resources),
-            part_sizes={name: r.part_sizes for name, r in self.resources.items() if r.part_sizes},
-            identities={name: found for name, r in self.resources.items() if (found := r.claimed_identities())},
-            scopes={name: r.scope for name, r in self.resources.items() if r.scope is not None},
+            part_sizes={name: r.use.part_sizes for name, r in self.resources.items() if r.use.part_sizes},
+            identities={name: found for name, r in self.resources.items() if (found := r.identities.claimed())},
+            scopes={name: r.presence.scope for name, r in self.resources.items() if r.presence.scope is not None},
             gone=tuple(name for name, resource in self.resources.items() if name not in registered),
         )
 
@@ -544,7 +545,7 @@ class DeviceManager:
             self.book.restore(allocation)
         for name, identities in known.identities.items():
             if name in self.resources:
-                self.resources[name].remember(identities)
+                self.resources[name].identities.remember(identities)
 
     def _after_orphaned_call(self, ticket: int) -> None:
         """A call for an ended pod has returned. Until then its plugin may have been working on the devices."""

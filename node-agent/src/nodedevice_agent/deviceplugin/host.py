@@ -338,7 +338,7 @@ class PluginHost:
         plugin, socket_name = (lost.socket, lost.resource_name), self._sockets[endpoint].name
         resource = self.manager.resources.get(lost.resource_name)
         is_connected = any(plugin == (each.socket, each.resource_name) for each in self._connections.values())
-        if self._is_ending or is_connected or resource is None or resource.lost_to is not None:
+        if self._is_ending or is_connected or resource is None or resource.presence.lost_to is not None:
             return
         if not is_served(self.directory.path / socket_name):
             return

@@ -14,7 +14,8 @@ from typing import Final
 
 from nodedevice_common.tasks import apart
 
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS, EndpointState, Resource
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS, EndpointState
+from nodedevice_agent.devicemanager.resources.resource import Resource
 
 # names that have watches although nobody needs them
 MOST_WATCHED: Final = 8
@@ -95,12 +96,12 @@ def to_park(
 
 def is_served(name: str, known: Iterable[Mapping[str, Resource]]) -> bool:
     """Whether a plugin of that name is connected to one of the device managers."""
-    return any(name in of and of[name].state is EndpointState.RUNNING for of in known)
+    return any(name in of and of[name].presence.state is EndpointState.RUNNING for of in known)
 
 
 def _is_gone(resource: Resource, now: float) -> bool:
     """Whether it has been for a while. What was ended on purpose is about to be deleted, and its place is waited for."""
-    if resource.is_not_configured or resource.may_answer or resource.state is EndpointState.RUNNING:
+    if resource.presence.is_not_configured or resource.may_answer or resource.presence.state is EndpointState.RUNNING:
         return False
-    ends_at = resource.grace_ends_at
+    ends_at = resource.presence.grace_ends_at
     return ends_at is None or ends_at - now <= STOP_GRACE_PERIOD_SECONDS - GONE_SECONDS

@@ -289,13 +289,13 @@ class ServedByKubelet:
         return Listing(
             name,
             self._healthy[name],
-            resource.holders.keys() if resource is not None else (),
+            resource.use.holders.keys() if resource is not None else (),
             reported,
             self._remembered.get(name, _NO_IDS),
             self._capacity.get(name, -1),
             self._omitted.get(name, 0),
             resource.listed if resource is not None else NO_DEVICES,
-            resource.holds if resource is not None and resource.endpoint is not None else _NOT_CONNECTED,
+            resource.use.holds if resource is not None and resource.newest.endpoint is not None else _NOT_CONNECTED,
         )
 
     def next_listing(self) -> Listing | None:
@@ -316,8 +316,8 @@ class ServedByKubelet:
         if self._remembered.get(name, _NO_IDS) is remembered and not listed.is_refused:
             self._remembered[name] = remembered = listed.devices.keys()
         is_new, holds = self._connect([name], now), listing.holds
-        if is_new and listed.devices.keys() >= self.resources[name].holders.keys():
-            holds = self.resources[name].holds
+        if is_new and listed.devices.keys() >= self.resources[name].use.holders.keys():
+            holds = self.resources[name].use.holds
         elif is_new:
             # pods hold devices that are not healthy
             self._long.add(name)
@@ -329,7 +329,7 @@ class ServedByKubelet:
 
         What pods hold of it counts from then on.
         """
-        new = [name for name in names if name not in self.resources or self.resources[name].endpoint is None]
+        new = [name for name in names if name not in self.resources or self.resources[name].newest.endpoint is None]
         for name in new:
             self.manager.connected(name, _ENDPOINT, PluginOptions(), now)
         if new:

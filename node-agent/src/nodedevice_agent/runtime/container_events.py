@@ -140,7 +140,7 @@ class ContainerEvents:
             self._after_end(instance)
         for pod_uid in sorted(self._book.by_pod):
             self._settle(pod_uid)
-        for pod_uid in sorted({uid for r in self._manager.resources.values() for uid in r.possible_holders}):
+        for pod_uid in sorted({uid for r in self._manager.resources.values() for uid in r.use.possible_holders}):
             self._manager.possible_holder_ended(pod_uid)
         self._is_first = False
         if any(instance.devices for instance in (*gone, *self._containers)):
@@ -200,7 +200,7 @@ class ContainerEvents:
 
     def _may_hold(self, pod_uid: str, resource_name: str) -> bool:
         resource = self._manager.resources.get(resource_name)
-        return resource is not None and pod_uid in resource.possible_holders
+        return resource is not None and pod_uid in resource.use.possible_holders
 
     def _is_known(self, pod_uid: str) -> bool:
         return self._manager.pod(pod_uid) is not None or pod_uid in self._book.by_pod

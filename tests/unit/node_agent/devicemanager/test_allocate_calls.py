@@ -60,7 +60,7 @@ class TestDuringACall:
         scenario.lists([])
         assert calls(scenario.answer(call)) == []
         assert (scenario.held(), scenario.reasons()) == ({}, {"p": "NotEnoughDevices"})
-        assert scenario.manager.resources[GPU].reserved == {}
+        assert scenario.manager.resources[GPU].use.reserved == {}
 
     @pytest.mark.kubelet("behaviour 48")
     def test_the_plugin_disconnects(self) -> None:

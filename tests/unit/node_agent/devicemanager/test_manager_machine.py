@@ -22,7 +22,7 @@ from nodedevice_agent.devicemanager.releasing import RELEASING_SETTLE_SECONDS
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 
 from tests.examples import examples
@@ -307,8 +307,8 @@ class ManagerMachine(RuleBasedStateMachine):
             for allocation in self.manager.book.of_resource(name):
                 for device_id in allocation.device_ids:
                     assert holders.setdefault(device_id, allocation.pod_uid) == allocation.pod_uid
-            assert holders == resource.holders
-            for device_id, uid in resource.reserved.items():
+            assert holders == resource.use.holders
+            for device_id, uid in resource.use.reserved.items():
                 assert holders.get(device_id, uid) == uid, "reserved by one pod and held by another"
 
     @invariant()
@@ -316,7 +316,11 @@ class ManagerMachine(RuleBasedStateMachine):
         manager = self.manager
         times = []
         for resource in manager.resources.values():
-            times += [resource.grace_ends_at, resource.settle_until, resource.flap_damping.next_deadline()]
+            times += [
+                resource.presence.grace_ends_at,
+                resource.presence.settle_until,
+                resource.flap_damping.next_deadline(),
+            ]
         for calls in (manager.allocator.pending, manager._reallocations.failures, manager.pre_starts.failures):
             times += [pending.retry_at for pending in calls.values()]
         times += [*manager._releasing._publish_at.values(), manager._preference._deadline]
@@ -347,9 +351,13 @@ class ManagerMachine(RuleBasedStateMachine):
         for name in self.manager.resources:
             now = snapshot(self.manager, name)
             resource = self.manager.resources[name]
-            ids = {*resource.devices, *resource.holders}
+            ids = {*resource.devices, *resource.use.holders}
             assert now.total == len(ids)
-            shown = ids if resource.is_live else {i for i in ids if i in resource.holders or i in resource.cordoned_ids}
+            shown = (
+                ids
+                if resource.is_live
+                else {i for i in ids if i in resource.use.holders or i in resource.use.cordoned_ids}
+            )
             assert [view.id for view in now.devices] == sorted(shown)
             first = status_of(now, {}, "2026-01-05T00:00:00Z")
             assert crd_rules.problems(first) == []
@@ -366,8 +374,8 @@ class ManagerMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_not_configured_has_no_free_device_and_no_deadline(self) -> None:
         for resource in self.manager.resources.values():
-            if resource.is_not_configured:
-                assert (resource.state, resource.grace_ends_at) == (EndpointState.GONE, None)
+            if resource.presence.is_not_configured:
+                assert (resource.presence.state, resource.presence.grace_ends_at) == (EndpointState.GONE, None)
                 assert availability.free(resource) == ()
 
     @invariant()
@@ -378,7 +386,7 @@ class ManagerMachine(RuleBasedStateMachine):
     @invariant()
     def reservations_belong_to_pods_in_progress(self) -> None:
         for resource in self.manager.resources.values():
-            assert set(resource.reserved.values()) <= set(self.manager.allocator.in_progress)
+            assert set(resource.use.reserved.values()) <= set(self.manager.allocator.in_progress)
 
     @invariant()
     def no_pod_that_could_be_served_is_pending(self) -> None:

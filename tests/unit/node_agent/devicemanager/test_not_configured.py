@@ -6,7 +6,7 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.answers import problem
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 
 from tests.unit.node_agent.devicemanager.scenario import (

@@ -2,8 +2,10 @@
 
 import pytest
 from nodedevice_agent.devicemanager.pods import Container
-from nodedevice_agent.devicemanager.resources.known_identities import KnownIdentities
+from nodedevice_agent.devicemanager.resources.devices import accept
+from nodedevice_agent.devicemanager.resources.identities import DeviceIdentities
 from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS
+from nodedevice_agent.devicemanager.resources.use import DeviceUse
 from nodedevice_agent.identity import Identity
 from nodedevice_api.names import Reason
 
@@ -244,12 +246,13 @@ def test_a_plugin_of_somebody_else_that_takes_the_name_of_a_held_device() -> Non
     scenario.plugin(["a"], GPU, 7)
     offers(scenario, NIC, device("b", "c1:1"))
     assert "b" not in free(scenario)
-    assert scenario.restarted().manager.resources[GPU].identity_of("a") is not None
+    assert scenario.restarted().manager.resources[GPU].identities.of("a") is not None
 
 
 def test_what_was_held_alone_before_a_restart_is_so_whatever_else_is_remembered() -> None:
-    known = KnownIdentities({"a": "p", "b": "q"})
+    listed = accept([device("a", "c188:0", shared=True), device("b", "c188:1", shared=True)])
+    known = DeviceIdentities(DeviceUse(listed, holders={"a": "p", "b": "q"}))
     known.remember({"a": Identity(("c188:0",), False)})
     known.remember({"b": Identity(("c188:1",), True)})
-    assert known.of("a", device("a", "c188:0", shared=True)) == Identity(("c188:0",), False)
-    assert known.of("b", device("b", "c188:1", shared=True)) == Identity(("c188:1",), True)
+    assert known.of("a") == Identity(("c188:0",), False)
+    assert known.of("b") == Identity(("c188:1",), True)

@@ -226,7 +226,7 @@ class PartsMachine(RuleBasedStateMachine):
                 assert holders.setdefault(device_id, a.pod_uid) == a.pod_uid
             if kinds.get((a.pod_uid, a.container)) in (ContainerKind.APP, ContainerKind.SIDECAR):
                 stay.update(a.device_ids)
-        assert holders == self.manager.resources[GPU].holders
+        assert holders == self.manager.resources[GPU].use.holders
         assert max(stay.values(), default=0) <= 1
 
     @invariant()
@@ -246,16 +246,18 @@ class PartsMachine(RuleBasedStateMachine):
         now, resource = snapshot(self.manager, GPU), self.manager.resources[GPU]
         if not resource.is_live:
             return
-        held = Counter(map(parent_of, resource.holders))
+        held = Counter(map(parent_of, resource.use.holders))
         free = Counter(
-            parent_of(i) for i in resource.devices if i not in resource.holders and availability.is_usable(resource, i)
+            parent_of(i)
+            for i in resource.devices
+            if i not in resource.use.holders and availability.is_usable(resource, i)
         )
         shown = {device.id: device.parts for device in now.devices if device.parts is not None}
         assert {p: parts.allocated for p, parts in shown.items() if parts.allocated} == dict(held)
         assert {p: parts.available for p, parts in shown.items() if parts.available} == dict(free)
         assert sum(parts.total for parts in shown.values()) == now.total
         assert sum(parts.available for parts in shown.values()) == now.available
-        assert now.cordoned == sum(map(resource.is_cordoned, {*resource.devices, *resource.holders}))
+        assert now.cordoned == sum(map(resource.use.is_cordoned, {*resource.devices, *resource.use.holders}))
         assert now.available + now.allocated + now.releasing <= now.total
 
     @invariant()
@@ -265,7 +267,7 @@ class PartsMachine(RuleBasedStateMachine):
 
     @invariant()
     def reservations_belong_to_pods_in_progress(self) -> None:
-        reserved = self.manager.resources[GPU].reserved
+        reserved = self.manager.resources[GPU].use.reserved
         assert set(reserved.values()) <= set(self.manager.allocator.in_progress)
 
     @invariant()

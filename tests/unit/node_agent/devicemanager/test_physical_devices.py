@@ -152,7 +152,7 @@ def test_a_plugin_that_ends_lets_the_other_have_it() -> None:
     shared(scenario, "a")
     assert UNITS in published(scenario.disconnect())
     assert scenario.snapshot(UNITS).available == 4
-    assert scenario.manager.resources[GPU].held_back == {}
+    assert scenario.manager.resources[GPU].use.held_back == {}
 
 
 def test_a_device_that_has_only_one_use_does_not_stop_the_look_at_the_others() -> None:

@@ -10,7 +10,7 @@ from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.devicemanager.resources import devices
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_common.fair_places import EXCHANGE_SECONDS, spare
 
 from tests.unit.node_agent.devicemanager.scenario import Scenario, pod, status
@@ -112,8 +112,12 @@ class TestExchange:
         effects = scenario.happens("displaced", [loser], f"{FEW}/new")
         assert effects == [SaveCheckpoint(durable=False), Publish(loser)]
         resource = scenario.manager.resources[loser]
-        assert (resource.state, resource.grace_ends_at, resource.listed.devices) == (EndpointState.GONE, None, {})
-        assert resource.is_not_configured
+        assert (resource.presence.state, resource.presence.grace_ends_at, resource.listed.devices) == (
+            EndpointState.GONE,
+            None,
+            {},
+        )
+        assert resource.presence.is_not_configured
         (registered,) = (c for c in status(scenario, {}, NOW, name=loser)["conditions"] if c["type"] == "Registered")
         assert (registered["status"], registered["reason"]) == ("False", "PlaceTaken")
         assert f"{FEW}/new has its place" in registered["message"]
@@ -184,9 +188,9 @@ class TestExchange:
     @pytest.mark.parametrize(
         "needs",
         [
-            pytest.param(lambda scenario, name: scenario.manager.resources[name].holders.update(d0="u"), id="held"),
+            pytest.param(lambda scenario, name: scenario.manager.resources[name].use.holders.update(d0="u"), id="held"),
             pytest.param(
-                lambda scenario, name: scenario.manager.resources[name].reserved.update(d0="u"), id="reserved"
+                lambda scenario, name: scenario.manager.resources[name].use.reserved.update(d0="u"), id="reserved"
             ),
             pytest.param(
                 lambda scenario, name: scenario.see(pod("u", Container("c", limits={name: 9}))), id="asked for"
@@ -287,7 +291,7 @@ class TestRefusal:
 
 
 def displaced(scenario: Scenario) -> Iterable[str]:
-    return (name for name, resource in scenario.manager.resources.items() if resource.lost_to is not None)
+    return (name for name, resource in scenario.manager.resources.items() if resource.presence.lost_to is not None)
 
 
 class TestFromBeforeThereWasABound:
@@ -346,7 +350,7 @@ def test_of_a_long_list_that_is_gone_what_is_left_out_is_counted(monkeypatch: py
 
 def test_places_of_several_sources_count_the_names_of_all_and_the_first_may_take_any() -> None:
     one, two, three = node(f"{MANY}/a"), node(f"{MANY}/a", f"{FEW}/b"), node(f"{FEW}/c")
-    two.manager.resources[f"{MANY}/a"].holders["d0"] = "uid"
+    two.manager.resources[f"{MANY}/a"].use.holders["d0"] = "uid"
     given_up: list[tuple[str, list[str], str]] = []
 
     def displace(who: str) -> places.Displace:

@@ -51,7 +51,7 @@ class TestCordons:
         offers(scenario, NIC, device("b", "c1:1"))
         scenario.happens("cordoned", NIC, "object", {"b": Cordon()})
         assert scenario.held() == {"p/main": ("a",)}
-        assert scenario.manager.resources[GPU].held_back == {}
+        assert scenario.manager.resources[GPU].use.held_back == {}
 
 
 class TestAliases:

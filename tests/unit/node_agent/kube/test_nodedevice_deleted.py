@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from nodedevice_agent import metrics
 from nodedevice_agent.delivery.record_only import RecordOnly
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync

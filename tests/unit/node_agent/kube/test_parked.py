@@ -11,7 +11,7 @@ from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches
@@ -242,7 +242,7 @@ async def test_a_cordon_on_it_is_known_at_a_visit_and_then_it_is_watched() -> No
     async with node() as made:
         made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0", "reason": "broken"}])
         await asyncio.sleep(A_ROUND)
-        assert made.scenario.manager.resources[LAST].cordons == {"d0"}
+        assert made.scenario.manager.resources[LAST].use.cordons == {"d0"}
         made.publisher.park()
         await asyncio.sleep(1)
         assert made.is_watched(LAST)
@@ -312,7 +312,7 @@ async def test_a_cordon_from_before_its_plugin_came_back_is_known_before_anythin
         made.objects.is_up.set()
         await asyncio.sleep(1)
         assert made.is_watched(LAST)
-        assert made.scenario.manager.resources[LAST].is_cordoned("d0")
+        assert made.scenario.manager.resources[LAST].use.is_cordoned("d0")
         assert made.scenario.manager.allocator.in_progress == {}
 
 
@@ -335,4 +335,4 @@ async def test_an_api_server_that_does_not_answer_ends_nothing() -> None:
         assert made.publisher.is_parked(LAST)
         made.objects.fails = None
         await asyncio.sleep(A_ROUND)
-        assert made.scenario.manager.resources[LAST].cordons == {"d0"}
+        assert made.scenario.manager.resources[LAST].use.cordons == {"d0"}

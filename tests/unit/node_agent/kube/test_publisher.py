@@ -8,7 +8,7 @@ import pytest
 from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.records.cordons import Cordon
-from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.conditions import ConditionValue, condition_of
@@ -184,7 +184,7 @@ def test_cordons_of_an_object_that_was_deleted_are_kept_and_that_is_logged_once(
     assert not caplog.records
     for _ in range(2):
         node.publisher.cordoned(GPU, "", {})
-        assert node.host.manager.resources[GPU].is_cordoned("d0")
+        assert node.host.manager.resources[GPU].use.is_cordoned("d0")
         assert [vars(record)["device_ids"] for record in caplog.records] == [["d0"]]
 
 

@@ -130,7 +130,7 @@ def test_a_cordon_counts_by_either_id(cordons: tuple[str, ...]) -> None:
     plugin(found, *cordons)
     kubelet(found, one="GPU-a-1")
     assert offered(found, one="GPU-a-1") == EVERY - {("GPU-a", 1), ("GPU-a", 3)}
-    assert not found.resources[GPU].unknown_cordons()
+    assert not found.resources[GPU].use.unknown_cordons()
     found.pod_gone("one", 0.0)
     assert offered(found) == EVERY - {("GPU-a", 3)}
     cordon(found)

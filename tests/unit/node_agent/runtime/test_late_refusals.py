@@ -45,7 +45,7 @@ async def test_its_device_is_free_when_the_pod_is_over(tmp_path: Path) -> None:
     scenario, _ = await refused_once(tmp_path)
     scenario.happens("pod_gone", "p")
     assert not scenario.manager.book.of_pod("p")
-    assert scenario.manager.resources[GPU].holders == {}
+    assert scenario.manager.resources[GPU].use.holders == {}
 
 
 async def test_its_device_is_prepared_before_the_next_start(tmp_path: Path) -> None:

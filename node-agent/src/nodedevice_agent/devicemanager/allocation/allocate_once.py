@@ -53,7 +53,7 @@ class AllocateOnce:
         if not self._policy:
             return False
         resource = self._book.resources.get(resource_name)
-        if resource is not None and resource.is_built_in:
+        if resource is not None and resource.presence.is_built_in:
             return False
         return self._policy.get(resource_name, self._policy.get(ANY_RESOURCE, "always")) == "never"
 

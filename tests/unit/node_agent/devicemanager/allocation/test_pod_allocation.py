@@ -217,8 +217,8 @@ class TestShortage:
         (other,) = calls(scenario.see(pod("q", gpu=1)))
         (second,) = calls(scenario.answer(first))
         scenario.fail(second)
-        assert scenario.manager.resources[GPU].reserved == {"d2": "q"}
-        assert scenario.manager.resources[NIC].reserved == {}
+        assert scenario.manager.resources[GPU].use.reserved == {"d2": "q"}
+        assert scenario.manager.resources[NIC].use.reserved == {}
         scenario.answer_all(scenario.answer(other))
         assert scenario.held() == {"q/main": ("d2",)}
 

@@ -196,7 +196,7 @@ async def lists_for_the_kubelet(folder: Path) -> AsyncIterator[None]:
     backend = SimpleNamespace(manager=mirror, on_condition=lambda name: None, grace_seconds=1.0)
     endpoint = KubeletEndpoint(cast(KubeletBackend, backend), NAME)
     mirror.connected(NAME, 1, PluginOptions(), 0.0)
-    mirror.cordoned(NAME, "uid", {})
+    mirror.table.cordoned(NAME, "uid", {})
     lists = (many(), many(healthy=False), many())
     yield
     advertising = asyncio.create_task(endpoint.keep_advertised())
@@ -204,7 +204,7 @@ async def lists_for_the_kubelet(folder: Path) -> AsyncIterator[None]:
         await beat()
         mirror.listed(NAME, 1, devices, float(now))
         await _advertised(endpoint)
-    mirror.cordoned(NAME, "uid", {f"d{index:06}": Cordon() for index in range(0, 1000, 2)}, 9.0)
+    mirror.table.cordoned(NAME, "uid", {f"d{index:06}": Cordon() for index in range(0, 1000, 2)}, 9.0)
     await _advertised(endpoint)
     advertising.cancel()
 

@@ -95,7 +95,7 @@ class Ours:
     async def all_pods_known(self) -> None:
         if self._is_restarting:
             self._is_restarting = False
-            self._manager.pods_synced(self._restored, self._host.now())
+            self._manager.pod_events.synced(self._restored, self._host.now())
             self._host.settle()
 
     async def listed(self, resource: str, count: int) -> None:
@@ -110,7 +110,7 @@ class Ours:
             # the watch reports all of them at once, when all_pods_known
             self._restored.append(pod)
             return Verdict(True)
-        self._manager.pod_seen(pod, self._host.now())
+        self._manager.pod_events.seen(pod, self._host.now())
         self._host.settle()
         await self._until(lambda: self._pending(uid) is not None or self._is_served(pod))
         waiting = self._pending(uid)
@@ -125,7 +125,7 @@ class Ours:
         await self._until(lambda: self._is_served(pod))
 
     async def end(self, uid: str) -> None:
-        self._manager.pod_gone(uid, self._host.now())
+        self._manager.pod_events.gone(uid, self._host.now())
         self._host.settle()
 
     async def held(self) -> Held:

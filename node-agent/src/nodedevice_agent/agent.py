@@ -187,8 +187,8 @@ class Agent:
         now, plugins = self._host.now(), [plugin for _, _, plugin in found.plugins.each()]
         awaited = [name for plugin in plugins if plugin.finds_files for name in plugin.names()]
         returning = [name for plugin in plugins for name in plugin.listed_at_once()]
-        self._manager.ranked(found.ranks, awaited, now)
-        self._manager.configured(found.names, now, returning)
+        self._manager.table.ranked(found.ranks, awaited, now)
+        self._manager.table.configured(found.names, now, returning)
         self._host.settle()
         if self._nri is not None:
             self._nri.configured(found.plugins)

@@ -99,7 +99,7 @@ async def test_no_other_resource_gets_them(node: HostedManager, host: FakeSysfs)
     await configure(node, settings(host, camera=BY_PATH, other={"paths": [{"path": "/dev/ttyUSB*"}]}))
     await node.until(lambda: not node.manager.resources[STICK].is_live)
     assert shown(node, OTHER) == {"ttyUSB0": Reason.IN_OTHER_USE, "ttyUSB1": Reason.IN_OTHER_USE}
-    node.manager.cordoned(STICK, "uid-1", {})
+    node.manager.table.cordoned(STICK, "uid-1", {})
     node.host.settle()
     assert shown(node, OTHER) == {"ttyUSB0": Reason.IN_OTHER_USE, "ttyUSB1": ""}
 

@@ -149,8 +149,8 @@ class Agent:
         self.settings = settings
         wanted = {each.resource_name: each for each in settings.generic}
         found = Effective(settings, ranks={name: rank for rank, name in enumerate(wanted)})
-        self.manager.ranked(found.ranks, list(wanted), self.now)
-        self.manager.configured(found.names, self.now)
+        self.manager.table.ranked(found.ranks, list(wanted), self.now)
+        self.manager.table.configured(found.names, self.now)
         self.settle()
         for name, plugin in list(self.plugins.items()):
             if name not in wanted:
@@ -173,7 +173,7 @@ class Agent:
     def stop(self, name: str) -> None:
         """Its stream ends."""
         plugin = self.plugins.pop(name)
-        self.manager.disconnected(name, plugin.endpoint, self.now)
+        self.manager.table.disconnected(name, plugin.endpoint, self.now)
         self.settle()
 
     def start_foreign(self, name: str, paths: Mapping[str, str]) -> None:
@@ -186,7 +186,7 @@ class Agent:
         self.settle()
 
     def stop_foreign(self, name: str) -> None:
-        self.manager.disconnected(name, self.foreign.pop(name).endpoint, self.now)
+        self.manager.table.disconnected(name, self.foreign.pop(name).endpoint, self.now)
         self.settle()
 
     def refresh(self, name: str, *, reads: bool) -> None:

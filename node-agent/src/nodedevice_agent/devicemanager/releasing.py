@@ -1,9 +1,11 @@
-"""When the release of devices is published, and for which pods the number of releasing devices matters."""
+"""When the devices of a pod that has ended are free, when that is published, and for which pods their number matters."""
 
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
+from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls, Reallocations
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 
 # Delay before the release of devices is published. A pod that waits in the scheduler for just these devices is bound within
 # milliseconds of the deletion and is known here by then, so the Node's number does not fall and rise while a kubelet admits it.
@@ -11,20 +13,64 @@ RELEASING_SETTLE_SECONDS = 0.25
 
 
 class Releasing:
-    """Resources with devices that are being released."""
+    """Pods that have ended, and hold devices while a container or a call to a plugin may still use them.
 
-    def __init__(self, book: AllocationBook, marks: Marks, deadlines: Deadlines) -> None:
+    containers: None where no runtime reports when they have ended; then a pod that has ended has none left.
+    """
+
+    def __init__(
+        self,
+        book: AllocationBook,
+        marks: Marks,
+        deadlines: Deadlines,
+        containers: RuntimeContainers | None,
+        reallocations: Reallocations,
+        pre_starts: PreStartCalls,
+    ) -> None:
         self._book = book
         self._marks = marks
         self._deadlines = deadlines
+        self._containers = containers
+        self._reallocations = reallocations
+        self._pre_starts = pre_starts
         # by resource name: when to publish (monotonic seconds), the earliest first
         self._publish_at: dict[str, float] = {}
 
-    def pod_ended(self, pod_uid: str, now: float) -> None:
-        """The pod has ended in the API; its containers may still run."""
-        for name in self._book.set_releasing(pod_uid, now):
-            self._publish_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
-        self._set_deadline()
+    def pod_ended(self, pod_uid: str, now: float) -> bool:
+        """The pod has ended in the API. Returns whether its devices are free."""
+        if self._may_run(pod_uid) or (self._containers is not None and self._pre_starts.has_orphaned_call(pod_uid)):
+            for name in self._book.set_releasing(pod_uid, now):
+                self._publish_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
+            self._set_deadline()
+            return False
+        self._release(pod_uid)
+        return True
+
+    def containers_ended(self, pod_uid: str) -> None:
+        """The runtime reported that all containers of a pod that has ended or is gone have ended: its devices are free."""
+        if pod_uid in self._book.releasing and not self._pre_starts.has_orphaned_call(pod_uid):
+            self._release(pod_uid)
+
+    def call_ended(self, ticket: int) -> None:
+        """A call has returned. If its pod has ended, its plugin may have been working on the devices until then."""
+        pod_uid = self._pre_starts.orphan_ended(ticket)
+        if pod_uid is not None and not self._may_run(pod_uid):
+            self.containers_ended(pod_uid)
+
+    def _may_run(self, pod_uid: str) -> bool:
+        """Whether a container that holds devices may still have a process."""
+        if self._containers is None:
+            return False
+        holding = frozenset(allocation.container for allocation in self._book.of_pod(pod_uid))
+        return not self._containers.have_ended(pod_uid, holding)
+
+    def _release(self, pod_uid: str) -> None:
+        touched = self._book.release(pod_uid)
+        if touched:
+            self._reallocations.drop(pod_uid)
+            for name in touched:
+                self._book.resources[name].released()
+            self._marks.saved_and_changed(touched)
 
     def forget(self, resource_name: str) -> None:
         self._publish_at.pop(resource_name, None)

@@ -189,7 +189,7 @@ class Publisher:
     def _unpark(self, resource_name: str) -> None:
         """It is watched again; what a person has changed since its last visit is not known before its first list."""
         self._parked.remove(resource_name)
-        self._host.manager.cordons_outdated(resource_name)
+        self._host.manager.table.cordons_outdated(resource_name)
 
     async def _visit(self, resource_name: str) -> None:
         await NodeDeviceSync(self, resource_name).visit()
@@ -275,7 +275,7 @@ class Publisher:
             source.cordoned(resource_name, in_spec)
         manager = self._host.manager
         before = manager.cordons.get(resource_name, NO_CORDONS).remembered
-        manager.cordoned(resource_name, uid, in_spec)
+        manager.table.cordoned(resource_name, uid, in_spec)
         self._host.settle()
         after = manager.cordons.get(resource_name, NO_CORDONS).remembered
         if after.keys() - before.keys():

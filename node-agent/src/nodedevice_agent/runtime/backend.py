@@ -367,7 +367,7 @@ class NriBackend(Delivery, RuntimeHandler):
         pending = self._manager.allocator.pending.get(pod_uid)
         if pending is None or pending.reason not in _NOT_SERVED:
             return
-        if self._manager.kubelet_allocated(pod_uid, self._met_by_kubelet(pod_uid), self._host.now()):
+        if self._manager.pod_events.kubelet_allocated(pod_uid, self._met_by_kubelet(pod_uid), self._host.now()):
             extra = {"pod_uid": pod_uid, "resource_name": pending.resource_name}
             log.info("the kubelet has allocated what a pod waits for; leaving it to the kubelet", extra=extra)
             self._host.settle()

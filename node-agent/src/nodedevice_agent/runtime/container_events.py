@@ -45,7 +45,7 @@ class ContainerEvents:
     def sandbox_shown(self, sandbox: Sandbox, now: float) -> None:
         """A container is created in it: proof of a static pod, if it is one's."""
         for found in _static_pods([sandbox]):
-            self._manager.static_pod_shown(found, now)
+            self._manager.pod_events.static_pod_shown(found, now)
 
     def creating(self, pod_uid: str, container: str) -> None:
         """Its creation is requested: an earlier, unlisted instance has ended, or the kubelet would end it first."""
@@ -110,12 +110,12 @@ class ContainerEvents:
         for instance in self._containers.of_pod(sandbox.uid):
             if instance.sandbox_id == sandbox.id:
                 self.ended(sandbox.uid, instance.id)
-        self._manager.static_pod_removed(sandbox.uid)
+        self._manager.pod_events.static_pod_removed(sandbox.uid)
 
     def synchronized(self, sandboxes: Iterable[Sandbox], containers: Iterable[RunningContainer], now: float) -> None:
         """What the runtime can reach. A container that was alive and is not listed may live on: see UNLISTED_SECONDS."""
         sandboxes = tuple(sandboxes)
-        self._manager.static_pods_listed(_static_pods(sandboxes), now)
+        self._manager.pod_events.static_pods_listed(_static_pods(sandboxes), now)
         known = {instance.id: instance for instance in self._containers}
         pod_uids = {sandbox.id: sandbox.uid for sandbox in sandboxes}
         alive: list[ContainerInstance] = []
@@ -141,7 +141,7 @@ class ContainerEvents:
         for pod_uid in sorted(self._book.by_pod):
             self._settle(pod_uid)
         for pod_uid in sorted({uid for r in self._manager.resources.values() for uid in r.use.possible_holders}):
-            self._manager.possible_holder_ended(pod_uid)
+            self._manager.pod_events.possible_holder_ended(pod_uid)
         self._is_first = False
         if any(instance.devices for instance in (*gone, *self._containers)):
             self._manager.containers_changed()
@@ -237,7 +237,7 @@ class ContainerEvents:
                 self._settle(gone.pod_uid)
             else:
                 self._require_pre_starts(gone.pod_uid, gone.container)
-        self._manager.possible_holder_ended(gone.pod_uid)
+        self._manager.pod_events.possible_holder_ended(gone.pod_uid)
 
     def _files_changed(
         self, pod_uid: str, before: tuple[RuntimeDevice, ...], devices: tuple[RuntimeDevice, ...]
@@ -251,7 +251,7 @@ class ContainerEvents:
         holding = sorted({allocation.container for allocation in self._book.of_pod(pod_uid)})
         if pod_uid in self._book.releasing:
             if self._containers.have_ended(pod_uid, holding):
-                self._manager.containers_ended(pod_uid)
+                self._manager.releasing.containers_ended(pod_uid)
             return
         for container in holding if self._is_first else ():
             # whether it has run since it was last prepared is unknown

@@ -315,7 +315,7 @@ class TestForget:
         scenario.disconnect()
         scenario.passes(GRACE_SECONDS)
         scenario.gone("a")
-        scenario.happens("containers_ended", "a")
+        scenario.happens("releasing.containers_ended", "a")
         assert scenario.manager.forget(GPU)
         assert (scenario.manager.next_deadline(), scenario.passes(60)) == (None, [])
 

@@ -109,7 +109,7 @@ class PartsMachine(RuleBasedStateMachine):
 
     @rule(ids=CORDONS)
     def an_administrator_cordons(self, ids: Iterable[str]) -> None:
-        self.happens("cordoned", GPU, "object", dict.fromkeys(ids, Cordon()))
+        self.happens("table.cordoned", GPU, "object", dict.fromkeys(ids, Cordon()))
 
     # -- pods -----------------------------------------------------------------------------------------------------------
 
@@ -143,10 +143,10 @@ class PartsMachine(RuleBasedStateMachine):
             self.assigned[pod_uid] = {} if is_copied else of_container
             self.pods[uid] = Pod(pod_uid, "default", uid, tuple(made), assigned_parts=text)
             if others is None and not is_copied and self.meets(made, parents):
-                self.happens("pod_seen", self.pods[uid])
+                self.happens("pod_events.seen", self.pods[uid])
                 self.gets_what_is_assigned(pod_uid)
                 return
-        self.happens("pod_seen", self.pods[uid])
+        self.happens("pod_events.seen", self.pods[uid])
 
     def meets(self, containers: Sequence[Container], parents: Sequence[str]) -> bool:
         """Whether each container can have all its parts of the one device that is assigned, whoever else waits."""
@@ -170,8 +170,8 @@ class PartsMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_pod_ends(self, data: st.DataObject) -> None:
         pod = self.pods.pop(data.draw(st.sampled_from(sorted(self.pods))))
-        self.happens("pod_gone", pod.uid)
-        self.happens("containers_ended", pod.uid)
+        self.happens("pod_events.gone", pod.uid)
+        self.happens("releasing.containers_ended", pod.uid)
 
     # -- answers ----------------------------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class PartsMachine(RuleBasedStateMachine):
         assert {a.key: a.device_ids for a in self.manager.book} == held
         if lists_first:
             self.the_plugin_registers()
-        self.happens("pods_synced", [self.pods[name] for name in sorted(self.pods)])
+        self.happens("pod_events.synced", [self.pods[name] for name in sorted(self.pods)])
         if not lists_first:
             self.the_plugin_registers()
 

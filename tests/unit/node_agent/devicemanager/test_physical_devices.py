@@ -363,7 +363,7 @@ def test_what_was_decided_before_is_what_is_decided_again(lists: list[tuple[str,
         devices += [Device("p0", parent="p0")] if count > 1 else []
         endpoint = "abc".index(name) + 1 + 10 * is_other
         scenario.lists(devices, resource_name, endpoint)
-        before = {each.name: {**each.held_back} for each in scenario.manager.resources.values()}
+        before = {each.name: {**each.use.held_back} for each in scenario.manager.resources.values()}
         scenario.manager._physical._seen.clear()
         scenario.manager._physical.hold_back()
-        assert {each.name: {**each.held_back} for each in scenario.manager.resources.values()} == before
+        assert {each.name: {**each.use.held_back} for each in scenario.manager.resources.values()} == before

@@ -51,7 +51,7 @@ def exchange(scenario: Scenario, name: str) -> str:
     """The name registers. Returns which one has lost its place."""
     loser = find(scenario, name)
     scenario.manager.places.exchanged(loser, name, scenario.now)
-    scenario.happens("displaced", [loser], name)
+    scenario.happens("table.displaced", [loser], name)
     scenario.plugin(1, name, endpoint=1000)
     return loser
 
@@ -97,7 +97,7 @@ class TestRoom:
         assert placed([f"{FEW}/a", f"{FEW}/b", f"{MANY}/r0"]) == {f"{FEW}/a", f"{MANY}/r0"}
         # nobody has got one by that
         assert placed([f"{FEW}/b"]) == {f"{FEW}/b"}
-        scenario.happens("displaced", [f"{MANY}/r0"], f"{FEW}/a")
+        scenario.happens("table.displaced", [f"{MANY}/r0"], f"{FEW}/a")
         assert placed([f"{MANY}/r0", f"{MANY}/r1"]) == {f"{MANY}/r1"}
 
 
@@ -109,7 +109,7 @@ class TestExchange:
     def test_it_is_gone_without_a_grace_period_and_says_whose_its_place_is(self) -> None:
         scenario = full()
         loser = f"{MANY}/r255"
-        effects = scenario.happens("displaced", [loser], f"{FEW}/new")
+        effects = scenario.happens("table.displaced", [loser], f"{FEW}/new")
         assert effects == [SaveCheckpoint(durable=False), Publish(loser)]
         resource = scenario.manager.resources[loser]
         assert (resource.presence.state, resource.presence.grace_ends_at, resource.listed.devices) == (
@@ -129,7 +129,7 @@ class TestExchange:
     def test_one_that_registers_all_the_same_is_like_any_other(self) -> None:
         scenario = full()
         loser = f"{MANY}/r255"
-        scenario.happens("displaced", [loser], f"{FEW}/new")
+        scenario.happens("table.displaced", [loser], f"{FEW}/new")
         scenario.plugin(1, loser, endpoint=1000)
         seen = scenario.snapshot(loser)
         assert (seen.state, seen.lost_to, seen.is_not_configured) == (EndpointState.RUNNING, None, False)
@@ -138,13 +138,13 @@ class TestExchange:
     def test_nor_is_its_plugin_waited_for_where_that_does_not_answer(self) -> None:
         scenario = full()
         loser = f"{MANY}/r255"
-        scenario.manager.disconnected(loser, 256, scenario.now, is_silent=True)
-        scenario.happens("displaced", [loser], f"{FEW}/new")
+        scenario.manager.table.disconnected(loser, 256, scenario.now, is_silent=True)
+        scenario.happens("table.displaced", [loser], f"{FEW}/new")
         assert scenario.manager.forget(loser)
 
     def test_a_pod_that_asks_for_it_meanwhile_learns_what_to_do(self) -> None:
         scenario = full()
-        scenario.happens("displaced", [f"{MANY}/r255"], f"{FEW}/new")
+        scenario.happens("table.displaced", [f"{MANY}/r255"], f"{FEW}/new")
         scenario.see(pod("u", Container("c", limits={f"{MANY}/r255": 1})))
         (waiting,) = scenario.manager.pending(f"{MANY}/r255")
         assert (waiting.reason, waiting.message.rpartition(": ")[2]) == ("PlaceTaken", "delete the pod")
@@ -197,7 +197,9 @@ class TestExchange:
             ),
             pytest.param(lambda scenario, name: scenario.cordon(name, ["d0"]), id="cordoned"),
             pytest.param(
-                lambda scenario, name: setattr(scenario.manager.resources[name], "possible_holders", frozenset({"u"})),
+                lambda scenario, name: setattr(
+                    scenario.manager.resources[name].use, "possible_holders", frozenset({"u"})
+                ),
                 id="perhaps held",
             ),
         ],
@@ -299,7 +301,7 @@ class TestFromBeforeThereWasABound:
         scenario = node(*names(MANY, MAX_NAMES + 2))
         scenario.cordon(f"{MANY}/r257", ["d0"])
         assert scenario.manager.places.beyond() == [f"{MANY}/r256", f"{MANY}/r255"]
-        scenario.happens("displaced", scenario.manager.places.beyond(), "")
+        scenario.happens("table.displaced", scenario.manager.places.beyond(), "")
         assert [*displaced(scenario)] == [f"{MANY}/r255", f"{MANY}/r256"]
 
     def test_a_domain_with_few_keeps_its_own_however_new_they_are(self) -> None:

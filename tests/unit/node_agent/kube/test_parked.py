@@ -257,7 +257,7 @@ async def test_what_a_pod_asks_for_is_watched_though_few_are_left() -> None:
         for name in NAMES[:5]:
             del made.objects.by_name[node_device_name("n1", name)]
             assert made.publisher.forget(name)
-        made.happens("pod_seen", pod("u", Container("c", limits={LAST: 1})))
+        made.happens("pod_events.seen", pod("u", Container("c", limits={LAST: 1})))
         made.publisher.park()
         await asyncio.sleep(1)
         assert made.is_watched(LAST)
@@ -305,7 +305,7 @@ async def test_a_cordon_from_before_its_plugin_came_back_is_known_before_anythin
         made.objects.is_up.clear()
         made.happens("connected", LAST, 99, PluginOptions())
         made.happens("listed", LAST, 99, accept([Device("d0")]))
-        made.happens("pod_seen", pod("u", Container("c", limits={LAST: 1})))
+        made.happens("pod_events.seen", pod("u", Container("c", limits={LAST: 1})))
         await asyncio.sleep(1)
         assert made.requests_of(LAST) == ["list"]
         assert made.scenario.manager.allocator.in_progress == {}
@@ -321,7 +321,7 @@ async def test_without_a_cordon_it_is_given_out_once_that_is_known() -> None:
     async with node() as made:
         made.happens("connected", LAST, 99, PluginOptions())
         made.happens("listed", LAST, 99, accept([Device("d0")]))
-        made.happens("pod_seen", pod("u", Container("c", limits={LAST: 1})))
+        made.happens("pod_events.seen", pod("u", Container("c", limits={LAST: 1})))
         await asyncio.sleep(1)
         assert "u" in made.scenario.manager.allocator.in_progress
 

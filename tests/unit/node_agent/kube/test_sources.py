@@ -123,5 +123,5 @@ def test_a_name_is_taken_while_its_devices_are_given_out_or_held_or_its_plugin_i
     resource.use.holders["d"] = "uid"
     assert is_taken(NIC, known)
     resource.use.holders.clear()
-    resource.presence.settle_until = 5.0
+    resource.presence.restored(0.0, 5.0, is_live=False)
     assert is_taken(NIC, known)

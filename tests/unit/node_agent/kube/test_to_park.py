@@ -44,7 +44,7 @@ def test_of_a_few_those_that_are() -> None:
         pytest.param(
             lambda scenario: (
                 scenario.plugin(1, LAST, 99),
-                scenario.manager.disconnected(LAST, 99, scenario.now, is_silent=True),
+                scenario.manager.table.disconnected(LAST, 99, scenario.now, is_silent=True),
                 scenario.passes(GONE_SECONDS),
             ),
             False,
@@ -53,7 +53,9 @@ def test_of_a_few_those_that_are() -> None:
         pytest.param(lambda scenario: scenario.cordon(LAST, ["d0"]), False, id="cordoned"),
         pytest.param(lambda scenario: scenario.manager.resources[LAST].use.holders.update(d0="u"), False, id="held"),
         pytest.param(lambda scenario: scenario.see(pod("u", Container("c", limits={LAST: 1}))), False, id="asked for"),
-        pytest.param(lambda scenario: scenario.happens("displaced", [LAST], "a.com/b"), False, id="its place is taken"),
+        pytest.param(
+            lambda scenario: scenario.happens("table.displaced", [LAST], "a.com/b"), False, id="its place is taken"
+        ),
         pytest.param(
             lambda scenario: setattr(scenario.manager.places, "are_pods_known", False), False, id="pods unknown"
         ),

@@ -33,7 +33,7 @@ class Drivers:
 
     def __init__(self, state: EndpointState = EndpointState.RUNNING, pool: object = "pool") -> None:
         offered = SimpleNamespace(pool=pool, state=state, key=("gpu.vendor.example", "node"))
-        resource = SimpleNamespace(holders={"gpu-0": ""})
+        resource = SimpleNamespace(use=SimpleNamespace(holders={"gpu-0": ""}))
         self.served: Any = SimpleNamespace(
             is_synced=True,
             resources={POOL: resource, "taken.example/devices": resource},

@@ -43,7 +43,7 @@ async def test_its_container_is_not_alive(tmp_path: Path) -> None:
 
 async def test_its_device_is_free_when_the_pod_is_over(tmp_path: Path) -> None:
     scenario, _ = await refused_once(tmp_path)
-    scenario.happens("pod_gone", "p")
+    scenario.happens("pod_events.gone", "p")
     assert not scenario.manager.book.of_pod("p")
     assert scenario.manager.resources[GPU].use.holders == {}
 

@@ -131,7 +131,7 @@ async def test_the_device_manager_of_each_delivery(
     with node.agent(delivery=delivery) as agent:
         manager = agent._manager
         assert (manager.table.is_attributed is None) is is_allocating
-        assert (manager.releasing._containers is not None) is waits_for_runtime
+        assert (manager.releasing.containers is not None) is waits_for_runtime
         assert manager.table._waits_for_cordons is waits_for_cordons
         # there is no checkpoint
         assert manager.is_recovering
@@ -145,7 +145,7 @@ async def test_what_it_starts_with(delivery: str, node: Node, monkeypatch: pytes
     async with node.started(monkeypatch, delivery=delivery, observe=True) as agent:
         publisher = agent._publisher
         kinds = {"nri": NriBackend, "kubelet": KubeletBackend, "none": RecordOnly}
-        assert type(publisher._delivery_of("example.com/gpu")) is kinds[delivery]
+        assert type(publisher._delivery) is kinds[delivery]
         assert publisher._host is agent._host
         assert agent._observer is not None
         assert publisher._sources == agent._sources

@@ -10,7 +10,6 @@ Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
-from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce, AllocateRetry
 from nodedevice_agent.devicemanager.allocation.allocator import Allocator
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
@@ -171,6 +170,11 @@ class DeviceManager:
     def is_recovering(self) -> bool:
         return self.allocator.is_held_back
 
+    @property
+    def are_devices_compared(self) -> bool:
+        """Whether a plugin has named physical devices or said what its devices are, also before a restart."""
+        return self._marks.are_devices_compared
+
     def connected(
         self, resource_name: str, endpoint: int, options: PluginOptions, now: float, socket: str = ""
     ) -> None:
@@ -229,7 +233,8 @@ class DeviceManager:
 
         pod_uid: whose container; "" where the runtime has listed all of its own.
         """
-        self._marks.are_claims_due |= not pod_uid or pod_uid in self.book.by_pod
+        if not pod_uid or pod_uid in self.book.by_pod:
+            self._marks.claims()
 
     def publish(self, resource_names: Iterable[str]) -> None:
         """What of the runtime's containers the status of these shows may have changed."""
@@ -298,21 +303,23 @@ class DeviceManager:
 
     def checkpoint(self) -> Checkpoint:
         """What must survive a restart. Includes every known resource, but no Gone one without allocations."""
-        registered = self.table.registered()
-        allocations = tuple(self.book) if self.book.by_pod else ()
+        registered, once, resources = self.table.registered(), self.allocate_once, self.resources
+        calls = once.keys() if once.is_lost or once.calls else ()
+        compared = [(n, r) for n, r in resources.items() if r.listed.has_identities or r.identities.past]
+        pod_uids = self.book.by_pod.keys() | {key[0] for key in calls}
         return Checkpoint(
-            allocations,
+            tuple(self.book) if self.book.by_pod else (),
             registered,
             pre_starts=tuple(self.pre_starts.required),
-            unlisted=self.containers.unlisted(),
-            static_pods=self._static_pods.of(self.book.by_pod.keys() | self.allocate_once.pod_uids()),
-            allocate_calls=self.allocate_once.keys(),
+            unlisted=self.containers.unlisted() if self.containers.doubtful else (),
+            static_pods=self._static_pods.of(pod_uids) if self._static_pods.known and pod_uids else (),
+            allocate_calls=calls,
             cordons=dict(self.cordons),
-            possible_holders=omitted_allocations.saved(self.resources),
-            part_sizes={name: r.use.part_sizes for name, r in self.resources.items() if r.use.part_sizes},
-            identities={name: found for name, r in self.resources.items() if (found := r.identities.claimed())},
-            scopes={name: r.presence.scope for name, r in self.resources.items() if r.presence.scope is not None},
-            gone=tuple(name for name, resource in self.resources.items() if name not in registered),
+            possible_holders={n: tuple(sorted(uids)) for n, r in resources.items() if (uids := r.use.possible_holders)},
+            part_sizes={n: sizes for n, r in resources.items() if (sizes := r.use.part_sizes)},
+            identities={n: found for n, r in compared if (found := r.identities.claimed())},
+            scopes={n: scope for n, r in resources.items() if (scope := r.presence.scope) is not None},
+            gone=tuple(n for n in resources if n not in registered),
         )
 
     # -- reads ------------------------------------------------------------------------------------------------------------
@@ -323,7 +330,8 @@ class DeviceManager:
 
     def pending(self, resource_name: str) -> list[PendingAllocation]:
         """Pending allocations, failed PreStartContainer calls and lost responses of a resource, by pod UID and container."""
-        failed, lost = self.pre_starts.failures, self.allocate_once.lost
+        once = self.allocate_once
+        failed, lost = self.pre_starts.failures, once.lost if once.refused else {}
         everything = (*self.allocator.pending.values(), *failed.values(), *lost.values())
         found = (pending for pending in everything if pending.resource_name == resource_name)
         return sorted(found, key=lambda pending: (pending.pod_uid, pending.container))
@@ -337,3 +345,4 @@ class DeviceManager:
         for name, identities in known.identities.items():
             if name in self.resources:
                 self.resources[name].identities.remember(identities)
+                self._marks.are_devices_compared = True

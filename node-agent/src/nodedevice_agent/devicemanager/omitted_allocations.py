@@ -26,11 +26,6 @@ def without(resources: Mapping[str, Resource], pod_uid: str) -> dict[str, frozen
     return {name: uids - {pod_uid} for name, uids in held.items() if pod_uid in uids and uids != PODS_NOT_SYNCED}
 
 
-def saved(resources: Mapping[str, Resource]) -> dict[str, tuple[str, ...]]:
-    """For the checkpoint."""
-    return {name: tuple(sorted(r.use.possible_holders)) for name, r in resources.items() if r.use.possible_holders}
-
-
 def room(resource: Resource, pods: Iterable[Pod]) -> int:
     """How many devices the possible holders may hold, as far as they are known: so many are not free, and stay advertised."""
     held = list(resource.use.holders.values())

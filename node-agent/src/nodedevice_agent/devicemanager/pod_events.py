@@ -6,6 +6,8 @@ A static pod has one UID in the API and another one in the runtime; here it is k
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from msgspec import Struct
+
 from nodedevice_agent.devicemanager import omitted_allocations
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.allocator import Allocator
@@ -20,41 +22,26 @@ from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
 
 
-class PodEvents:
+class PodEvents(Struct, eq=False):
     """pods: every pod of this node that has not ended, by UID, with or without devices; without unproven mirror pods. Kept here.
 
     containers: None where no runtime reports them; then a mirror pod is a pod like any other.
     """
 
-    def __init__(
-        self,
-        pods: dict[str, Pod],
-        static_pods: StaticPods,
-        containers: RuntimeContainers | None,
-        table: ResourceTable,
-        book: AllocationBook,
-        marks: Marks,
-        allocator: Allocator,
-        attribution: Attribution,
-        releasing: Releasing,
-        once: AllocateOnce,
-        reallocations: Reallocations,
-        pre_starts: PreStartCalls,
-    ) -> None:
-        self._pods = pods
-        self._static_pods = static_pods
-        self._containers = containers
-        self._table = table
-        self._book = book
-        self._marks = marks
-        self._allocator = allocator
-        self._attribution = attribution
-        self._releasing = releasing
-        self._once = once
-        self._reallocations = reallocations
-        self._pre_starts = pre_starts
-        # by pod UID: container and resource name of requests that the kubelet's own device manager has met; the pod lacks them
-        self._met: dict[str, frozenset[tuple[str, str]]] = {}
+    pods: dict[str, Pod]
+    static_pods: StaticPods
+    containers: RuntimeContainers | None
+    table: ResourceTable
+    book: AllocationBook
+    marks: Marks
+    allocator: Allocator
+    attribution: Attribution
+    releasing: Releasing
+    once: AllocateOnce
+    reallocations: Reallocations
+    pre_starts: PreStartCalls
+    # by pod UID: container and resource name of requests that the kubelet's own device manager has met; the pod lacks them
+    _met: dict[str, frozenset[tuple[str, str]]] = {}
 
     # -- the API --------------------------------------------------------------------------------------------------------
 
@@ -62,23 +49,23 @@ class PodEvents:
         """The complete list of this node's pods: a pod that is not in it is gone."""
         pods = tuple(pods)
         uids = {pod.uid for pod in pods}
-        self._static_pods.synced(uids)
+        self.static_pods.synced(uids)
         present = {pod.uid: pod for pod in map(self._known, pods) if pod is not None}
         for pod in present.values():
             self._take_over(pod)
         # an allocation that was recovered from the API has an unproven static pod under its mirror pod's UID
-        over = (self._pods.keys() | self._attribution.without_kubelets(self._book.by_pod)) - present.keys() - uids
-        over |= self._once.pod_uids() - present.keys() - uids - {pod.config_hash for pod in pods}
+        over = (self.pods.keys() | self.attribution.without_kubelets(self.book.by_pod)) - present.keys() - uids
+        over |= self.once.pod_uids() - present.keys() - uids - {pod.config_hash for pod in pods}
         for uid in sorted(over):
             self._over(uid, now)
         # what has ended is free before others begin
         for pod in sorted(present.values(), key=lambda pod: not pod.has_ended):
             self._seen(pod, now)
-        self._attribution.pods_synced(over | (present.keys() - self._pods.keys()))
-        found = omitted_allocations.found(self._table.by_name, self._pods.values(), self._book)
-        self._table.possible_holders_are(found)
-        self._once.pods_synced(pods)
-        self._marks.are_calls_due = True
+        self.attribution.pods_synced(over | (present.keys() - self.pods.keys()))
+        found = omitted_allocations.found(self.table.by_name, self.pods.values(), self.book)
+        self.table.possible_holders_are(found)
+        self.once.pods_synced(pods)
+        self.marks.are_calls_due = True
 
     def seen(self, pod: Pod, now: float) -> None:
         """A pod bound to this node, new or changed."""
@@ -88,18 +75,18 @@ class PodEvents:
 
     def gone(self, uid: str, now: float) -> None:
         """The API no longer has the object of that UID, or its pod has ended."""
-        self._over(self._static_pods.gone(uid), now)
+        self._over(self.static_pods.gone(uid), now)
 
     def _known(self, pod: Pod) -> Pod | None:
         """The pod under the UID by which the runtime knows it; None for a mirror pod that is not proven to be one.
 
         Without a runtime there is no proof: there a mirror pod is a pod like any other. Its first annotation stays.
         """
-        before = self._pods.get(pod.uid)
+        before = self.pods.get(pod.uid)
         if before is not None:
-            is_same = self._containers is not None or before.config_hash == pod.config_hash
+            is_same = self.containers is not None or before.config_hash == pod.config_hash
             return pod if is_same else replace(pod, config_hash=before.config_hash)
-        return pod if self._containers is None else self._static_pods.seen(pod)
+        return pod if self.containers is None else self.static_pods.seen(pod)
 
     def _seen(self, pod: Pod, now: float) -> None:
         if pod.has_ended:
@@ -107,77 +94,77 @@ class PodEvents:
             return
         if pod.uid in self._met:
             pod = pod.without(self._met[pod.uid])
-        before = self._pods.get(pod.uid)
+        before = self.pods.get(pod.uid)
         if before == pod:
             return
-        self._pods[pod.uid] = pod
-        self._once.pod_seen(pod)
+        self.pods[pod.uid] = pod
+        self.once.pod_seen(pod)
         if not pod.device_requests:
             return
         if before is None:
-            self._releasing.awaited_by(pod)
-            if pod.uid in self._book.by_pod:
+            self.releasing.awaited_by(pod)
+            if pod.uid in self.book.by_pod:
                 # the namespace and name of a restored allocation's pod are known only now
-                self._marks.publish_all({r.resource_name for r in pod.device_requests} & self._table.by_name.keys())
-        self._marks.publish_all(self._book.set_held_again(pod.uid))
-        own = self._attribution.pod_seen(pod)
+                self.marks.publish_all({r.resource_name for r in pod.device_requests} & self.table.by_name.keys())
+        self.marks.publish_all(self.book.set_held_again(pod.uid))
+        own = self.attribution.pod_seen(pod)
         if pod.is_terminating:
-            self._allocator.pod_terminating(pod.uid)
+            self.allocator.pod_terminating(pod.uid)
         elif own.device_requests:
-            self._allocator.pod_seen(own)
+            self.allocator.pod_seen(own)
 
     def _over(self, pod_uid: str, now: float) -> None:
-        pod = self._pods.pop(pod_uid, None)
+        pod = self.pods.pop(pod_uid, None)
         self._met.pop(pod_uid, None)
         if pod is not None:
-            self._releasing.awaited_by(pod)
-        self._attribution.pod_over(pod_uid)
-        self._allocator.pod_ended(pod_uid)
-        self._pre_starts.forget(pod_uid)
-        self._once.forget(pod_uid)
-        if self._releasing.pod_ended(pod_uid, now):
+            self.releasing.awaited_by(pod)
+        self.attribution.pod_over(pod_uid)
+        self.allocator.pod_ended(pod_uid)
+        self.pre_starts.forget(pod_uid)
+        self.once.forget(pod_uid)
+        if self.releasing.pod_ended(pod_uid, now):
             self.possible_holder_ended(pod_uid)
 
     # -- the runtime ----------------------------------------------------------------------------------------------------
 
     def static_pods_listed(self, found: Iterable[StaticPod], now: float) -> None:
         """The static pods among all sandboxes that the runtime can reach."""
-        self._proven(self._static_pods.listed(found, self._book.by_pod.keys()), now)
+        self._proven(self.static_pods.listed(found, self.book.by_pod.keys()), now)
 
     def static_pod_shown(self, found: StaticPod, now: float) -> None:
         """The runtime has a sandbox of this static pod."""
-        self._proven(self._static_pods.shown(found), now)
+        self._proven(self.static_pods.shown(found), now)
 
     def static_pod_removed(self, pod_uid: str) -> None:
         """The runtime has removed a sandbox of this static pod."""
-        if self._containers is None or pod_uid not in self._containers.by_pod:
-            self._static_pods.removed(pod_uid)
+        if self.containers is None or pod_uid not in self.containers.by_pod:
+            self.static_pods.removed(pod_uid)
 
     def _proven(self, proven: Iterable[Pod], now: float) -> None:
         for pod in proven:
             self._take_over(pod)
             self._seen(pod, now)
-            self._marks.are_calls_due = True
-            if pod.uid in self._book.by_pod:
+            self.marks.are_calls_due = True
+            if pod.uid in self.book.by_pod:
                 # the next start knows whose devices these are
-                self._marks.save()
+                self.marks.save()
 
     def _take_over(self, pod: Pod) -> None:
         """What was recovered from the API for a mirror pod is its static pod's."""
-        if pod.api_uid not in self._book.by_pod:
+        if pod.api_uid not in self.book.by_pod:
             return
-        self._book.rename(pod.api_uid, pod.uid)
-        self._reallocations.drop(pod.api_uid)
-        if pod.api_uid not in self._book.by_pod:
-            self._pre_starts.rename(pod.api_uid, pod.uid)
-        self._marks.save()
+        self.book.rename(pod.api_uid, pod.uid)
+        self.reallocations.drop(pod.api_uid)
+        if pod.api_uid not in self.book.by_pod:
+            self.pre_starts.rename(pod.api_uid, pod.uid)
+        self.marks.save()
 
     def possible_holder_ended(self, pod_uid: str) -> None:
         """An event after which a pod may be gone for good: what it may have held is free, where it was the last such pod."""
-        found = self._containers
+        found = self.containers
         runs = found is not None and (not found.is_synchronized or pod_uid in found.by_pod)
-        if not runs and pod_uid not in self._pods:
-            self._table.possible_holders_are(omitted_allocations.without(self._table.by_name, pod_uid))
+        if not runs and pod_uid not in self.pods:
+            self.table.possible_holders_are(omitted_allocations.without(self.table.by_name, pod_uid))
 
     # -- the kubelet ----------------------------------------------------------------------------------------------------
 
@@ -187,15 +174,15 @@ class PodEvents:
         It gives the containers their devices itself, so the pod gets none here, and lacks none. Ignored for a resource that a
         plugin serves here, and for what is allocated here. Returns whether it concerns a pod that waits.
         """
-        pod = self._pods.get(pod_uid)
-        if pod is None or pod_uid in self._allocator.in_progress:
+        pod = self.pods.get(pod_uid)
+        if pod is None or pod_uid in self.allocator.in_progress:
             return False
         asked = {(request.container, request.resource_name) for request in pod.device_requests}
-        met = {r for r in asked.intersection(requests) if self._table.is_disconnected(r[1])}
-        met = {r for r in met if self._book.of(pod_uid, *r) is None}
+        met = {r for r in asked.intersection(requests) if self.table.is_disconnected(r[1])}
+        met = {r for r in met if self.book.of(pod_uid, *r) is None}
         if not met:
             return False
         self._met[pod_uid] = self._met.get(pod_uid, frozenset()) | met
-        self._allocator.pod_terminating(pod_uid)
+        self.allocator.pod_terminating(pod_uid)
         self._seen(pod, now)
         return True

@@ -196,6 +196,8 @@ def _with_author(cordons: Cordons, resource: Resource, view: DeviceView) -> Devi
 
 
 def _unknown(cordons: Cordons, resource: Resource) -> tuple[str, ...]:
+    if not resource.use.cordons:
+        return ()
     ids = sorted(resource.use.unknown_cordons() - {ALL_DEVICES, ALL_DEVICES_WORD})[:MAX_UNHEALTHY_NAMED]
     return tuple(f"{i} (by {by})" if (by := cordons.by(i)) else i for i in ids)
 

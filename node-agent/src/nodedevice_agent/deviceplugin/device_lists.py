@@ -77,7 +77,8 @@ class DeviceLists:
         """latest: what counts as the list that has just come."""
         connection.last = latest
         if not latest.is_refused:
-            self._held.drop(endpoint)
+            if endpoint in self._held.by_endpoint:
+                self._held.drop(endpoint)
         elif not await self._held.hold(endpoint, connection.resource_name, connection.octets):
             self._manager.listed(connection.resource_name, endpoint, unheld(latest), self._now())
             self._settle()

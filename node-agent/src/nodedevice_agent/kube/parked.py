@@ -33,36 +33,27 @@ class Parked:
         self._visit = visit
         self._clock = clock
         # when each is visited next
-        self._due: dict[str, float] = {}
+        self.due: dict[str, float] = {}
         self._visiting: set[str] = set()
         # whether work() is due to them already
         self.is_worked = False
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._due
-
-    def __len__(self) -> int:
-        return len(self._due)
-
-    def names(self) -> list[str]:
-        return [*self._due]
-
     def add(self, name: str) -> None:
         # many come at once, and are spread
-        self._due[name] = self._clock() + random.random() * VISIT_SECONDS
+        self.due[name] = self._clock() + random.random() * VISIT_SECONDS
 
     def remove(self, name: str) -> bool:
         """Whether it was among them."""
-        return self._due.pop(name, None) is not None
+        return self.due.pop(name, None) is not None
 
     async def work(self) -> None:
         """Visit them until there is none."""
         async with asyncio.TaskGroup() as visits:
-            while self._due:
+            while self.due:
                 await asyncio.sleep(_BEAT_SECONDS)
                 now = self._clock()
-                for name in [name for name, due in self._due.items() if due <= now and name not in self._visiting]:
-                    self._due[name] = now + VISIT_SECONDS
+                for name in [name for name, due in self.due.items() if due <= now and name not in self._visiting]:
+                    self.due[name] = now + VISIT_SECONDS
                     self._visiting.add(name)
                     visits.create_task(self._visited(name))
             self.is_worked = False

@@ -66,9 +66,11 @@ class ContainerEvents:
         self._containers.put(
             ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks, is_begun=False)
         )
-        for a in self._book.sharers(sandbox.uid, container.name):
-            # the devices are in use: a call that is still due for one of them must not be made any more
-            self._manager.pre_starts.cancel(a.key)
+        calls = self._manager.pre_starts
+        if calls.required or calls.undecided or calls.in_flight:
+            for a in self._book.sharers(sandbox.uid, container.name):
+                # the devices are in use: a call that is still due for one of them must not be made any more
+                calls.cancel(a.key)
 
     def adjusted(self, sandbox: Sandbox, container_id: str, devices: tuple[RuntimeDevice, ...]) -> None:
         """A container whose creation is allowed is being created with these device files."""

@@ -186,6 +186,8 @@ class Injection:
     def _pre_start(self, pod_uid: str, container: str) -> PendingPreStart | None:
         """The call that has to be answered before this container may start; None where there is none."""
         pre_starts = self._manager.pre_starts
+        if not pre_starts.required and not pre_starts.undecided:
+            return None
         for a in self._manager.book.sharers(pod_uid, container):
             # another's call matters only while it is in flight: the plugin may be resetting a device that both use
             if a.container == container or pre_starts.is_in_flight(a.key):
@@ -257,9 +259,9 @@ def _refusal(container: str, version: InjectionVersion, once: AllocateOnce) -> R
         reason = pending.failure or "its device plugin has not responded yet"
         return Refusal(f"{about}: {reason}", is_temporary=pending.is_in_flight)
     for a in version.allocations:
-        if lost := once.lost_response(a):
-            return Refusal(f"container {container} cannot start again: {lost}")
         if a.response is None:
+            if lost := once.lost_response(a):
+                return Refusal(f"container {container} cannot start again: {lost}")
             return Refusal(
                 f"the response of the device plugin of {a.resource_name} for container {container} was lost with the checkpoint "
                 "or is outdated, and Allocate has not been answered again yet"

@@ -133,7 +133,7 @@ class Node:
         self.publisher.are_pods_known = True
         self.host = Host(scenario, self.publisher)
         self.tasks: list[asyncio.Task[Any]] = []
-        self.publisher.start(cast(asyncio.TaskGroup, self), self.host, lambda _: RecordOnly())
+        self.publisher.start(cast(asyncio.TaskGroup, self), self.host, RecordOnly())
         for name in scenario.manager.resources:
             self.publisher.publish(name)
 

@@ -64,7 +64,7 @@ class Host(ManagerOnly):
 
 def publisher_of(*sources: Source) -> Publisher:
     made = Publisher(cast(KubeClient, None), "n1")
-    made.start(cast(asyncio.TaskGroup, None), Host(), lambda _: RecordOnly(advertises=True), sources)
+    made.start(cast(asyncio.TaskGroup, None), Host(), RecordOnly(advertises=True), sources)
     made.are_pods_known = True
     return made
 

@@ -44,7 +44,8 @@ def is_outdated(allocation: Allocation, resource: Resource) -> bool:
 def problem(allocation: Allocation, resource: Resource) -> str:
     """Why a container must not start with it now; empty where it may."""
     # another plugin may have taken over the resource's name meanwhile
-    if not resource.presence.is_built_in and not any(map(resource.identities.of, allocation.device_ids)):
+    has_said = resource.listed.has_identities or resource.identities.past
+    if not resource.presence.is_built_in and not (has_said and any(map(resource.identities.of, allocation.device_ids))):
         return ""
     name = resource.name
     if resource.presence.is_not_configured:

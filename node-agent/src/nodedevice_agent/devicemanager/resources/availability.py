@@ -101,9 +101,8 @@ def free_count(resource: Resource) -> int:
     if _gives_none(resource):
         return 0
     others = {*resource.use.reserved, *_out(resource)}
-    return _healthy_count_without(
-        resource, resource.use.holders.keys() | others if others else resource.use.holders.keys()
-    )
+    held = resource.use.holders.keys()
+    return _healthy_count_without(resource, held | others if others else held)
 
 
 def _healthy_count_without(resource: Resource, device_ids: Set[str]) -> int:

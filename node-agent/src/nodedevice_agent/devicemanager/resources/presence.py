@@ -6,6 +6,8 @@ Source: kubelet device manager, endpoints and their stop grace period.
 from enum import Enum
 from typing import Final
 
+from msgspec import Struct
+
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN
 
@@ -18,57 +20,36 @@ class EndpointState(Enum):
     GONE = "Gone"
 
 
-class Presence:
-    """Of the resource of that name. deadlines: of the device manager."""
+class Presence(Struct, eq=False):
+    """Of the resource of that name. deadlines: of the device manager.
 
-    __slots__ = (
-        "_deadlines",
-        "_grace_ends_at",
-        "_name",
-        "_settle_until",
-        "_settles_at",
-        "awaits_others",
-        "is_not_configured",
-        "is_silent",
-        "lost_to",
-        "scope",
-        "state",
-    )
+    grace_ends_at: while it is stopped, when its devices are forgotten. settle_until: after a restart, while the plugin has not
+    listed its devices, until when the last published numbers stay.
+    scope: within what its parents are IDs, and who says so: the newest plugin, also after its end; None while it is not known.
+    is_not_configured: it is gone because its built-in plugin was taken out of the configuration, or because another name has its
+    place; lost_to: which one that is, "" where it is not known; None where it has its place.
+    is_silent: it is stopped although its last plugin is connected, and does not answer. awaits_others: another built-in plugin has
+    not listed yet since the start.
+    """
 
-    def __init__(self, name: str, deadlines: Deadlines) -> None:
-        self._name = name
-        self._deadlines = deadlines
-        self.state = EndpointState.STOPPED
-        # while it is stopped: when its devices are forgotten
-        self._grace_ends_at: float | None = None
-        # after a restart, while the plugin has not listed its devices: until when the last published numbers stay
-        self._settle_until: float | None = None
-        self._settles_at: float | None = None
-        # within what its parents are IDs, and who says so: the newest plugin, also after its end; None while it is not known
-        self.scope: str | None = None
-        # it is gone because its built-in plugin was taken out of the configuration, or because another name has its place
-        self.is_not_configured = False
-        # ... which one that is, "" where it is not known; None where it has its place
-        self.lost_to: str | None = None
-        # it is stopped although its last plugin is connected, and does not answer
-        self.is_silent = False
-        # whether another built-in plugin has not listed yet since the start
-        self.awaits_others = False
+    name: str
+    deadlines: Deadlines
+    state: EndpointState = EndpointState.STOPPED
+    grace_ends_at: float | None = None
+    settle_until: float | None = None
+    _settles_at: float | None = None
+    scope: str | None = None
+    is_not_configured: bool = False
+    lost_to: str | None = None
+    is_silent: bool = False
+    awaits_others: bool = False
 
     @property
     def is_built_in(self) -> bool:
         """Whether a plugin of this program serves it, or did so last."""
         return self.scope is not None and self.scope.startswith(BUILT_IN)
 
-    # -- times ----------------------------------------------------------------------------------------------------------
-
-    @property
-    def grace_ends_at(self) -> float | None:
-        return self._grace_ends_at
-
-    @property
-    def settle_until(self) -> float | None:
-        return self._settle_until
+    # -- changes --------------------------------------------------------------------------------------------------------
 
     def has_settled(self) -> None:
         """The numbers that were published last stay no longer."""
@@ -78,8 +59,6 @@ class Presence:
         """It is not known any more: nothing of it changes by time."""
         self._end_grace(None)
         self._settle(None)
-
-    # -- changes --------------------------------------------------------------------------------------------------------
 
     def connected(self, settles_at: float) -> None:
         """settles_at: until when its list is waited for, where its end was meant and nothing but that was shown."""
@@ -121,13 +100,13 @@ class Presence:
         self._settles_at = settles_at
         if not is_live:
             self._settle(settles_at)
-        if self.state is not EndpointState.RUNNING and self._grace_ends_at is None:
+        if self.state is not EndpointState.RUNNING and self.grace_ends_at is None:
             self.stopped(now)
 
     def _end_grace(self, at: float | None) -> None:
-        self._grace_ends_at = at
-        self._deadlines.set("grace", self._name, at)
+        self.grace_ends_at = at
+        self.deadlines.set("grace", self.name, at)
 
     def _settle(self, until: float | None) -> None:
-        self._settle_until = until
-        self._deadlines.set("settling", self._name, until)
+        self.settle_until = until
+        self.deadlines.set("settling", self.name, until)

@@ -63,7 +63,7 @@ class Resource:
 
     def cordon(self, ids: frozenset[str]) -> None:
         """All cordons: of single devices, or of physical ones with all that is listed or held of them."""
-        self.use.cordons = ids
+        self.use.cordons = self.use.cordoned_ids = ids
         self._derive()
 
     def connect(self, endpoint: int, options: PluginOptions, socket: str = "", *, settles_at: float = 0.0) -> None:
@@ -226,15 +226,18 @@ class Resource:
         return {i: self.devices[i].numa_nodes for i in device_ids if i in self.devices}
 
     def _derive(self) -> None:
-        self.newest = self.connections.newest()
+        newest, self.newest = self.newest, self.connections.newest()
         self.is_live = any(connection.has_listed for connection in self.connections.live)
         self._reported = self._current_list()
         before, self.listed = self.listed, self.flap_damping.with_absent(self._reported)
         self.devices = self.listed.devices
-        if self.newest.endpoint is not None:
+        if self.newest is not newest and self.newest.endpoint is not None:
             self.presence.scope = intern(self.newest.options.scope or _OF_DOMAIN + domain_of(self.name))
-        self.use.follow(self.listed)
-        self.identities.follow(before, self._reported, is_live=self.is_live)
+        self.use.listed = self.listed
+        if self.use.holders or self.use.cordons:
+            self.use.follow(before)
+        if self.listed.has_identities or before.has_identities or self.identities.past:
+            self.identities.follow(before, self._reported, is_live=self.is_live)
 
     def _current_list(self) -> ListedDevices:
         found, refusal = self._reported, None

@@ -71,6 +71,8 @@ class ResourceTable:
         """A complete device list was received. Returns whether it changed anything; else nothing is marked."""
         is_changed = resource.list(endpoint, self.list_limit.accepted(resource, endpoint, listed), now)
         self.list_limit.noted(resource)
+        if listed.by_parent or listed.has_identities:
+            self._marks.are_devices_compared = True
         if is_changed:
             self._marks.saved_and_changed([resource.name])
             if resource.name in self.preference.awaited:
@@ -161,7 +163,7 @@ class ResourceTable:
         awaited: resources whose plugins will list within moments.
         """
         if self.preference.ranked(ranks, awaited, now):
-            self._marks.are_claims_due = True
+            self._marks.claims()
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
@@ -172,7 +174,7 @@ class ResourceTable:
             if presence.settle_until is not None and presence.settle_until <= now:
                 presence.has_settled()
                 self._marks.publish(name)
-                self._marks.are_claims_due = True
+                self._marks.claims()
             if presence.grace_ends_at is not None and presence.grace_ends_at <= now:
                 resource.expire()
                 self._gone([name])
@@ -180,7 +182,7 @@ class ResourceTable:
                 self._marks.saved_and_changed([name])
         if waited := self.preference.due(now):
             self._marks.freed(waited)
-            self._marks.are_claims_due = True
+            self._marks.claims()
 
     # -- restart --------------------------------------------------------------------------------------------------------
 

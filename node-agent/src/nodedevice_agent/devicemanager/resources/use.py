@@ -49,11 +49,11 @@ class DeviceUse(Struct, eq=False):
     # physical devices of held ones that are not listed any more, such as instances that were destroyed
     _past_parents: Mapping[str, str] = NOTHING
 
-    def follow(self, listed: ListedDevices) -> None:
-        """The list is another one, or the cordons are."""
-        before, self.listed = self.listed.devices, listed
+    def follow(self, before: ListedDevices) -> None:
+        """The list is another one, or the cordons are. before: the list until now."""
+        listed = self.listed
         gone = [device_id for device_id in self.holders if device_id not in listed.devices]
-        past = {**self._past_parents, **{i: before[i].parent for i in gone if i in before}}
+        past = {**self._past_parents, **{i: before.devices[i].parent for i in gone if i in before.devices}}
         self._past_parents = {device_id: past.get(device_id, "") for device_id in gone} if gone else NOTHING
         parts = [i for cordoned in self.cordons for i in listed.by_parent.get(cordoned, ())]
         if self.cordons and listed.has_aliases:

@@ -154,7 +154,7 @@ class Mirroring(Hosted):
 
     def cordon(self, resource_name: str, *device_ids: str) -> None:
         """These are the administrator's cordons, all of them."""
-        self.mirror.cordoned(resource_name, "object", dict.fromkeys(device_ids, Cordon()))
+        self.mirror.table.cordoned(resource_name, "object", dict.fromkeys(device_ids, Cordon()))
         self.host.settle()
 
     def snapshot(self, resource_name: str) -> Snapshot:

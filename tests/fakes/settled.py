@@ -40,7 +40,8 @@ class Settled:
         def happen(*args: Any, **options: Any) -> list[Effect]:
             now = next((each for each in reversed(args) if isinstance(each, float)), 0.0)
             handle(*(args if "now" in signature(handle).parameters else [a for a in args if a is not now]), **options)
-            return self.settle(now)
+            effects: list[Effect] = self.settle(now)
+            return effects
 
         return happen
 

@@ -66,11 +66,11 @@ async def pods_of_a_node(folder: Path) -> AsyncIterator[None]:
         await beat()
         found = [from_api(each) for each in objects]
         await beat()
-        node.manager.pods_synced(found, node.now)
+        node.manager.pod_events.synced(found, node.now)
         node.carry_out()
         await node.settle()
     assert len(node.manager.book.by_pod) == len(few + most)
-    node.manager.pods_synced([], node.now)
+    node.manager.pod_events.synced([], node.now)
     node.carry_out()
     await node.settle()
 
@@ -92,7 +92,7 @@ async def cordons_of_a_resource(folder: Path) -> AsyncIterator[None]:
     yield
     for cordons in (some, {"*": Cordon()}, {}):
         await beat()
-        node.manager.cordoned(NAME, "uid", cordons)
+        node.manager.table.cordoned(NAME, "uid", cordons)
         node.carry_out()
         await node.settle()
 
@@ -170,7 +170,7 @@ async def environments_of_a_runtime(folder: Path) -> AsyncIterator[None]:
 async def pod_resources_of_a_node(folder: Path) -> AsyncIterator[None]:
     node = Node()
     node.plugin(many())
-    node.manager.pod_seen(pod("a", UNITS), node.now)
+    node.manager.pod_events.seen(pod("a", UNITS), node.now)
     node.carry_out()
     await node.settle()
     yield

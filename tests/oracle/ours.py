@@ -46,16 +46,19 @@ class _Observed(DeviceManager):
         self.lists: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
         self.observed = asyncio.Event()
+        end = self.table.disconnected
+
+        def disconnected(resource_name: str, *args: Any, **options: Any) -> None:
+            self.ends[resource_name] += 1
+            self.observed.set()
+            end(resource_name, *args, **options)
+
+        self.table.disconnected = disconnected  # type: ignore[method-assign, assignment]
 
     def listed(self, resource_name: str, endpoint: int, listed: ListedDevices, now: float) -> None:
         self.lists[resource_name] += 1
         self.observed.set()
         super().listed(resource_name, endpoint, listed, now)
-
-    def disconnected(self, resource_name: str, endpoint: int, now: float, *, is_silent: bool = False) -> None:
-        self.ends[resource_name] += 1
-        self.observed.set()
-        super().disconnected(resource_name, endpoint, now, is_silent=is_silent)
 
 
 class Ours:

@@ -70,8 +70,8 @@ def shown(node: HostedManager, name: str) -> dict[str, str]:
     resource = node.manager.resources[name]
     healthy = {i for i in resource.devices if availability.is_healthy(resource, i)}
     return {
-        i: resource.holders.get(i)
-        or ("cordoned" if resource.is_cordoned(i) else "" if i in healthy else Reason.IN_OTHER_USE)
+        i: resource.use.holders.get(i)
+        or ("cordoned" if resource.use.is_cordoned(i) else "" if i in healthy else Reason.IN_OTHER_USE)
         for i in resource.devices
     }
 

@@ -128,7 +128,8 @@ class NriBackend(Delivery, RuntimeHandler):
 
     def resource_changed(self, resource_name: str) -> None:
         self._numbers.is_due.set()
-        self._kubelet_pods.resource_changed(resource_name)
+        if self._manager.allocator.pending:
+            self._kubelet_pods.resource_changed(resource_name)
 
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         """Whether it runs without that resource; not before it is known what it has of the kubelet."""
@@ -151,9 +152,8 @@ class NriBackend(Delivery, RuntimeHandler):
         using_released = self.events.using_released(name) if self._manager.containers.by_pod else ()
         self._log_using_released(name, using_released)
         changed = self._numbers.of(name) if self._numbers.found else ()
-        return (
-            None if condition is None else injectable(condition, now, using_released, changed, self._hooked.note(name))
-        )
+        note = self._hooked.note(name) if self._hooked.hooks.all else ""
+        return None if condition is None else injectable(condition, now, using_released, changed, note)
 
     def _log_using_released(self, resource_name: str, found: Iterable[ContainerInstance]) -> None:
         by_id = {instance.id: instance for instance in found}
@@ -327,7 +327,7 @@ class NriBackend(Delivery, RuntimeHandler):
         """Whether the answer depends on what the kubelet has. Of few containers: its file may change with each pod of the node."""
         held = self._manager.book.of_container(sandbox.uid, container.name)
         return (
-            self._kubelet_pods.waits(sandbox.uid)
+            (bool(self._manager.allocator.pending) and self._kubelet_pods.waits(sandbox.uid))
             or any(a.delivery == DELIVERY_KUBELET for a in held)
             or self._injection.asks_kubelet(sandbox, container.name)
             or self._hooked.asks_kubelet(sandbox, container)

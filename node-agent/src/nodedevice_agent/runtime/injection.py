@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 
 from msgspec import Struct
 from msgspec.structs import replace
-from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
+from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, DELIVERY_KUBELET, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
 
 from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.answers import problem
@@ -117,7 +117,7 @@ class Injection:
         """From here: not those that the kubelet delivers."""
         manager, found = self._manager, self._manager.book.of_container(pod_uid, container)
         ours = (a for a in found if not manager.resources[a.resource_name].is_attributed)
-        return [a for a in ours if not self._is_kubelets(a)]
+        return [a for a in ours if a.delivery != DELIVERY_KUBELET or not self._is_kubelets(a)]
 
     def _problem(self, pod_uid: str, container: str) -> str:
         resources = self._manager.book.resources

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
-from nodedevice_api.names import DELIVERY_KUBELET, Reason
+from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.deviceplugin.host import PluginHost
@@ -41,9 +41,7 @@ class KubeletPods:
         return pending is not None and pending.reason in _NOT_SERVED
 
     def has_made(self, allocation: Allocation) -> bool:
-        """Whether the kubelet has made it, and still has it: then it passes the response on to the container."""
-        if allocation.delivery != DELIVERY_KUBELET:
-            return False
+        """Whether the kubelet still has an allocation of its own: then it passes the response on to the container."""
         return (allocation.container, allocation.resource_name) in self._met(allocation.pod_uid)
 
     def leave(self, pod_uid: str) -> None:

@@ -44,7 +44,7 @@ class Node(Hosted):
 
     @property
     def held(self) -> int:
-        return len(self.manager.resources[_NAME].holders)
+        return len(self.manager.resources[_NAME].use.holders)
 
     def see(self, uid: str) -> None:
         self.pod_seen(Pod(uid, "default", uid, (Container("main", limits={_NAME: 1}),)))

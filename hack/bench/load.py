@@ -93,12 +93,12 @@ def allocate(devices: int, pods_a_run: int, goal: float) -> Result:
 
 
 def _cycle(manager: DeviceManager, pod: Pod) -> None:
-    manager.pod_seen(pod, 1.0)
+    manager.pod_events.seen(pod, 1.0)
     (call,) = manager.settle(1.0)
     assert isinstance(call, CallAllocate)
     manager.allocated(call.ticket, _RESPONSE, 1.0)
     manager.settle(1.0)
-    manager.pod_gone(pod.uid, 1.0)
+    manager.pod_events.gone(pod.uid, 1.0)
     manager.settle(1.0)
 
 

@@ -16,7 +16,7 @@ from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD, GROUP, Condition
 from nodedevice_api.nodedevice import AllocationStatus, ClaimStatus
 
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, MAX_UNHEALTHY_NAMED, DeviceView, Snapshot
 from nodedevice_agent.dra.devices import Device, PoolKey
 from nodedevice_agent.dra.pools import MAX_NAMED, Pool

@@ -10,7 +10,7 @@ from nodedevice_api.names import AGENT_CONDITIONS, Condition, Reason
 from nodedevice_api.nodedevice import ConditionStatus, NodeDeviceStatus
 
 from nodedevice_agent.devicemanager.places import MAX_NAMES
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 
 MAX_MESSAGE = 2048

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.resources.resource import EndpointState
+from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.dra import status
 from nodedevice_agent.dra.pools import Pool, Pools
 from nodedevice_agent.dra.slices import slice_of

@@ -62,7 +62,7 @@ async def test_nothing_is_compared_while_nothing_changes(node: Node) -> None:
         await asyncio.sleep(10_000.0)
         assert node.comparisons == before
         for _ in range(100):
-            node.twice.changed()
+            node.twice.is_changed.set()
             await asyncio.sleep(0.01)
         await asyncio.sleep(5.0)
         assert node.comparisons <= before + 10, "changes of one second"
@@ -144,11 +144,11 @@ async def test_a_tainted_or_cordoned_device_is_not_offered_but_where_it_is_held(
         assert node.of(GPU)
         node.offered.clear()
         node.ours.plugin([UUID], OURS)
-        node.twice.changed()
+        node.twice.is_changed.set()
         await asyncio.sleep(1.0)
         assert OURS in node.of(GPU)
         node.ours.cordon(OURS, [UUID])
-        node.twice.changed()
+        node.twice.is_changed.set()
         await asyncio.sleep(1.0)
         assert not node.of(GPU)
 
@@ -163,14 +163,14 @@ async def test_a_built_in_plugin_says_what_its_devices_are(node: Node) -> None:
         await asyncio.sleep(1.0)
         assert node.of(OURS).endswith(f"take {OURS} out of this node's configuration")
         node.ours.lists([instance], OURS)
-        node.twice.changed()
+        node.twice.is_changed.set()
         await asyncio.sleep(1.0)
         assert not node.of(OURS), "the address is that of its GPU"
         node.drivers({"mig-0": {"uuid": MIG}})
         await asyncio.sleep(1.0)
         assert MIG in node.of(OURS)
         node.ours.lists([replace_device(instance, identity=(UUID, "c195:0"))], OURS)
-        node.twice.changed()
+        node.twice.is_changed.set()
         await asyncio.sleep(1.0)
         assert not node.of(OURS), "the same device says less of itself"
 

@@ -30,7 +30,7 @@ class Releasing(Struct, eq=False):
     _publish_at: dict[str, float] = {}
 
     def pod_ended(self, pod_uid: str, now: float, *, is_kept: bool = False) -> bool:
-        """The pod has ended in the API. Returns whether its devices are free. is_kept: a container may run with them in any case."""
+        """The pod has ended in the API. Returns whether its devices are free. is_kept: a container may use them."""
         has_call = self.containers is not None and self.pre_starts.has_orphaned_call(pod_uid)
         if is_kept or has_call or self._may_run(pod_uid):
             for name in self.book.set_releasing(pod_uid, now):

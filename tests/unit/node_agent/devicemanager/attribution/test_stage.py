@@ -322,16 +322,16 @@ class TestRestart:
         plugin(found, 3)
         recovered = (held_by("one", "d0"), held_by("injected", "d1"), held_by("gone", "d2"))
         found.recovered(Checkpoint(tuple(replace(a, delivery=DELIVERY_KUBELET) for a in recovered), {GPU: ()}), 0.0)
-        found.pods_synced([pod("one", gpu=1), pod("injected", gpu=1)], 0.0)
+        found.pod_events.synced([pod("one", gpu=1), pod("injected", gpu=1)], 0.0)
         assert held(found) == {"one": ("d0",), "injected": ("d1",)}
         assert delivered(found) == {"one": DELIVERY_KUBELET, "injected": DELIVERY_NRI}
-        found.pod_gone("injected", 0.0)
+        found.pod_events.gone("injected", 0.0)
         assert held(found) == {"one": ("d0",)}
 
     def test_what_the_kubelet_reports_later_is_its_own(self) -> None:
         found = mirror(3, is_recovering=True)
         found.recovered(Checkpoint((held_by("one", "d0"), held_by("mirror", "d1")), {GPU: ()}), 0.0)
-        found.pods_synced([pod("one", gpu=1), mirror_pod("mirror")], 0.0)
+        found.pod_events.synced([pod("one", gpu=1), mirror_pod("mirror")], 0.0)
         assert delivered(found) == {"one": DELIVERY_NRI, "mirror": DELIVERY_NRI}
         entries = (replace(held_by(uid, i), delivery=DELIVERY_KUBELET) for uid, i in {"one": "d0", HASH: "d1"}.items())
         message(found, *entries, rows=(PodResourcesRow("default", "static", "main", GPU, ("d1",)),))
@@ -345,7 +345,7 @@ class TestRestart:
         )
         message(found, held_by("one", "d0"), held_by("two", "d1"), rows=named)
         found.recovered(Checkpoint((held_by("one", "d2"), held_by("three", "d1")), {GPU: ()}), 0.0)
-        found.pods_synced([pod(uid, gpu=1) for uid in ("one", "two", "three")], 0.0)
+        found.pod_events.synced([pod(uid, gpu=1) for uid in ("one", "two", "three")], 0.0)
         assert held(found) == {"one": ("d0",), "two": ("d1",)}
 
     @pytest.mark.parametrize("how", ["in the list", "seen later"])
@@ -358,13 +358,13 @@ class TestRestart:
         plugin(found, 2)
         evil = mirror_pod("evil", "evil")
         if how == "in the list":
-            found.pods_synced([evil, mirror_pod("mirror")], 0.0)
+            found.pod_events.synced([evil, mirror_pod("mirror")], 0.0)
         else:
-            found.pod_seen(mirror_pod("mirror"), 0.0)
-            found.pod_seen(evil, 0.0)
+            found.pod_events.seen(mirror_pod("mirror"), 0.0)
+            found.pod_events.seen(evil, 0.0)
         assert held(found) == {"mirror": ("d0",)}
         again = Settled(after := attributed(0.0, found.checkpoint()), after.settle)
-        again.pods_synced([mirror_pod("mirror")], 0.0)
+        again.pod_events.synced([mirror_pod("mirror")], 0.0)
         message(again)
         assert (held(again), delivered(again)) == ({"mirror": ("d0",)}, {"mirror": DELIVERY_NRI})
 

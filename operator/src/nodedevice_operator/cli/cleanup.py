@@ -134,7 +134,7 @@ class Cleanup:
             self._goes_on(f"pods are {self.progress.missing}: the Lease keeps operators from writing")
 
     def _goes_on(self, although: str) -> None:
-        """Reports what the command stopped waiting for; re-raises if the API server does not respond."""
+        """Prints that the command continues after a timed-out wait, and why."""
         click.echo(f"going on although {although if self.progress.missing else self.progress.trouble}")
 
     async def _lead(self) -> None:
@@ -177,7 +177,7 @@ class Cleanup:
                 if now.is_tainted:
                     node = await self._node_labels.taint_node(node.name, node.uid, is_tainted=False)
                 for resource, owners in staying(now, node).items():
-                    click.echo(f"Node {node.name}: {resource} stays, as it is owned by {owners} too")
+                    click.echo(f"Node {node.name}: {resource} stays: {owners} own it as well")
                 break
             except NotFound:
                 return
@@ -315,7 +315,7 @@ def cleanup(
     for line in plan(scope, found):
         click.echo(f"  {line}")
     if dry_run:
-        click.echo("nothing was changed, as this is a dry run")
+        click.echo("dry run: nothing was changed")
         return
     if not yes:
         _ask()

@@ -1,4 +1,4 @@
-"""Settings of the extender: flag, then environment variable, then configuration file, then default, as those of the operator."""
+"""Settings of the extender: flag, then environment variable, then configuration file, then default, like the operator's."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,18 +25,18 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Everything that can be set.
 
     kubeconfig: file with the API server and credentials; unset: the pod's service account, or ~/.kube/config outside of one.
-    address: where kube-scheduler's requests are answered; only this machine's by default, as they need no certificate there.
+    address: where kube-scheduler's requests are served; by default only local, as requests there need no certificate.
     http_address: where /healthz, /readyz and /metrics are served; port 0 lets the system choose one.
     policy: what prioritize prefers: binpack, the fullest GPU on which the pod fits, so that whole ones stay free; or spread.
     tls_certificate: file of the certificate chain of `address`, in PEM, read again when it changes; all three files or none.
         Empty: plain HTTP.
     tls_key: file of its key, in PEM.
     client_ca: file of the authority that has signed the certificate of kube-scheduler, in PEM.
-    client_names: names of which a client's certificate must have one, as common or alternative name; empty: any of that authority.
+    client_names: allowed names of the client's certificate, common or alternative; empty: any client of that authority.
     metrics_authentication: who may read /metrics; token: bearers of a token whose account may get that path; probes stay open.
     metrics_tls_certificate, metrics_tls_key: files of the certificate chain of http_address and its key, in PEM; read again when
         they change. Empty: plain HTTP.
-    leader_elect: only the extender that holds the Lease nodedevice-extender answers; off only where there is certainly no other.
+    leader_elect: only the extender that holds the Lease nodedevice-extender serves requests; turn off only for a single process.
     namespace: where that Lease is; unset: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
     instance: name of the Helm release; the Lease has the label app.kubernetes.io/instance with it. Empty: no such label.
     leader_lease_seconds: how long that Lease lasts. After a crash another extender takes over when it has expired; the holder binds
@@ -44,8 +44,8 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         the operator's.
     follow_lease: NAMESPACE/NAME of the Lease by which kube-schedulers elect their leader. Take part in the election only while the
         kube-scheduler of this pod holds it. Empty: always, for an extender that kube-scheduler reaches by a Service.
-    watchdog_seconds: how often it is checked that the watches deliver what the API server has; 0: never.
-    log_level: what is logged: this and what is more serious.
+    watchdog_seconds: how often the process checks that watches deliver all changes; 0: never.
+    log_level: the least serious level that is logged.
     log_format: text is for people, json for a collector of logs.
     """
 
@@ -71,12 +71,12 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        """Host and port of address. Raises OperatorSettingsError where it is not host:port."""
+        """Host and port of address. Raises OperatorSettingsError if it is not host:port."""
         return _parsed("address", self.address)
 
     @property
     def http_endpoint(self) -> tuple[str, int]:
-        """Host and port of http_address. Raises OperatorSettingsError where it is not host:port."""
+        """Host and port of http_address. Raises OperatorSettingsError if it is not host:port."""
         return _parsed("httpAddress", self.http_address)
 
     @property
@@ -88,7 +88,7 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def followed(self) -> tuple[str, str] | None:
-        """Namespace and name of follow_lease; None where it is empty."""
+        """Namespace and name of follow_lease; None if it is empty."""
         namespace, _, name = self.follow_lease.partition("/")
         return (namespace, name) if name else None
 
@@ -138,7 +138,7 @@ def _check(settings: ExtenderSettings) -> None:
             "set tlsCertificate, tlsKey and clientCa, or use 127.0.0.1",
         )
     if settings.namespace is not None and not NAMESPACE.fullmatch(settings.namespace):
-        problem = f"{settings.namespace!r} is no namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
+        problem = f"{settings.namespace!r} is not a namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
         raise OperatorSettingsError("namespace", problem)
     check_instance(settings.instance)
     _check_followed(settings)

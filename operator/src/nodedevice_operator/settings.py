@@ -38,29 +38,30 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     leases_namespace: where the agents' Leases are; the agents need the same setting.
     agent_poll_seconds: how often the agents' Leases are listed. They last 60 s and are renewed every 20: a shorter interval only
         detects a dead agent sooner.
-    agent_grace_seconds: how long after its Lease has expired the free devices of a silent agent are still offered; as long as
-        a kubelet keeps those of a plugin that has gone.
-    leader_elect: only the operator that holds the Lease nodedevice-operator writes; off only where there is certainly no other one.
+    agent_grace_seconds: how long after its Lease has expired the free devices of a silent agent stay advertised; as long as a
+    kubelet keeps the devices of a stopped plugin.
+    leader_elect: only the operator that holds the Lease nodedevice-operator writes; turn off only for a single process.
     namespace: where that Lease is; unset: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
-    instance: name of the Helm release. What the operator creates (policy, PodDevices, Lease) has the label
-        app.kubernetes.io/instance with it. Empty: no such label.
+    instance: name of the Helm release. The objects that the operator creates (policy, PodDevices, Lease) have the label
+    app.kubernetes.io/instance with it. Empty: no such label.
     leader_lease_seconds: how long that Lease lasts. After a crash another operator takes over when it has expired, and an eighth
         later at most; the holder renews it four times in that time, and stops writing after three quarters of it without a renewal.
-        While the API server answers slowly it lasts five times its slowest answer, 20 s at most.
-    watchdog_seconds: how often it is checked that the watches deliver what the API server has; 0: never. A check reads the
+        While the API server responds slowly it lasts five times the slowest response, 20 s at most.
+    watchdog_seconds: how often the process checks that watches deliver all changes; 0: never. A check reads the
         metadata of every object: for 10,000 some 0.7 s of the API server's CPU and 0.1 s of ours, 0.7 % of a core in two minutes.
     required_plugins: keep the policy that makes pods wait for their node's agent, for nodes of the delivery nri.
-    required_plugin_names: the names that it may hold, with * for any characters; other names of such nodes are not advertised.
-    mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for it already.
+    required_plugin_names: the names that the policy may hold, with * for any characters; other names of such nodes are not
+    advertised. mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for
+    it already.
         It takes the rights to list and patch pods. Without it such a pod could start without its device while the agent is away.
-    observe_dra: count the ResourceSlices that are not of one node, by driver, where the API server has any; agents show the others.
-    node_taint: taint Nodes with broken devices (nodedevice.io/unhealthy-devices, NoSchedule); off removes the taint.
-    node_labels: sum up each resource in labels of its Node, such as nodedevice.io/vendor.com.gpu.healthy; off takes them away.
+    observe_dra: count the ResourceSlices that belong to several nodes, by driver, if the API server has any; agents show the
+    others. node_taint: taint Nodes with broken devices (nodedevice.io/unhealthy-devices, NoSchedule); off removes the taint.
+    node_labels: sum up each resource in labels of its Node, such as nodedevice.io/vendor.com.gpu.healthy; off removes them.
     held_device_policy: by resource name (* for all others): report, the default, or evict the pod whose device broke, or
         whose container runs without its devices.
-    eviction_delay_seconds: how long such a device has been broken before its pod is evicted; a blip is no reason.
+    eviction_delay_seconds: how long such a device has been broken before its pod is evicted; a blip is not enough.
     evictions_per_minute: how many pods at most, in the whole cluster; three may go at once.
-    log_level: what is logged: this and what is more serious.
+    log_level: the least serious level that is logged.
     log_format: text is for people, json for a collector of logs.
     """
 
@@ -91,7 +92,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def http_endpoint(self) -> tuple[str, int]:
-        """Host and port of http_address. Raises OperatorSettingsError where it is not host:port."""
+        """Host and port of http_address. Raises OperatorSettingsError if it is not host:port."""
         try:
             return parse_address(self.http_address)
         except ValueError as exc:
@@ -114,19 +115,19 @@ def load(file: Path | None, given: Mapping[str, Any]) -> OperatorSettings:
 
 
 def _check(settings: OperatorSettings) -> None:
-    """Refuse now what would be refused, or never match anything, when it is used. Raises OperatorSettingsError."""
+    """Rejects values that would fail, or match nothing, when they are used. Raises OperatorSettingsError."""
     _ = settings.http_endpoint
     for key, namespace in (("leasesNamespace", settings.leases_namespace), ("namespace", settings.namespace)):
         if namespace is not None and not NAMESPACE.fullmatch(namespace):
             raise OperatorSettingsError(
-                key, f"{namespace!r} is no namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
+                key, f"{namespace!r} is not a namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
             )
     check_instance(settings.instance)
     if not settings.required_plugin_names:
         raise OperatorSettingsError("requiredPluginNames", "needs at least one pattern; * allows every resource name")
     for pattern in settings.required_plugin_names:
         if not NAME_PATTERN.fullmatch(pattern):
-            problem = f"{pattern!r} is no resource name, with * for any characters, such as vendor.com/*"
+            problem = f"{pattern!r} is not a resource name, with * for any characters, such as vendor.com/*"
             raise OperatorSettingsError("requiredPluginNames", problem)
     for resource in settings.held_device_policy.keys() - {ANY_RESOURCE}:
         problem = resource_name_problem(resource)
@@ -135,6 +136,6 @@ def _check(settings: OperatorSettings) -> None:
 
 
 def check_instance(instance: str) -> None:
-    """Raises OperatorSettingsError for what no label can have."""
+    """Raises OperatorSettingsError for an invalid label value."""
     if not _LABEL_VALUE.fullmatch(instance):
-        raise OperatorSettingsError("instance", f"{instance!r} is no value of a label, such as nodedevice")
+        raise OperatorSettingsError("instance", f"{instance!r} is not a label value, such as nodedevice")

@@ -201,7 +201,7 @@ class CapacityReconciler:
         if left_out and node is not None and not memory.is_excess_reported:
             message = (
                 f"node {name} has {MOST_OF_NODE + left_out} NodeDevices, and the oldest {MOST_OF_NODE} are taken into account: "
-                "delete those that its agent does not need, and find out who made them"
+                "delete the ones that its agent does not need, and find out who made them"
             )
             log.warning("too many NodeDevices of one node", extra={"node": name, "left_out": left_out})
             about = about_node(node)

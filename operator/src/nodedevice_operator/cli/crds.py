@@ -89,7 +89,7 @@ def _change(before: "Crd | None", after: "Crd") -> str:
 
 
 async def _missing(api: "CrdApi", name: str) -> str:
-    """What is still missing, or "". Raises Invalid if the API server will never serve the CRD."""
+    """Names the missing part, or "". Raises Invalid if the API server will never serve the CRD."""
     found = await api.read(name)
     if found is None:
         return f"{name} was deleted meanwhile"

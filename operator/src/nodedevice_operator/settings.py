@@ -39,23 +39,22 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     agent_poll_seconds: how often the agents' Leases are listed. They last 60 s and are renewed every 20: a shorter interval only
         detects a dead agent sooner.
     agent_grace_seconds: how long after its Lease has expired the free devices of a silent agent stay advertised; as long as a
-    kubelet keeps the devices of a stopped plugin.
+        kubelet keeps the devices of a stopped plugin.
     leader_elect: only the operator that holds the Lease nodedevice-operator writes; turn off only for a single process.
     namespace: where that Lease is; unset: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
     instance: name of the Helm release. The objects that the operator creates (policy, PodDevices, Lease) have the label
-    app.kubernetes.io/instance with it. Empty: no such label.
+        app.kubernetes.io/instance with it. Empty: no such label.
     leader_lease_seconds: how long that Lease lasts. After a crash another operator takes over when it has expired, and an eighth
         later at most; the holder renews it four times in that time, and stops writing after three quarters of it without a renewal.
         While the API server responds slowly it lasts five times the slowest response, 20 s at most.
     watchdog_seconds: how often the process checks that watches deliver all changes; 0: never. A check reads the
         metadata of every object: for 10,000 some 0.7 s of the API server's CPU and 0.1 s of ours, 0.7 % of a core in two minutes.
     required_plugins: keep the policy that makes pods wait for their node's agent, for nodes of the delivery nri.
-    required_plugin_names: the names that the policy may hold, with * for any characters; other names of such nodes are not
-    advertised. mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for
-    it already.
+    required_plugin_names: names that the policy may hold, with * for any characters; other names of such nodes are not advertised.
+    mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for it already.
         It takes the rights to list and patch pods. Without it such a pod could start without its device while the agent is away.
-    observe_dra: count the ResourceSlices that belong to several nodes, by driver, if the API server has any; agents show the
-    others. node_taint: taint Nodes with broken devices (nodedevice.io/unhealthy-devices, NoSchedule); off removes the taint.
+    observe_dra: count the ResourceSlices of several nodes, by driver, if the API server has any; agents show the others.
+    node_taint: taint Nodes with broken devices (nodedevice.io/unhealthy-devices, NoSchedule); off removes the taint.
     node_labels: sum up each resource in labels of its Node, such as nodedevice.io/vendor.com.gpu.healthy; off removes them.
     held_device_policy: by resource name (* for all others): report, the default, or evict the pod whose device broke, or
         whose container runs without its devices.

@@ -33,7 +33,7 @@ SHARED_SLICES: Final[Kind[SharedSlice]] = kind_of(
     SLICES, _ROOT, SharedSliceSchema, shared_slice, selector="spec.nodeName="
 )
 
-# Some 500 bytes each. No known driver publishes more.
+# Some 500 bytes each: bounds the memory.
 MOST_SLICES: Final = 10_000
 _DISCOVERY_SECONDS: Final = 300.0
 _POLL_SECONDS: Final = 2.0

@@ -71,7 +71,7 @@ def test_a_pod_that_was_made_again_is_not_bound_and_has_nothing_promised(
     installed.client.delete(Pod, "pod", namespace=namespace, grace_period=0)
     new = make_pod(installed, namespace, "pod", 8)
     status, answer = extender.bind(old, gpus.name)
-    assert (status, "another one has its name" in answer["Error"]) == (200, True)
+    assert (status, "another pod has its name" in answer["Error"]) == (200, True)
     assert placed(installed, new) == (None, None)
     # both GPUs are free
     others = [make_pod(installed, namespace, f"other-{i}", 8) for i in range(2)]

@@ -177,7 +177,7 @@ class Cleanup:
                 if now.is_tainted:
                     node = await self._node_labels.taint_node(node.name, node.uid, is_tainted=False)
                 for resource, owners in staying(now, node).items():
-                    click.echo(f"Node {node.name}: {resource} stays: {owners} own it as well")
+                    click.echo(f"Node {node.name}: {resource} stays: also owned by {owners}")
                 break
             except NotFound:
                 return

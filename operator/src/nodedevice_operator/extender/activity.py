@@ -35,7 +35,7 @@ class Activity:
     def problem(self) -> str:
         """Why it does not serve requests; empty if it does."""
         if not self._fence.is_open:
-            return "this extender is on standby: it does not hold the Lease"
+            return "this extender stands by: it does not hold the Lease"
         if self._read_term != self._term:
             return "this extender has just begun to lead, and is still listing the bound pods"
         return ""

@@ -256,7 +256,7 @@ async def test_what_was_certainly_not_done_is_withdrawn(bench: Bench, error: Api
     ("pod", "problem", "state"),
     [
         pytest.param(None, "the pod was deleted", "gone", id="gone"),
-        pytest.param(("other", ""), "the pod was deleted, and another one has its name", "gone", id="made again"),
+        pytest.param(("other", ""), "the pod was deleted, and another pod has its name", "gone", id="made again"),
         pytest.param(("uid", "elsewhere"), "the pod is bound to node elsewhere already", None, id="elsewhere"),
         pytest.param(("uid", "node"), "", "confirmed", id="bound by an earlier request"),
     ],
@@ -291,7 +291,7 @@ async def test_a_refusal_after_an_unknown_outcome_withdraws_nothing(bench: Bench
     await bench.binder.bind(POD)
     assert "until it is known" in await bench.binder.bind(POD)
     assert bench.state == "promised"
-    assert await bench.binder.bind(POD) == "it is not known yet whether the API server has bound this pod"
+    assert await bench.binder.bind(POD) == "the outcome of the bind of this pod is still unknown"
     assert bench.state == "promised"
 
 

@@ -90,9 +90,9 @@ class Client:
     ) -> bytes:
         """Send one request and return the body of the response.
 
-        what: the kind, or kind/subresource, for errors and metrics.
-        body: anything JSON can hold. accept: another form of the response, such as metadata only. most_bytes: of the response.
-        seconds: for how long to wait for the whole response; None: by `read_seconds`.
+        what: the kind, or kind/subresource, for errors and metrics. body: anything JSON can hold. accept: another form of the
+        response, such as metadata only. most_bytes: of the response. seconds: for how long to wait for the whole response; None: by
+        `read_seconds`.
         Raises ApiError, or the kind of it that fits.
         """
         before_write = None
@@ -123,8 +123,9 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, kind: str, path: str, query: Mapping[str, str | int]) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Opens a watch of that kind and yields its lines. Raises ApiError if it cannot be opened, and WatchInterrupted if it
-        breaks, as by a load balancer.
+        """Opens a watch of that kind and yields its lines.
+
+        Raises ApiError if it cannot be opened, and WatchInterrupted if it breaks, as by a load balancer.
         """
         request = Request("GET", target(path, {**query, **_WATCH}), (("Accept", JSON),))
         try:

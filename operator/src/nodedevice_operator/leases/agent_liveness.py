@@ -40,8 +40,9 @@ _SMALLEST_OUTAGE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """The AgentReady condition of an agent: `status` True or Unknown, and why. is_withdrawn: its free devices are withdrawn, only
-    allocated ones count.
+    """The AgentReady condition of an agent: `status` True or Unknown, and why.
+
+    is_withdrawn: its free devices are withdrawn, only allocated ones count.
     """
 
     status: str
@@ -118,9 +119,11 @@ class LeaseTable:
         nodes: frozenset[str],
         stored: Mapping[str, StoredAgent] | None = None,
     ) -> "LeaseTable":
-        """The table after a whole, successful list: not older than the last, or a consistent one. nodes: nodes with NodeDevices;
-        others are not judged. stored: the stored state of agents whose Lease was never seen. A restart of the operator does not
-        prove that an agent lives, and a missing Lease may have existed before.
+        """The table after a whole, successful list: not older than the last, or a consistent one.
+
+        nodes: nodes with NodeDevices; others are not judged.
+        stored: the stored state of agents whose Lease was never seen. A restart of the operator does not prove that an agent lives,
+        and a missing Lease may have existed before.
         """
         gap = now - self.listed_at if self.listed_at is not None else 0.0
         uncounted = gap if gap > _LONGEST_GAP_SECONDS else 0.0

@@ -64,7 +64,10 @@ class LeaderLeases:
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(name)}"
 
     async def read(self, seconds: float | None = None) -> Lease:
-        """Reads the Lease; without a version if it does not exist. seconds: the request's timeout. Raises ApiError."""
+        """Reads the Lease; without a version if it does not exist. seconds: the request's timeout.
+
+        Raises ApiError.
+        """
         try:
             data = await self._client.request("GET", _WHAT, self._path, seconds=seconds)
         except NotFound:
@@ -72,8 +75,9 @@ class LeaderLeases:
         return _from_wire("GET", data)
 
     async def write(self, lease: Lease, seconds: float | None = None) -> Lease:
-        """Replaces exactly the version of `lease`, or creates it; returns the stored Lease. seconds: the request's timeout. Raises
-        Conflict, Invalid or NotFound if the version changed, or another ApiError.
+        """Replaces exactly the version of `lease`, or creates it; returns the stored Lease. seconds: the request's timeout.
+
+        Raises Conflict, Invalid or NotFound if the version changed, or another ApiError.
         """
         data = await self._client.request("PUT", _WHAT, self._path, body=self._to_wire(lease), seconds=seconds)
         return _from_wire("PUT", data)
@@ -202,7 +206,9 @@ class Election:
 
     async def _write(self, lease: Lease, timing: Timing) -> tuple[Lease, float]:
         """Writes the Lease, with a second try if the first has no response; returns the stored Lease, and when the successful try
-        was sent. Raises ApiError if both fail; an error with a response goes first.
+        was sent.
+
+        Raises ApiError if both fail; an error with a response goes first.
         """
 
         async def send() -> tuple[Lease, float]:
@@ -221,7 +227,10 @@ class Election:
             await asyncio.gather(*tries, return_exceptions=True)
 
     async def _timed(self, ask: Callable[[float], Awaitable[Lease]]) -> Lease:
-        """Sends the request with the Lease's duration as timeout, and notes how long it took. Raises ApiError."""
+        """Sends the request with the Lease's duration as timeout, and notes how long it took.
+
+        Raises ApiError.
+        """
         began = self.clock()
         try:
             return await ask(self._pace.timing.lease_seconds)
@@ -245,7 +254,10 @@ class Election:
 
 
 async def _first_of(tries: set[asyncio.Task[tuple[Lease, float]]]) -> tuple[Lease, float]:
-    """The result of the first successful task. Raises an ApiError with a response, else any."""
+    """The result of the first successful task.
+
+    Raises an ApiError with a response, else any.
+    """
     failure: ApiError | None = None
     for finished in asyncio.as_completed(tries):
         try:

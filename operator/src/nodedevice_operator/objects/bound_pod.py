@@ -1,5 +1,4 @@
-"""A bound pod that has not ended: its needs, and its assigned parts. The needs come from its spec, in the order of allocation.
-"""
+"""A bound pod that has not ended: its needs, and its assigned parts. The needs come from its spec, in the order of allocation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

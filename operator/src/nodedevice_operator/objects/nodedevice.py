@@ -77,7 +77,9 @@ class ClaimedShare:
 @dataclass(frozen=True, slots=True)
 class AllocationRecord:
     """The devices of the resource that one container holds; with DRA, through one claim. not_injected: it runs without these
-    devices. device_ids: whole devices, not parts. claim: its name; shares: details of shared devices.
+    devices.
+
+    device_ids: whole devices, not parts. claim: its name; shares: details of shared devices.
     """
 
     namespace: str
@@ -118,12 +120,14 @@ class StoredCondition:
 class NodeDeviceRecord:
     """A NodeDevice. `has_status` is False until its agent has written a status, even if others have written into it. created,
     endpoint_since: the API's timestamps. cordons: their number; cordoned_ids: their devices, unless there are too many;
-    cordoned_by: who set them, if noted.
-    delivery: how devices reach containers there. served_by: who allocates the devices, as its agent reports; driver, pool: of DRA.
-    lost_cordons: device IDs of cordons that a deleted predecessor had and it lacks; the first ones of many. edited_by: other field
-    managers that have written status fields of the agent or the operator.
-    parts: by ID of the physical device; empty without parts. largest_available: the most available parts of one device, if the Node
-    shows only these and the allocated ones; else None. weight: the approximate memory of its lists, in bytes; 0 without lists.
+    cordoned_by: who set them, if noted. delivery: how devices reach containers there. served_by: who allocates the devices, as its
+    agent reports; driver, pool: of DRA. lost_cordons: device IDs of cordons that a deleted predecessor had and it lacks; the first
+    ones of many.
+
+    edited_by: other field managers that have written status fields of the agent or the operator. parts: by ID of the physical
+    device; empty without parts. largest_available: the most available parts of one device, if the Node shows only these and the
+    allocated ones; else None.
+    weight: the approximate memory of its lists, in bytes; 0 without lists.
     """
 
     name: str

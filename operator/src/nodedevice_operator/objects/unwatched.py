@@ -102,9 +102,10 @@ class LeaseSchema(Schema):
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """An agent's Lease. `renewed` is the API's own text; only its changes matter. version: its resource version. refusals: recently
-    refused registrations of device plugins, one sentence each. configs: the agent's report about the NodeDeviceConfigs that select
-    its node, undecoded.
+    """An agent's Lease. `renewed` is the API's own text; only its changes matter. version: its resource version.
+
+    refusals: recently refused registrations of device plugins, one sentence each. configs: the agent's report about the
+    NodeDeviceConfigs that select its node, undecoded.
     """
 
     renewed: str

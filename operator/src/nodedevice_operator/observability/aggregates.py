@@ -40,8 +40,8 @@ class Aggregate(Protocol):
 class DeviceAggregate:
     """Devices of one resource on one node with the same transition; `reasons` are those of the unhealthy ones.
 
-    of_pod: the Event is for the pod that holds all of them. unnamed: how many more the NodeDevice only counts. became: the
-    transition, for the end of the sentence. by: who cordoned them, if noted.
+    of_pod: the Event is for the pod that holds all of them. unnamed: how many more the NodeDevice only counts.
+    became: the transition, for the end of the sentence. by: who cordoned them, if noted.
     """
 
     resource: str

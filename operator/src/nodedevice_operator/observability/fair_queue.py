@@ -9,8 +9,9 @@ _NOBODY: Final = ""
 
 
 class FairQueue(Generic[T]):
-    """Items of each origin keep their order, and the origins take turns. most: how many may wait in all. Beyond that, the oldest
-    item of the origin with the most items is dropped.
+    """Items of each origin keep their order, and the origins take turns.
+
+    most: how many may wait in all. Beyond that, the oldest item of the origin with the most items is dropped.
     """
 
     def __init__(self, most: int) -> None:

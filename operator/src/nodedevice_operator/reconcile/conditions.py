@@ -104,9 +104,9 @@ def desired(
 ) -> Mapping[str, DesiredCondition]:
     """The desired conditions of `record`, by type. Messages have no volatile numbers: each change would be a write.
 
-    status: None keeps the stored Advertised and Conflict; the record must have both then. lacks_policies: whether the API server
-    cannot make pods wait for their node's agent; None if unknown yet. rejection: the API server's message for a rejected write of
-    the Node; used if the status reports one.
+    status: None keeps the stored Advertised and Conflict; the record must have both then.
+    lacks_policies: whether the API server cannot make pods wait for their node's agent; None if unknown yet.
+    rejection: the API server's message for a rejected write of the Node; used if the status reports one.
     """
     if status is None:
         advertised, conflict = _as_stored(record, Condition.ADVERTISED), _as_stored(record, Condition.CONFLICT)
@@ -129,8 +129,9 @@ def can_stay(record: NodeDeviceRecord) -> bool:
 
 
 def changed(record: NodeDeviceRecord, wanted: Mapping[str, DesiredCondition], now: str) -> dict[str, StoredCondition]:
-    """All the operator's conditions by type if any differs from the stored one, else {}. now: the API's timestamp, for conditions
-    whose status changes.
+    """All the operator's conditions by type if any differs from the stored one, else {}.
+
+    now: the API's timestamp, for conditions whose status changes.
     """
     values = {kind: _value(record, kind, wanted[kind], now) for kind in names.OPERATOR_CONDITIONS}
     return {} if values.items() <= record.conditions.items() else values

@@ -32,9 +32,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class PodDeviceMemory:
-    """The state of the pods of one node between two reconciles. gone: pod UIDs that get no PodDevice: deleted, or on another node.
-    refused: pod UIDs whose allocation was reported as refused. announced: pod UIDs and resources whose allocation was reported on
-    the pod.
+    """The state of the pods of one node between two reconciles.
+
+    gone: pod UIDs that get no PodDevice: deleted, or on another node. refused: pod UIDs whose allocation was reported as refused.
+    announced: pod UIDs and resources whose allocation was reported on the pod.
     """
 
     has_reconciled: bool = False

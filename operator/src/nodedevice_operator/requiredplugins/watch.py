@@ -125,8 +125,9 @@ class PolicyState(Enum):
 
 
 class PolicyWatch:
-    """The stored state. `watch` runs once for each of the two objects. changed: called when one of them was read. upgraded: called
-    when discovery finds no such policies, and when it finds them later.
+    """The stored state. `watch` runs once for each of the two objects.
+
+    changed: called when one of them was read. upgraded: called when discovery finds no such policies, and when it finds them later.
     """
 
     def __init__(

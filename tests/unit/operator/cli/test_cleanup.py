@@ -80,7 +80,7 @@ def test_nothing_is_removed_that_nobody_confirmed(
     assert first == f"cleanup of {URL} (context here of kubeconfig {file}):"
     assert second == "  no workload of ours is in namespace there (--namespace names another)"
     assert third == "  delete 2 NodeDevices"
-    assert ("give --yes" in done.stderr) is (status == 2)
+    assert ("pass --yes" in done.stderr) is (status == 2)
     assert ("dry run: nothing was changed" in done.stdout) is ("--dry-run" in flags)
 
 

@@ -83,8 +83,9 @@ def _why_left_out(record: NodeDeviceRecord) -> str | None:
 
 
 def desired_count(record: NodeDeviceRecord, *, is_withdrawn: bool = False) -> int:
-    """The number of devices that the scheduler may count on: allocated, reserved and free ones. Without the reserved ones it would
-    be below the devices of bound pods, and the kubelet would then fail a pod for good.
+    """The number of devices that the scheduler may count on: allocated, reserved and free ones.
+
+    Without the reserved ones it would be below the devices of bound pods, and the kubelet would then fail a pod for good.
 
     is_withdrawn: the agent that would allocate the free ones is gone, as far as can be known.
     """

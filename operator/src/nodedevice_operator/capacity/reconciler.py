@@ -165,8 +165,9 @@ class CapacityReconciler:
         return outcome
 
     def rejected(self, name: str, memory: CapacityMemory, agent: AgentState, error: ApiError) -> CapacityOutcome:
-        """The outcome of a reconcile that failed with `error`: at first, the stored capacity conditions hold. After several
-        failures a name that others own is reported as a conflict, as after a successful write.
+        """The outcome of a reconcile that failed with `error`: at first, the stored capacity conditions hold.
+
+        After several failures a name that others own is reported as a conflict, as after a successful write.
         """
         memory.rejections += 1
         node = self.cache.nodes.get(name)

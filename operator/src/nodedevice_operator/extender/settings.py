@@ -42,8 +42,8 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     leader_lease_seconds: how long that Lease lasts. After a crash another extender takes over when it has expired; the holder binds
         nothing after three quarters of it without a renewal, and a bind has the last quarter to arrive, a second at least: twice
         the operator's.
-    follow_lease: NAMESPACE/NAME of the leader Lease of kube-scheduler. The extender takes part in its own election only while the
-        kube-scheduler of this pod holds that Lease. Empty: always, for an extender behind a Service.
+    follow_lease: NAMESPACE/NAME of kube-scheduler's leader Lease: take part in the election only while the kube-scheduler of this
+        pod holds it. Empty: always, for an extender behind a Service.
     watchdog_seconds: how often the process checks that watches deliver all changes; 0: never.
     log_level: the least serious level that is logged.
     log_format: text is for people, json for a collector of logs.

@@ -8,8 +8,10 @@ from nodedevice_operator.extender.promises import Promise
 
 @dataclass(slots=True)
 class Verdicts:
-    """Nodes that fit, and by node why others do not. unresolvable: preemption there would not help. soon: if none fits, a node that
-    fits once its ending pods, and pods with tentative parts, have left; else "".
+    """Nodes that fit, and by node why others do not.
+
+    unresolvable: preemption there would not help. soon: if none fits, a node that fits once its ending pods, and pods with
+    tentative parts, have left; else "".
     """
 
     fitting: list[str] = field(default_factory=list)

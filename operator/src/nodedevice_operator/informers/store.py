@@ -211,9 +211,10 @@ class Store(Generic[K, R]):
         undecoded: Collection[K | None] = (),
         stored: Container[str] = (),
     ) -> frozenset[str]:
-        """Stores a whole list of that version; returns the nodes with changes. Records that the list lacks are removed, unless they
-        are newer than the list. undecoded: keys of its objects that cannot be decoded; None stands for an unknown key, and then
-        nothing is removed. stored: UIDs of its objects that are stored already.
+        """Stores a whole list of that version; returns the nodes with changes.
+
+        Records that the list lacks are removed, unless they are newer than the list. undecoded: keys of its objects that cannot be
+        decoded; None stands for an unknown key, and then nothing is removed. stored: UIDs of its objects that are stored already.
         """
         named = {key for key in undecoded if key is not None}
         is_all_named = len(named) == len(undecoded)

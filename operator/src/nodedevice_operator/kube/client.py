@@ -90,9 +90,9 @@ class Client:
     ) -> bytes:
         """Send one request and return the body of the response.
 
-        what: the kind, or kind/subresource, for errors and metrics. body: anything JSON can hold. accept: another form of the
-        response, such as metadata only. most_bytes: of the response. seconds: for how long to wait for the whole response; None: by
-        `read_seconds`.
+        what: the kind, or kind/subresource, for errors and metrics.
+        body: anything JSON can hold. accept: another form of the response, such as metadata only. most_bytes: of the response.
+        seconds: for how long to wait for the whole response; None: by `read_seconds`.
         Raises ApiError, or the kind of it that fits.
         """
         before_write = None

@@ -65,9 +65,11 @@ class Requests:
         query: Mapping[str, str],
         accept: str = JSON,
     ) -> AsyncIterator[T]:
-        """Reads a list page by page, each of a bounded length: big objects must not fill the memory in one page. A longer page is
-        requested again with fewer objects. read: decodes a page, and returns the token of the next one, "" after the last. A list
-        of version 0 comes whole from the API server's cache; if it is too long, it is read in pages of the current version.
+        """Reads a list page by page, each of a bounded length: big objects must not fill the memory in one page.
+
+        A longer page is requested again with fewer objects. read: decodes a page, and returns the token of the next one, "" after
+        the last. A list of version 0 comes whole from the API server's cache; if it is too long, it is read in pages of the current
+        version.
         """
         asked: dict[str, str | int] = {**query}
         limit = PAGE

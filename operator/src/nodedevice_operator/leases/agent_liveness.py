@@ -225,8 +225,9 @@ _EXPIRED: Final = frozenset({Reason.LEASE_EXPIRED, Reason.LEASES_EXPIRED_TOGETHE
 
 
 def stored_state(records: Iterable[NodeDeviceRecord]) -> AgentState | None:
-    """The state of a node's agent in its NodeDevices' conditions; a silent one wins. None without conditions. It lacks whether free
-    devices are withdrawn: each resource stores that itself.
+    """The state of a node's agent in its NodeDevices' conditions; a silent one wins.
+
+    None without conditions. It lacks whether free devices are withdrawn: each resource stores that itself.
     """
     found: AgentState | None = None
     for record in records:

@@ -64,10 +64,7 @@ class LeaderLeases:
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(name)}"
 
     async def read(self, seconds: float | None = None) -> Lease:
-        """Reads the Lease; without a version if it does not exist. seconds: the request's timeout.
-
-        Raises ApiError.
-        """
+        """Reads the Lease; without a version if it does not exist. seconds: the request's timeout. Raises ApiError."""
         try:
             data = await self._client.request("GET", _WHAT, self._path, seconds=seconds)
         except NotFound:
@@ -227,10 +224,7 @@ class Election:
             await asyncio.gather(*tries, return_exceptions=True)
 
     async def _timed(self, ask: Callable[[float], Awaitable[Lease]]) -> Lease:
-        """Sends the request with the Lease's duration as timeout, and notes how long it took.
-
-        Raises ApiError.
-        """
+        """Sends the request with the Lease's duration as timeout, and notes how long it took. Raises ApiError."""
         began = self.clock()
         try:
             return await ask(self._pace.timing.lease_seconds)
@@ -254,10 +248,7 @@ class Election:
 
 
 async def _first_of(tries: set[asyncio.Task[tuple[Lease, float]]]) -> tuple[Lease, float]:
-    """The result of the first successful task.
-
-    Raises an ApiError with a response, else any.
-    """
+    """The result of the first successful task. Raises an ApiError with a response, else any."""
     failure: ApiError | None = None
     for finished in asyncio.as_completed(tries):
         try:

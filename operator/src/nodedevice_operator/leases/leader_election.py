@@ -58,9 +58,10 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The duration of the own Lease: as set, and longer while the API server responds slowly. A long Lease delays the takeover
-    after a crash; a short one is lost when both tries of a renewal are slow. So it is short while responses take milliseconds.
-    Others read the duration from the Lease.
+    """The duration of the own Lease: as set, and longer while the API server responds slowly.
+
+    A long Lease delays the takeover after a crash; a short one is lost when both tries of a renewal are slow. So it is short while
+    responses take milliseconds. Others read the duration from the Lease.
 
     base: as set. answers: seconds that the last responses took.
     """

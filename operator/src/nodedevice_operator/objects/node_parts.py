@@ -29,8 +29,10 @@ class ParentParts:
 
 @dataclass(frozen=True, slots=True)
 class PodHolding:
-    """The parts of one parent that a pod holds. index: of the parent. shared: the parts of each of several containers, which may
-    overlap, as containers reuse parts of init containers; empty for one container.
+    """The parts of one parent that a pod holds.
+
+    index: of the parent. shared: the parts of each of several containers, which may overlap, as containers reuse parts of init
+    containers; empty for one container.
     """
 
     index: int
@@ -45,10 +47,11 @@ class PodHolding:
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """rules: None if the devices of the resource have no parts. sm_percent: percent of a parent's multiprocessors for each part
-    without an annotation; None if they are not limited. holders: by pod UID, also of ended pods. refused: UIDs of pods whose
-    allocation failed for good. has_status: whether its agent has reported. created: the API's timestamp. weight: the approximate
-    memory of its parents and holders, in bytes.
+    """rules: None if the devices of the resource have no parts.
+
+    sm_percent: percent of a parent's multiprocessors for each part without an annotation; None if they are not limited. holders: by
+    pod UID, also of ended pods. refused: UIDs of pods whose allocation failed for good. has_status: whether its agent has reported.
+    created: the API's timestamp. weight: the approximate memory of its parents and holders, in bytes.
     """
 
     name: str

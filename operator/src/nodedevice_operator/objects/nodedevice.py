@@ -59,8 +59,10 @@ class DeviceRecord:
 
     @property
     def has_failed(self) -> bool:
-        """Whether its pod has lost it: reported unhealthy, or unplugged while its plugin lists other devices or none. A plugin
-        without any list since its registration may still be scanning. A device whose driver was released on request has not failed.
+        """Whether its pod has lost it: reported unhealthy, or unplugged while its plugin lists other devices or none.
+
+        A plugin without any list since its registration may still be scanning. A device whose driver was released on request has
+        not failed.
         """
         return self.health == "Unhealthy" and self.reason not in _NOT_FAILED
 
@@ -118,15 +120,15 @@ class StoredCondition:
 
 @dataclass(frozen=True, slots=True)
 class NodeDeviceRecord:
-    """A NodeDevice. `has_status` is False until its agent has written a status, even if others have written into it. created,
-    endpoint_since: the API's timestamps. cordons: their number; cordoned_ids: their devices, unless there are too many;
-    cordoned_by: who set them, if noted. delivery: how devices reach containers there. served_by: who allocates the devices, as its
-    agent reports; driver, pool: of DRA. lost_cordons: device IDs of cordons that a deleted predecessor had and it lacks; the first
-    ones of many.
+    """A NodeDevice. `has_status` is False until its agent has written a status, even if others have written into it.
 
-    edited_by: other field managers that have written status fields of the agent or the operator. parts: by ID of the physical
-    device; empty without parts. largest_available: the most available parts of one device, if the Node shows only these and the
-    allocated ones; else None.
+    created, endpoint_since: the API's timestamps. cordons: their number; cordoned_ids: their devices, unless there are too many;
+    cordoned_by: who set them, if noted.
+    delivery: how devices reach containers there. served_by: who allocates the devices, as its agent reports; driver, pool: of DRA.
+    lost_cordons: device IDs of cordons that a deleted predecessor had and it lacks; the first ones of many.
+    edited_by: other field managers that have written status fields of the agent or the operator.
+    parts: by ID of the physical device; empty without parts. largest_available: the most available parts of one device, if the Node
+    shows only these and the allocated ones; else None.
     weight: the approximate memory of its lists, in bytes; 0 without lists.
     """
 

@@ -1,4 +1,5 @@
 """Deletes NodeDevices whose device plugin has been gone for an hour, so that a plugin with ever new names leaves nothing behind.
+
 NodeDevices that their agent has ended are deleted once they are withdrawn from their Node: earlier the deletion would seem manual,
 and the Node would keep the number for a moment. NodeDevices with allocations, waiting pods or cordons stay. A policy of the chart
 enforces all but the hour: expressions in the API server have no clock.

@@ -1,6 +1,7 @@
-"""Writes the desired taint and labels of Nodes, and removes the ones that are switched off. The API has one list of taints for many
-writers: it is read again and written with the version that was read. The operator owns single labels. A Node that an admission
-policy protects is left alone for a while, and does not delay others.
+"""Writes the desired taint and labels of Nodes, and removes the ones that are switched off.
+
+The API has one list of taints for many writers: it is read again and written with the version that was read. The operator owns
+single labels. A Node that an admission policy protects is left alone for a while, and does not delay others.
 """
 
 import asyncio

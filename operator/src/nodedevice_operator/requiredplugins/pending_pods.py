@@ -28,8 +28,10 @@ _MOST_FAILURES: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class AnnotationFailure:
-    """Why a pod is not annotated; without a pod, why the list failed. resources: the affected ones, and maybe others. is_transient:
-    whether a retry may work. is_unreachable: whether the API server does not respond, possibly for long.
+    """Why a pod is not annotated; without a pod, why the list failed.
+
+    resources: the affected ones, and maybe others. is_transient: whether a retry may work. is_unreachable: whether the API server
+    does not respond, possibly for long.
 
     retry_after_seconds: how long the API server asks to wait.
     """

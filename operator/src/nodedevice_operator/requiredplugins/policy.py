@@ -120,9 +120,10 @@ def select(
 
 
 def _share(records: Iterable[NodeDeviceRecord], before: Share, now: float) -> Share:
-    """Assigns the places of a node with too many names: holders keep them; free places go round by domain. A domain with fewer
-    places then gets the place of an unneeded name, at most one a minute. A name that has lost its place cannot take another's, so
-    that two never alternate.
+    """Assigns the places of a node with too many names: holders keep them; free places go round by domain.
+
+    A domain with fewer places then gets the place of an unneeded name, at most one a minute. A name that has lost its place cannot
+    take another's, so that two never alternate.
     """
     by_age = {record.resource: record for record in sorted(records, key=lambda record: record.age)}
     placed = [name for name in by_age if name in before.placed][:MOST_NAMES_OF_NODE]

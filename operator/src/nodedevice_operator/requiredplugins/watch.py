@@ -213,8 +213,10 @@ class PolicyWatch:
             return frozenset()
 
     def _read_failed(self, kind: str, error: ApiError, *, was_read: bool) -> None:
-        """Log a failed read, once. was_read: an earlier read worked, so the stored spec still counts. ApiHealth logs an unreachable
-        or busy API server, and rejected credentials.
+        """Log a failed read, once.
+
+        was_read: an earlier read worked, so the stored spec still counts. ApiHealth logs an unreachable or busy API server, and
+        rejected credentials.
         """
         # a 500 is about this one request
         is_away = isinstance(error, Unreachable) or (isinstance(error, Unavailable) and error.status != 500)

@@ -89,7 +89,7 @@ main.add_command(extender)
 @click.option(
     "--required-plugins/--no-required-plugins",
     default=None,
-    help="Keep the policy by which pods wait for their node's agent (the default), or leave that to the runtime.",
+    help="Keep the policy that makes pods wait for their node's agent (the default), or leave that to the runtime.",
 )
 @click.option(
     "--required-plugin-names",
@@ -130,7 +130,7 @@ def _set_up_log(chosen: settings.OperatorSettings) -> None:
 
 
 def _policies(given: tuple[str, ...]) -> dict[str, str] | None:
-    """RESOURCE=POLICY pairs as a mapping; None where none was given. Raises click.BadParameter."""
+    """RESOURCE=POLICY pairs as a mapping; None without any. Raises click.BadParameter."""
     for pair in given:
         if "=" not in pair:
             raise click.BadParameter(f"{pair!r} is not RESOURCE=POLICY, such as vendor.com/gpu=evict")

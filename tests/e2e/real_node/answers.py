@@ -113,11 +113,11 @@ CASES = {
     ),
     "malformed-annotation": Case(
         [annotated(a=f"{_one('one')}, {_one('two')}")],
-        refused="is no list of CDI devices",
+        refused="is not a list of CDI devices",
         kubelets="invalid CDI device name",
     ),
     "empty-annotation": Case(
-        [annotated(a="")], refused="is no list of CDI devices", kubelets="invalid CDI device name"
+        [annotated(a="")], refused="is not a list of CDI devices", kubelets="invalid CDI device name"
     ),
     "unknown-cdi-device": Case(
         [annotated(a=_one("four"))], refused="unresolvable CDI devices", kubelets="unresolvable CDI devices"

@@ -12,7 +12,7 @@ SMALL_REQUEST_BYTES: Final = 64 * 1024
 
 
 def options(request_bytes: int) -> list[tuple[str, int]]:
-    """Of a server. A client whose connection ends while it does nothing opens another for its next call, by itself."""
+    """Options of a server. A client whose idle connection ends reconnects by itself at its next call."""
     return [
         ("grpc.max_receive_message_length", request_bytes),
         ("grpc.max_connection_idle_ms", IDLE_MILLISECONDS),

@@ -1,8 +1,8 @@
-"""The answer to the runtime: container edits as an NRI adjustment, refused where the container would not get exactly these edits.
+"""The response to the runtime: container edits as an NRI adjustment. Refuses edits that the container would not get exactly.
 
 Pure: the host's device files are an argument. The runtime lets a container read and write every device that it adds, and create
-block devices by mknod. Where the device plugin asked for other permissions, more rules of the device cgroup follow; the last rule
-counts.
+block devices by mknod. For other permissions, more rules of the device cgroup follow; the last rule counts.
+
 Source: containerd/nri pkg/runtime-tools/generate/generate.go, AdjustDevices and AdjustResources @ v0.12.3.
 """
 
@@ -54,9 +54,10 @@ def adjustment(
     rules: FileRules = AS_ON_HOST,
     shown: api_pb2.Container = NOT_SHOWN,
 ) -> api_pb2.ContainerAdjustment:
-    """host_devices: the device files at each device's host path. shown: the container as it is so far. What it may do with devices
-    stays: a privileged one has all of them, and the kubelet may have given it one of these. So do annotations of the kubelet and
-    the runtime, but for the mark by which the agent knows the container.
+    """host_devices: the device files at each device's host path. shown: the container so far.
+
+    The container keeps its access to devices: a privileged one has all of them, and the kubelet may have added one of these.
+    Annotations of the kubelet and the runtime stay as well, except the mark by which the agent recognizes the container.
 
     Raises InjectionRefused that names the invalid edit.
     """
@@ -99,9 +100,9 @@ def how_to_open(file: api_pb2.LinuxDevice) -> str:
 
 
 class _Places:
-    """What is at each path in the container: a device file, known by its number, or a path of the host that is mounted.
+    """The paths in the container, each with a device file (by its number) or a mounted path of the host.
 
-    One thing may be named twice, by whatever path of the host.
+    A path may repeat if it is the same thing, also by another path of the host.
     """
 
     def __init__(self, host_devices: HostDevices) -> None:
@@ -242,7 +243,7 @@ def _annotation(item: tuple[str, str]) -> tuple[str, str]:
     if key.startswith(CDI_ANNOTATION_PREFIX):
         shown = value if len(value) <= _MAX_SHOWN else value[:_MAX_SHOWN] + "…"
         raise InjectionRefused(
-            f"annotation {key}: {shown!r} is no list of CDI devices, such as vendor.com/class=device,vendor.com/class=other; "
+            f"annotation {key}: {shown!r} is not a list of CDI devices, such as vendor.com/class=device,vendor.com/class=other; "
             f"{_REMEDY}"
         )
     return key, value

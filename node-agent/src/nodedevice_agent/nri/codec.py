@@ -79,12 +79,12 @@ def _of_cdi(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_null(source: str) -> bool:
-    """Tell most mounts apart by the last letters of their source."""
+    """Distinguishes most mounts by the last letters of their source."""
     return source.endswith("null") and normalized(source) == "/dev/null"
 
 
 def shown_container(message: api_pb2.Container) -> RunningContainer:
-    """One that exists, with what is known of one without a mark."""
+    """A container as the runtime shows it; `shown` is set for a live one without a mark."""
     found = container(message)
     if found.annotations or found.state is ContainerState.STOPPED:
         return found
@@ -92,6 +92,6 @@ def shown_container(message: api_pb2.Container) -> RunningContainer:
 
 
 def listed_container(message: api_pb2.Container) -> RunningContainer:
-    """One of a list, of which only those with a mark keep their devices."""
+    """A container of a list; it keeps its devices only if it has a mark."""
     found = shown_container(message)
     return found if found.annotations else replace(found, devices=())

@@ -31,7 +31,7 @@ def has_validators(runtime_name: str, runtime_version: str) -> bool | None:
 
 
 def is_cri_o(runtime_name: str, _version: str) -> bool:
-    """Whether its own way leaves a device file to everybody in the container, whatever mode the host's has.
+    """Whether the runtime creates device files that are open to all users of the container, regardless of the host's mode.
 
     Source: CRI-O internal/factory/container/device_linux.go @ v1.34: it sets no mode, and without one runc and crun take 0666.
     """

@@ -68,9 +68,9 @@ class DeviceList:
         self.latest: Devices = ()
         # the physical devices of parts: their attributes, and why no part is healthy
         self.parents: Devices = ()
-        # what is wrong with the resource as a whole: reason and message; empty when nothing is
+        # the trouble of the whole resource: reason and message; empty if healthy
         self.trouble: Trouble = ("", "")
-        # devices that are listed as they were last, and not allocated now: why, by ID
+        # devices that stay listed unchanged, but are not allocated now: the reason, by ID
         self.unconfirmed: Mapping[str, str] = {}
         self._changed = asyncio.Event()
 
@@ -128,7 +128,7 @@ class DeviceSource:
         await asyncio.Event().wait()
 
     async def read_files(self) -> None:
-        """Before each allocate(), whose answer may rest on files of a disk, which may take their time."""
+        """Called before each allocate() whose response may depend on files of a disk; reading these may take time."""
 
     def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
         """What a container with these devices needs. device_ids: of the latest list, sorted. Raises AllocationRefused.
@@ -147,9 +147,10 @@ class KeepsForContainers(Protocol):
     """A DeviceSource that keeps something for each container, such as a directory."""
 
     async def holdings(self, held: Sequence[HeldDevices]) -> None:
-        """All containers that have devices of it, allocations in progress included: what it keeps for others can be removed.
+        """Receives all containers that have devices of this source, including allocations in progress.
 
-        Called once a device manager has connected, and when a container has ended. May raise OSError: it is called again.
+        Data kept for other containers can be removed. Called once a device manager has connected, and when a container has ended.
+        May raise OSError: it is called again.
         """
 
 
@@ -161,14 +162,14 @@ class Service(api_pb2_grpc.DevicePluginServicer):
     """A DevicePlugin service. `streams`: open ListAndWatch calls; with none, no device manager knows this plugin."""
 
     streams: int = 0
-    # sent with the registration, too
+    # sent again with the registration
     options: api_pb2.DevicePluginOptions
     devices: DeviceList
 
     async def ListAndWatch(  # type: ignore[override]  # the stubs know generators alone
         self, request: api_pb2.Empty, context: Context
     ) -> None:
-        """Writes each message itself: what is yielded, gRPC keeps until the next one."""
+        """Writes each message itself: gRPC keeps a yielded message until the next one."""
         self.streams += 1
         try:
             async for devices in self.devices.watch():
@@ -348,7 +349,7 @@ def list_to_wire(
     part_rules: PartRules | None = None,
     parents: Iterable[PluginDevice] = (),
 ) -> api_pb2.ListAndWatchResponse:
-    """reason and message: what is wrong with the resource as a whole; v1beta1 has no field for them, see DeviceListDetails."""
+    """reason and message: the trouble of the whole resource; v1beta1 has no field for them, see DeviceListDetails."""
     wire = api_pb2.ListAndWatchResponse(devices=[device_to_wire(device) for device in devices])
     details = DeviceListDetails(reason=reason, message=message, parents=map(_details, parents))
     if part_rules is not None:

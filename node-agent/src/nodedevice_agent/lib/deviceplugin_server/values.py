@@ -15,7 +15,7 @@ from nodedevice_api.parts import OLD_SEPARATOR, SEPARATOR, part_id
 MAX_DEVICE_ID = 63
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _DEV = "/dev/"
-# as of earlier releases, so that long names stay as they are; an ID of a share may have one character more
+# the same as in earlier releases, which keeps long names stable; an ID of a share may have one character more
 _MAX_INDEX_DIGITS = len("-999")
 _INDEXED = re.compile(r".*-\d+")
 _MAX_SOCKET_SLUG = 16
@@ -56,7 +56,7 @@ class ContainerIdentity(Struct, frozen=True, gc=False):
 
 
 class HeldDevices(Struct, frozen=True, gc=False):
-    """One container's devices, until it has ended. env: what the plugin gave it; empty where that was lost, or is not known yet."""
+    """One container's devices, until it has ended. env: the plugin's variables; empty if lost or not known yet."""
 
     pod_uid: str
     container: str
@@ -91,9 +91,10 @@ class ContainerAllocation(Struct, frozen=True, gc=False):
 
 
 class Delivery(Struct):
-    """How answers of this process's plugins reach containers, as the device manager beside them knows it.
+    """How allocation responses of this process's plugins reach containers, according to the device manager of the process.
 
-    by_kubelet: a kubelet passes them on; else the agent does, by NRI. takes_cdi: whether the runtime would inject CDI devices.
+    by_kubelet: a kubelet passes them on; otherwise the agent does, by NRI. takes_cdi: whether the runtime would inject CDI
+    devices.
     """
 
     by_kubelet: bool = False
@@ -101,7 +102,7 @@ class Delivery(Struct):
 
 
 class NodeLabels:
-    """The labels of the Node, as far as the device manager beside this process's plugins knows them. Use in one thread."""
+    """The labels of the Node, as far as the device manager of this process knows them. Use in one thread."""
 
     def __init__(self) -> None:
         self.latest: Mapping[str, str] = {}

@@ -15,7 +15,7 @@ from tests.unit.sources import ROOT
 KOPF: Final = 23.6
 NODE_FEATURE_DISCOVERY: Final = 7.9
 LIMITS: Final = {
-    "node-agent/src": 192,
+    "node-agent/src": 127,
     "operator/src": 189,
     "cli/src": 72,
     "kube/src": 30,

@@ -132,7 +132,7 @@ def to_shown(ids: Any) -> frozenset[str]:
 
 
 def to_files(entries: Any) -> tuple[tuple[str, str], ...]:
-    """None of an allocation where one of them is invalid: the rest would not be all of its files."""
+    """Files of an allocation; empty if one entry is invalid, as an incomplete list would be wrong."""
     with suppress(Undecodable):
         files = convert(entries, tuple[tuple[str, str], ...])
         if len(files) <= MAX_FILES and all(_is_plain(p, _MAX_PATH) and _is_plain(n, _MAX_NUMBER) for p, n in files):

@@ -133,7 +133,7 @@ def _moved(before: tuple[Allocation, ...], after: tuple[Allocation, ...]) -> tup
 
 
 def _lines(journal: bytes) -> list[_Line | None]:
-    """In order; None for a damaged one. A last line that was cut off is left out. Raises CheckpointCorrupt."""
+    """Lines in order; None for a damaged one. An incomplete last line is left out. Raises CheckpointCorrupt."""
     *ended, rest = journal.split(b"\n")
     # of the last line, only the end may be missing or damaged
     last = rest.strip(b"\0")

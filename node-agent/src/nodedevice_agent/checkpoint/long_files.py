@@ -93,7 +93,7 @@ def _allocations(text: "_Text", unread: dict[AllocationKey, int]) -> Iterator[Al
 
 
 def _response(text: "_Text", most: int) -> tuple[bytes, int]:
-    """As JSON, and the size of one that is left out; 0 for any other."""
+    """The response as JSON, and the size of a response that is left out; 0 for any other."""
     if text.has(_NULL):
         return _NULL, 0
     text.take(b'"')

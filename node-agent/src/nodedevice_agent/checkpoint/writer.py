@@ -123,7 +123,7 @@ class CheckpointWriter:
         self._jobs.put((state, whole))
 
     def _work(self) -> None:
-        """In the thread."""
+        """Runs in the thread."""
         while (job := self._jobs.get()) is not None:
             error: Exception | None = None
             try:
@@ -171,7 +171,7 @@ class CheckpointWriter:
             self._on_problem()
 
     def _request_whole_in(self, seconds: float) -> None:
-        """At the latest."""
+        """Request the whole file within that time."""
         at = self._loop.time() + seconds
         if self._timer is None or self._timer.when() > at:
             self._stop_timer()
@@ -189,11 +189,11 @@ class CheckpointWriter:
 
 
 class CheckpointStore:
-    """What one process writes: a line in the journal for each change, and once in a while the whole checkpoint.
+    """Writes a process's checkpoint: a line in the journal for each change, and once in a while the whole file.
 
     save() and close() block; one thread at a time calls anything here. is_whole: the checkpoint's file includes everything that was
-    saved, and the health of devices that was not; nothing of it is in the journal alone. has_lines: something is. problem: why
-    that file could not be written when it was last tried, while the journal goes on.
+    saved, and later changes of health; the journal has nothing else. has_lines: only the journal has some changes. problem: why
+    the last attempt to write that file failed, while the journal continues.
     """
 
     def __init__(self, state_dir: Path) -> None:
@@ -336,7 +336,7 @@ class Journal:
             raise
 
     def append(self, line: bytes) -> None:
-        """On disk when it returns. After an error the content of the file is unknown: close it."""
+        """Write a line to the disk. After an error the content of the file is unknown: close it."""
         self._put(line)
         os.fdatasync(self._descriptor)
         # a removed file still accepts lines, which are lost

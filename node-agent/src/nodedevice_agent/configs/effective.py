@@ -73,10 +73,10 @@ class Outcome(Struct, frozen=True):
 class Effective(Struct, frozen=True):
     """The plugins of a node, and the outcomes by name of the configurations that select it.
 
-    ranks: by resource name, that of its layer; the lower one is preferred where two resources have the same device.
+    ranks: the rank of a resource's layer, by name; if two resources have the same device, the lower rank is preferred.
     refused: resource names in configurations that are refused, and the kinds of plugins with one entry.
     places: by name of a plugin, its configuration, empty for the agent's file, and its place there.
-    is_known: False for a node that does not know its configurations yet. is_cut: True where one is refused for its length, so that
+    is_known: False for a node that does not know its configurations yet. is_cut: True if one is refused for its length, so that
     its names are not known.
     """
 
@@ -173,7 +173,7 @@ class _Taken:
 
 
 def _readable_names(plugins: Any) -> Iterator[str]:
-    """What a configuration names that is not valid, as far as that can be read."""
+    """Names in an invalid configuration, as far as they can be read."""
     if not isinstance(plugins, dict):
         return
     yield from (kind for kind in KINDS if kind not in LISTED and plugins.get(kind) is not None)

@@ -101,7 +101,7 @@ class KeptConfigs:
         return None
 
     def labels_changed(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """Have all listed again where a selector names one of the Node's labels that has changed; until then nothing is known."""
+        """List all again if a selector names a changed label of the Node; until then the selection is unknown."""
         selectors = [each.labels for each in self._found.values()]
         named = frozenset[str]().union(*(labels for labels in selectors if labels is not None))
         is_other = before != after if None in selectors else any(before.get(key) != after.get(key) for key in named)

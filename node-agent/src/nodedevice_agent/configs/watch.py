@@ -123,7 +123,7 @@ class ConfigWatch:
         self._changed()
 
     async def _follow_configs(self) -> None:
-        """Once the Node's labels are known; from a new list where one is needed that was not kept."""
+        """Starts once the Node's labels are known. Begins with a new list if a dropped text is needed."""
         loop = asyncio.get_running_loop()
         lists = TokenBucket(_LISTS_PER_SECOND, _LISTS_AT_ONCE, loop.time())
         await self._is_to_list.wait()
@@ -177,7 +177,7 @@ class ConfigWatch:
                 await self._write(found)
 
     async def _keep_plugins_labels(self, labels: Mapping[str, str]) -> None:
-        """While the configurations are not known, as where the API server lacks their kind."""
+        """Called while the configurations are unknown, for example if the API server lacks their kind."""
         others = {key: value for key, value in self._stored.labels.items() if key not in _PLUGINS_LABELS}
         own = {key: value for key, value in labels.items() if key in _PLUGINS_LABELS}
         found = msgspec.structs.replace(self._stored, labels={**others, **own})

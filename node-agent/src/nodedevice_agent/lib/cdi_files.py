@@ -135,7 +135,7 @@ def read_files(host_root: str, known: CdiFiles, kinds: Collection[str] = ()) -> 
 
 
 def devices_of(files: CdiFiles) -> dict[tuple[str, str], tuple[CdiFile, CdiDevice]]:
-    """By kind and name, as a runtime takes them; without the names in `conflicts`."""
+    """The devices by kind and name, as a runtime resolves them; without the names in `conflicts`."""
     dropped = conflicts(files)
     return {
         (file.kind, device.name): (file, device)
@@ -155,7 +155,7 @@ def conflicts(files: CdiFiles) -> dict[tuple[str, str], tuple[Path, ...]]:
 
 
 def _paths(root: str, directory: str, first: tuple[str, ...]) -> tuple[list[Path], bool]:
-    """Those to read, and whether these are all. Raises OSError."""
+    """Paths of the files to read, and whether the list is complete. Raises OSError."""
     entries = ask(_entries, below(root, directory))
     names = [name for name in entries if os.path.splitext(f"x{name}")[1] in _ENDINGS]
     names.sort(key=lambda name: (not name.startswith(first), name))
@@ -169,7 +169,7 @@ def _entries(directory: str) -> list[str]:
 
 
 def below(root: str, path: str) -> str:
-    """Where a path of the host leads. Raises OSError for links that lead in circles."""
+    """The target of a path of the host, after links. Raises OSError for a loop of links."""
     return f"{root}{followed(root, path)}" if root else path
 
 
@@ -211,7 +211,7 @@ def _read(root: str, path: Path, known: CdiFile | None, most: tuple[int, int], k
 
 
 def _is_named_for(name: str, kinds: Collection[str]) -> bool:
-    """As nvidia.yaml for nvidia.com/gpu."""
+    """Whether the name begins like the kind: nvidia.yaml for nvidia.com/gpu."""
     return any(name.startswith(re.split("[./]", kind)[0]) for kind in kinds)
 
 

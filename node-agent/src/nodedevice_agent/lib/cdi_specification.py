@@ -1,10 +1,10 @@
-"""What a CDI specification's text holds, by the rules of the library that container runtimes use: all of it, or none. Pure.
+"""Decodes a CDI specification by the rules of the library that container runtimes use. Pure.
 
-One mistake anywhere makes a runtime drop the whole file, so this reader does the same and says which mistake it is. Text becomes
-values as that library's YAML decoder has it: JSON is read as YAML, only the first document counts, and a number is a text as well.
-Annotations may be anything, as in the library.
-Source: tags.cncf.io/container-device-interface pkg/cdi, pkg/parser and specs-go @ v1.1.1, go.yaml.in/yaml/v3 @ v3.0.5; and what the
-library itself does with tests/oracle/cdi.
+One mistake anywhere makes a runtime drop the whole file, so this reader does the same and names the mistake. Text becomes
+values by the rules of that library's YAML decoder: JSON is read as YAML, only the first document counts, numbers are also texts.
+The library accepts any annotations.
+Source: tags.cncf.io/container-device-interface pkg/cdi, pkg/parser and specs-go @ v1.1.1, go.yaml.in/yaml/v3 @ v3.0.5; and the
+library's own results for tests/oracle/cdi.
 """
 
 import re
@@ -52,7 +52,7 @@ class CdiNode(Struct, frozen=True):
 
     @property
     def needs_host_file(self) -> bool:
-        """Whether a runtime refuses the container where the host has no such device file."""
+        """Whether a runtime refuses the container if the host has no such device file."""
         return not self.number and self.type != "p"
 
 
@@ -104,7 +104,7 @@ def _record_of(fields: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
 
 
 def _records_of(fields: Mapping[str, Callable[..., Any]], *, skips_null: bool = False) -> Callable[..., Any]:
-    """skips_null: else a null among them is a mistake, with which the library cannot go on."""
+    """skips_null: ignore null entries; otherwise a null is a mistake, at which the library fails."""
 
     def decode(decoder: Decoder, node: Any, where: str) -> list[Any] | None:
         items = decoder.items(node, where)

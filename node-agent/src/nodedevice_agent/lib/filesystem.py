@@ -73,7 +73,7 @@ def is_socket(path: Path | str, *, follow_symlinks: bool = True) -> bool:
 
 
 def is_directory(path: Path | str) -> bool:
-    """As is_socket; or `unanswered`."""
+    """Whether the path is a directory; False if unknown, see is_socket; or `unanswered`."""
     try:
         return stat.S_ISDIR(ask(os.stat, str(path)).st_mode)
     except ValueError:

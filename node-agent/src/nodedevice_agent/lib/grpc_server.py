@@ -1,4 +1,4 @@
-"""What every gRPC server of the agent bounds: the length of a request, and how long a connection may do nothing.
+"""Limits for every gRPC server of the agent: the length of a request, and the time that a connection may be idle.
 
 Any process of the node's root may connect, and a connection costs 15 KiB: three thousand that were never closed were 44 MiB.
 """

@@ -77,7 +77,7 @@ def patiently(read: Callable[[], T]) -> T:
 
 
 def with_deadlines(read: Callable[[], T]) -> T:
-    """The same for a caller that has to go on: without a thread, the calls have no deadline.
+    """Like patiently(), but if no thread can be started, the calls run without a deadline.
 
     A caller in the event loop waits for less than a second, and once for each call that hangs.
     """
@@ -139,7 +139,7 @@ class _Attempt(Generic[T]):
                 raise _Abandoned
 
     def ends_within(self, patience: float) -> bool:
-        """False where a single call took longer, and has been abandoned; computing may take its time."""
+        """False if a single call took longer, and was abandoned; computing is not limited."""
         calls, checks = 0, 0
         while not self._has_ended.wait(patience / _CHECKS):
             checks = checks + 1 if self._calls == calls and self._path else 0

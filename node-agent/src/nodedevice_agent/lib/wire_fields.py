@@ -34,7 +34,7 @@ def fields(octets: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _field(octets: bytes, begin: int) -> tuple[int, int, int]:
-    """Number, where the content begins, and the end. Raises DecodeError."""
+    """The number, the start of the content, and the end of a field. Raises DecodeError."""
     tag, content = _varint(octets, begin)
     kind, end = tag & 7, content
     if kind == _LENGTH:

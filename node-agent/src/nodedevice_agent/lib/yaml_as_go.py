@@ -38,7 +38,7 @@ class Invalid(ValueError):
 
 
 def _resolved(node: Scalar) -> Any:
-    """None, a bool, a number, or the text. Raises Invalid where its tag does not fit."""
+    """None, a bool, a number, or the text. Raises Invalid if its tag does not fit."""
     tag = "" if node.tag == "!" else node.tag
     if tag == _TEXT_TAG or (not tag and not node.is_plain):
         return node.text

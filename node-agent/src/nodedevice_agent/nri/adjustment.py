@@ -91,7 +91,7 @@ def closed_file(made: api_pb2.ContainerAdjustment, user: api_pb2.User) -> api_pb
 
 
 def how_to_open(file: api_pb2.LinuxDevice) -> str:
-    """What an administrator can do about a closed one: the pod does not know the host's names of groups, but numbers."""
+    """A remedy for a device file that a container cannot open. Groups have numbers: the pod does not know the host's names."""
     ownership = "--device-ownership container"
     group = file.gid.value
     if not file.file_mode.value >> 3 & _READ_OR_WRITE:
@@ -199,7 +199,7 @@ def _file(device: HostDevice, path: str, rules: FileRules) -> api_pb2.LinuxDevic
 
 
 def _permitted(device: _Device, rules: Sequence[api_pb2.LinuxDeviceCgroup]) -> frozenset[str]:
-    """What these rules permit for a device; a later one counts more. Without a type or a number a rule is for all of them."""
+    """Permissions of a device under these rules; later rules override. A rule without a type or a number covers all of them."""
     kind, major, minor = device
     letters: frozenset[str] = frozenset()
     for rule in rules:
@@ -227,7 +227,7 @@ def _rules(device: _Device, wanted: frozenset[str]) -> Iterator[api_pb2.LinuxDev
 
 
 def _mount(mount: ContainerMount) -> api_pb2.Mount:
-    """As the kubelet mounts for a device plugin: recursive, and with private propagation."""
+    """The mount options that the kubelet uses for a device plugin: recursive, and with private propagation."""
     if not mount.host_path.startswith("/") or "\0" in mount.host_path:
         raise InjectionRefused(f"mount of {mount.host_path!r} of the host: not an absolute path; {_REMEDY}")
     return api_pb2.Mount(

@@ -32,12 +32,12 @@ _STATES = {
 
 
 def sandbox(message: api_pb2.PodSandbox) -> Sandbox:
-    """Without annotations."""
+    """Decode a sandbox without its annotations."""
     return Sandbox(id=message.id, name=message.name, namespace=message.namespace, uid=message.uid)
 
 
 def sandbox_of(container: api_pb2.Container, message: api_pb2.PodSandbox) -> Sandbox:
-    """With the annotations that decide about this container."""
+    """Decode a sandbox with the annotations that decide about this container."""
     key = REQUIRED_PLUGINS_ANNOTATION
     keys = (CONFIG_HASH, key, f"{key}/pod", f"{key}/container.{container.name}")
     annotations = {key: message.annotations[key] for key in keys if key in message.annotations}
@@ -46,7 +46,7 @@ def sandbox_of(container: api_pb2.Container, message: api_pb2.PodSandbox) -> San
 
 
 def container(message: api_pb2.Container) -> RunningContainer:
-    """Without its environment. A state that this NRI version does not have is UNKNOWN."""
+    """Decode a container without its environment. A state that this NRI version does not define is UNKNOWN."""
     key = CONTAINER_DEVICES_ANNOTATION
     return RunningContainer(
         id=message.id,

@@ -98,7 +98,7 @@ class SessionEnded(Exception):
 
 class Session:
     """Use run() once. index: two digits, the plugin's place among the runtime's plugins. validates: whether to subscribe to
-    validation where the runtime's release does not determine if it has it.
+    validation if the runtime's release leaves its support open.
     """
 
     def __init__(

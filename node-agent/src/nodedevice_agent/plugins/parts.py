@@ -22,7 +22,7 @@ class PartChoiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     choice: Literal["binpack", "spread"] = "binpack"
     # whether the containers of one pod get parts of the same device, or of different ones, where possible
     containers: Literal["any", "together", "apart"] = "any"
-    # what the Node's capacity counts besides allocated parts: all that are free, or those of the device with the most
+    # what the Node's capacity counts in addition to allocated parts: all free parts, or only the device with the most
     advertise: Literal["sum", "largest"] = "sum"
 
     def part_rules(self, placement: Placement) -> PartRules:

@@ -70,7 +70,7 @@ def seen(manager: DeviceManager) -> list[Seen]:
 
 
 def pods(found: Iterable[Seen]) -> list[PodDevices]:
-    """In any thread."""
+    """Call it in any thread."""
     return [_view(each) for each in found]
 
 

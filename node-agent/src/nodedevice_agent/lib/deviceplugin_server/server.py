@@ -60,7 +60,7 @@ class DeviceList:
     """The latest complete list of devices, which can be watched.
 
     A watcher that is slower than the changes gets the newest list only; as each list replaces the one before it, nothing is lost.
-    part_rules: where the devices are interchangeable parts of physical ones.
+    part_rules: set if the devices are interchangeable parts of physical ones.
     """
 
     def __init__(self, part_rules: PartRules | None = None) -> None:
@@ -113,7 +113,7 @@ class DeviceList:
 
 
 class DeviceSource:
-    """Where a plugin's devices come from."""
+    """The source of a plugin's devices."""
 
     resource_name: str
     devices: DeviceList
@@ -131,9 +131,9 @@ class DeviceSource:
         """Called before each allocate() whose response may depend on files of a disk; reading these may take time."""
 
     def allocate(self, device_ids: list[str], container: ContainerIdentity | None) -> ContainerAllocation:
-        """What a container with these devices needs. device_ids: of the latest list, sorted. Raises AllocationRefused.
+        """Additions to a container with these devices. device_ids: of the latest list, sorted. Raises AllocationRefused.
 
-        container: whose devices these are; None where a kubelet calls.
+        container: the one that gets the devices; None for a call from a kubelet.
         """
         raise NotImplementedError
 
@@ -315,7 +315,7 @@ def service_of(source: DeviceSource) -> DevicePluginService:
 
 
 def _identity(request: api_pb2.ContainerAllocateRequest) -> ContainerIdentity | None:
-    """Whose container it is, where the device manager shows it."""
+    """The container of the request, if the device manager sends it."""
     try:
         found = device_details_pb2.ContainerAllocateDetails.FromString(request.SerializeToString())
     except DecodeError:

@@ -16,11 +16,10 @@ from nodedevice_agent.plugins.patterns import WILDCARD, Captures, is_match, wild
 
 
 class FoundFile(Struct, frozen=True):
-    """A file of the host that matches a pattern; a directory is one, and never a device's.
+    """A file of the host that matches a pattern; it may be a directory, which is never a device.
 
-    kernel_path: where its links lead. number: of a device file, such as c188:0. tokens: what says which device it is of (see
-    identity.py); none of a file that comes with devices and is none (is_shared_file). is_unread: it could not be read which device
-    it is of.
+    kernel_path: the path after links. number: of a device file, such as c188:0. tokens: identify the device (see identity.py);
+    empty for a file that only comes with devices (is_shared_file). is_unread: its device could not be read.
     """
 
     path: str
@@ -50,8 +49,11 @@ class FoundFunction(Struct, frozen=True):
 
     @property
     def own_files(self) -> tuple[FoundFile, ...]:
-        """Without those that other devices may have: a plain path beside a wildcard, which is in all devices of its group, and a
-        plain one that is optional."""
+        """Files that belong to this device alone.
+
+        Without files that other devices may share: a plain path in a group with wildcards, which all its devices include, and an
+        optional plain path.
+        """
         if not self.paths:
             return self.files
         wild = tuple(file for file in self.files if file.captures)
@@ -70,7 +72,7 @@ Selected = Mapping[int, Iterable[FoundFunction]]
 
 
 def found_functions(group: GroupSettings, found: Found) -> Iterator[FoundFunction]:
-    """Those of a group's paths. found: the files that match each pattern."""
+    """Devices of a group's paths. found: the files that match each pattern."""
     named_after = group.named_after if group.paths else None
     for _, files in _file_sets(group, found):
         by_path = [*zip(group.paths, files, strict=True)]

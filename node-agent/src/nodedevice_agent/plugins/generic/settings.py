@@ -29,7 +29,7 @@ class UsbSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     product: str = ""
     # iSerial, `*`, `?` and `[...]` allowed
     serial: str = ""
-    # bus and ports where it is plugged in, as in /sys/bus/usb/devices: 1-2.3, or 1-2.* for a hub's; for devices without a serial
+    # bus and ports of its socket, as in /sys/bus/usb/devices: 1-2.3, or 1-2.* for a hub's; for devices without a serial
     port: str = ""
 
 
@@ -44,7 +44,7 @@ class SelectSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # by udevd's properties of one of its device files, as udevadm info shows them; `*`, `?` and `[...]` allowed in values
     udev: Annotated[dict[str, str], Meta(max_length=16)] = field(default_factory=dict)
     # By subsystem, such as tty or video4linux: only device files of these; empty: all but usb, which is raw access to the device.
-    # What has no hardware, such as /dev/snd/timer, needs `udev` too, in drm, input, media, sound, tty and video4linux.
+    # In drm, input, media, sound, tty and video4linux, virtual devices such as /dev/snd/timer also need `udev`.
     subsystems: Annotated[list[str], Meta(max_length=16)] = field(default_factory=list)
     # the path in the container: empty, the host's; with a trailing /, that directory and the file's own name
     mount_path: str = ""
@@ -61,7 +61,7 @@ class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     mount_path: str = ""
     # cgroup permissions; rw, because hardly any program needs to make nodes (m).
     permissions: str = "rw"
-    # Whether the device is listed without this file too; a container gets it where it exists, and so may others.
+    # Whether the device is also listed without this file; a container gets the file if it exists, and so may others.
     optional: bool = False
 
 
@@ -77,7 +77,7 @@ class MountSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Paths that make up one device, where a wildcard makes one device per match; or `select` instead of them."""
+    """Paths of one device, or of one device per match if there is a wildcard; or `select` instead of them."""
 
     # The device's files. Needed without `select`.
     paths: Annotated[list[PathSettings], Meta(min_length=1, max_length=64)] = field(default_factory=list)
@@ -105,7 +105,7 @@ class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
         return min(self.paths, key=lambda path: (path.optional, not wildcard_count(path.path)))
 
     def key_pattern(self) -> str:
-        """What names the group's devices: a path, or what is selected."""
+        """The key of the group's devices: a path, or the selection."""
         if self.select is not None:
             return f"select {msgspec.json.encode(self.select).decode()}"
         return self.named_after.path
@@ -123,7 +123,7 @@ class GenericSettings(OneResource, frozen=True):
 
     @property
     def part_rules(self) -> PartRules | None:
-        """None where no device is shared."""
+        """None if no device is shared."""
         is_shared = any(group.count > 1 for group in self.groups)
         return self.parts.rules() if self.parts is not None and is_shared else None
 

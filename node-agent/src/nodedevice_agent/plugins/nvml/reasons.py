@@ -1,10 +1,10 @@
-"""The reasons of the nvml plugin besides those of single Xids, for docs/reasons.md. Pure."""
+"""The reasons of the nvml plugin except those for single Xids, for docs/reasons.md. Pure."""
 
 from typing import Final
 
 
 class GpuReason:
-    """Of a GPU that is out of service, or of what Healthy says of a resource of GPUs."""
+    """Reasons of a GPU that is unhealthy, or of condition Healthy of a resource of GPUs."""
 
     # a GPU
     ECC_UNCORRECTABLE: Final = "EccUncorrectable"
@@ -20,7 +20,7 @@ class GpuReason:
     FABRIC_UNHEALTHY: Final = "FabricUnhealthy"
     """The fabric of its NVSwitches reports it as unhealthy."""
     GPU_LOST: Final = "GpuLost"
-    """It has fallen off the bus, or no longer answers."""
+    """It has fallen off the bus, or no longer responds."""
     GPU_GONE: Final = "GpuGone"
     """The driver no longer lists it."""
     GPU_UNREADABLE: Final = "GpuUnreadable"
@@ -28,7 +28,7 @@ class GpuReason:
     DRIVER_HANGS: Final = "DriverHangs"
     """A call to the driver has timed out."""
     MIG_MODE: Final = "MigMode"
-    """It is in MIG mode, and nvml.mig is none."""
+    """It is in MIG mode, but the settings exclude it (nvml.mig: none)."""
     MIG_PROFILES_DIFFER: Final = "MigProfilesDiffer"
     """Instances of one name are of different profiles."""
     TWO_SHARING_RULES: Final = "TwoSharingRules"
@@ -52,11 +52,11 @@ class GpuReason:
     MEMORY_UNKNOWN: Final = "MemoryUnknown"
     """The driver does not report how much memory a GPU has, which is to be divided."""
     UNIT_TOO_LARGE: Final = "UnitTooLarge"
-    """A GPU has less memory than one unit beside the reserve."""
+    """A GPU has less memory than one unit after the reserve."""
     UNIT_TOO_SMALL: Final = "UnitTooSmall"
     """A GPU has more units than can be listed."""
     MPS_NOT_RUNNING: Final = "MpsNotRunning"
-    """There is no MPS daemon at the directory that the settings name."""
+    """No MPS daemon runs at the directory in the settings."""
     LIMIT_LIBRARY_MISSING: Final = "LimitLibraryMissing"
     """A library that enforces limits is missing on the node."""
     KUBELET_ALLOCATES: Final = "KubeletAllocates"

@@ -41,7 +41,7 @@ class WholeSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What a container with parts of GPUs is limited to. The administrator's library enforces it; without one, it is advice."""
+    """Limits of a container with parts of GPUs. The administrator's library enforces it; without one, it is advice."""
 
     # CUDA_DEVICE_MEMORY_LIMIT_n: of units their size; of a share, its part of the GPU's memory
     memory: bool = True
@@ -109,7 +109,7 @@ class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
     resource_name: str = GPUSHARE_NAME
     # memory of one part, in Mi or Gi
     unit: str = "1Gi"
-    # memory of each GPU that is in no part, in Mi or Gi; 640Mi is what one CUDA program takes besides what it allocates
+    # memory of each GPU that is in no part, in Mi or Gi; 640Mi is the overhead of one CUDA program
     reserve: str = "640Mi"
     # what a container is limited to; null: nothing
     limits: LimitSettings | None = field(default_factory=LimitSettings)
@@ -137,7 +137,7 @@ PartsOf = SharesSettings | MemorySettings
 
 
 class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What some GPUs are used as: exactly one of whole, shares and memory."""
+    """The use of some GPUs: exactly one of whole, shares and memory."""
 
     # shell patterns of the model; models and indexes: GPUs that match both; neither: all GPUs that no other rule matches
     models: list[str] = field(default_factory=list)
@@ -157,11 +157,11 @@ class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
 
     @property
     def parts(self) -> PartsOf | None:
-        """None: whole."""
+        """None for whole GPUs."""
         return self.shares or self.memory
 
     def text(self) -> str:
-        """What it selects, in words."""
+        """The selection, in words."""
         models = f"models {' '.join(self.models)}" if self.models else ""
         indexes = f"indexes {' '.join(map(str, self.indexes))}" if self.indexes else ""
         return ", ".join(filter(None, (models, indexes)))
@@ -179,7 +179,7 @@ class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
 
 
 class GpuHealthSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What the driver's reports mean for a GPU: unhealthy (out of service), report (offered, and shown in Healthy) or ignore."""
+    """The effect of the driver's reports on a GPU: unhealthy (not offered), report (offered, and shown in Healthy) or ignore."""
 
     # the driver requests a reset, a reboot or another action but the one below (ResetRequired)
     reset_required: Effect = EFFECTS["reset_required"]
@@ -209,7 +209,7 @@ class NvmlSettings(Plugin, frozen=True):
     model_resource_names: dict[str, str] = field(default_factory=dict)
     # what GPUs are used as, by model or index; GPUs that no rule matches are whole
     sharing: Annotated[list[SharingRule], Meta(max_length=64)] = field(default_factory=list)
-    # GPUs in MIG mode, whatever rules match them. none: not offered. single: their instances, of one profile on the whole node,
+    # GPUs in MIG mode, even if a rule matches. none: not offered. single: their instances, of one profile on the whole node,
     # are named as GPUs are. mixed: each profile has a name of its own, such as nvidia.com/mig-1g.10gb
     mig: Literal["none", "single", "mixed"] = "none"
     # how a container gets its GPUs. auto, alone: cdi where the node's CDI specs name them by UUID and are up to date, else env and,
@@ -219,15 +219,16 @@ class NvmlSettings(Plugin, frozen=True):
     # the part before = in a CDI name
     cdi_kind: str = "nvidia.com/gpu"
     # pods that keep GPUs which their containers name in NVIDIA_VISIBLE_DEVICES and were not given: namespace or namespace/pod, by
-    # pattern. So do those of the agent's own namespace; all others get none, with delivery nri. Monitors name all GPUs on purpose
+    # pattern. Also applies to the agent's own namespace; all others get none, with delivery nri. Monitors name all GPUs on purpose
     exempt: Annotated[list[str], Meta(max_length=64)] = field(default_factory=lambda: ["kube-system", "gpu-operator"])
-    # Xids that take a GPU out of service until a reset, whatever the driver requests; docs/gpu.md has the default list
+    # Xids that make a GPU unhealthy until a reset, even if the driver requests none; docs/gpu.md has the default list
     critical_xids: XidNumbers = field(default_factory=list)
-    # Xids that do not, whatever the driver requests after them; docs/gpu.md has the default list
+    # Xids that do not, even if the driver requests an action after them; docs/gpu.md has the default list
     harmless_xids: XidNumbers = field(default_factory=list)
-    # what an uncorrectable ECC error means. driver: what the driver requests after it, as it knows which ones it has contained;
-    # where it reports no such action, what the Xid of the error means; one without either, or from before the agent ran, takes the
-    # GPU out of service. unhealthy: each does. ignore: none does
+    # effect of an uncorrectable ECC error. driver: the action that the driver requests after it, as it knows which ones it has
+    # contained;
+    # if it reports no such action, the meaning of the error's Xid; one without either, or from before the agent ran, makes the
+    # GPU unhealthy. unhealthy: each does. ignore: none does
     ecc_errors: EccErrors = "driver"
     # what the driver's other reports mean for a GPU
     health: GpuHealthSettings = field(default_factory=GpuHealthSettings)
@@ -249,7 +250,7 @@ class NvmlSettings(Plugin, frozen=True):
         return scope == GPU_SCOPE
 
     def names(self) -> tuple[str, ...]:
-        """With the names of whole GPUs even where all are shared: they are names of GPUs in any case."""
+        """Includes the names of whole GPUs even if all are shared: they always belong to GPUs."""
         return tuple(dict.fromkeys((*self.whole_names(), *self.resource_names())))
 
     def may_serve(self, resource_name: str) -> bool:
@@ -268,7 +269,7 @@ class NvmlSettings(Plugin, frozen=True):
         return tuple(dict.fromkeys((self.resource_name, *self.model_resource_names.values())))
 
     def resource_names(self) -> tuple[str, ...]:
-        """The resource names of what GPUs are used as, each once; those of GPUs without a rule first."""
+        """Resource names for all uses of GPUs, each once; first the names for GPUs without a rule."""
         return tuple(dict.fromkeys(name for name, _ in self._uses()))
 
     def is_instance_name(self, resource_name: str) -> bool:
@@ -276,7 +277,7 @@ class NvmlSettings(Plugin, frozen=True):
         return self.mig == "mixed" and resource_name.startswith(mig_prefix(self.domain))
 
     def parts_of(self, resource_name: str) -> PartsOf | None:
-        """What this resource's devices are parts of; None for whole GPUs. All rules of one resource are alike."""
+        """The parts that this resource's devices are; None for whole GPUs. All rules of one resource are alike."""
         return next((parts for name, parts in self._uses() if name == resource_name), None)
 
     def resource_of(self, model: str) -> str:

@@ -24,14 +24,14 @@ class SimulatedSettings(OneResource, frozen=True):
     numa_nodes: Annotated[int, Meta(ge=0, le=64)] = 0
     # how device IDs begin; empty: the part of the resource name behind the slash
     id_prefix: str = ""
-    # How many parts each device has, of which a container requests some; 1: whole devices.
+    # How many parts each device has; a container requests some of them. 1: whole devices.
     parts_per_device: Annotated[int, Meta(ge=1, le=1000)] = 1
     # Rules for these parts.
     parts: PartsSettings = PartsSettings()
 
     @property
     def part_rules(self) -> PartRules | None:
-        """None where devices are whole."""
+        """None for whole devices."""
         return self.parts.rules() if self.parts_per_device > 1 else None
 
     @property
@@ -39,5 +39,5 @@ class SimulatedSettings(OneResource, frozen=True):
         return self.numa_nodes > 0
 
     def prefix(self) -> str:
-        """What device IDs begin with."""
+        """The prefix of device IDs."""
         return self.id_prefix or self.resource_name.partition("/")[2][:54]

@@ -19,7 +19,7 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation, Alloc
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES_OF_KUBELET
 
-# Of one response, and of all in a file together. A response from a plugin of this agent has no more, either.
+# Bytes of one response, and of all responses in a file. Responses of this agent's plugins never exceed them.
 MAX_RESPONSE_BYTES: Final = 256 * 1024
 MAX_RESPONSES_BYTES: Final = 8 * 1024 * 1024
 _PIECE: Final = 128 * 1024

@@ -20,10 +20,10 @@ from nodedevice_agent.lib.config_rules import plugins_problems
 from nodedevice_agent.plugins.contract import Plugin
 from nodedevice_agent.plugins.settings import KINDS, LISTED, ConfiguredPlugins, PluginSettings
 
-# of an agent's report about all of them, in bytes; and of one sentence in it, in characters
+# bytes of an agent's report about all of them, and characters of one sentence in it
 MAX_REPORT = 2048
 _MAX_SENTENCE, _MAX_SHORTER = 500, 200
-# Of the specs of all configurations that select a node, as text. One of 256 resources has a twentieth of that.
+# Bytes of the specs of all configurations that select a node. A spec with 256 resources has a twentieth of that.
 MAX_OCTETS = 1024 * 1024
 _TOO_LONG = (
     f"the configurations that select this node, counted by priority up to this one, have more than {MAX_OCTETS // 1024:,} KiB: "
@@ -140,7 +140,7 @@ class _Taken:
 
     def __init__(self) -> None:
         self.plugins: dict[str, Any] = {}
-        # by resource name, and by kind of those with one entry, which may serve more names than they list
+        # by resource name, and by kind if the kind has one entry, which may serve more names than it lists
         self._owner: dict[str, str] = {}
         self._alone: list[tuple[Plugin, str]] = []
         self.ranks: dict[str, int] = {}
@@ -149,7 +149,7 @@ class _Taken:
     def add(self, owner: str, plugins: ConfiguredPlugins, rank: int) -> tuple[tuple[str, str], ...]:
         """Add the free resources. Returns the others, with their owners."""
         lost = []
-        # those in lists come last: within a layer, a name that only may_serve() knows is the other plugin's
+        # kinds with a list come last: within a layer, a name that only may_serve() knows is the other plugin's
         for kind, place, plugin in sorted(plugins.each(), key=lambda each: each[0] in LISTED):
             is_listed = kind in LISTED
             names = plugin.names() if is_listed else (kind, *plugin.names())

@@ -68,7 +68,7 @@ class ConfigWatch:
         labels_are: Callable[[Mapping[str, str]], None] = lambda _: None,
         without: UnmatchedGroups | None = None,
     ) -> None:
-        # of its own: an API server without this kind makes no other watch wait, nor is the agent unready for it
+        # separate watches: an API server without this kind delays no other watch, and the agent stays ready
         self._watches = Watches(cluster)
         self._node_name = node_name
         self._base = base

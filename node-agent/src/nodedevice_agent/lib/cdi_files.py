@@ -35,10 +35,10 @@ DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
 _ENDINGS: Final = (".json", ".yaml")
 # nvidia-ctk's for sixteen GPUs has 60 KiB
 MAX_BYTES: Final = 1024 * 1024
-# Of one directory: a DRA driver has a file for each claim. And of all files.
+# Files per directory: a DRA driver has one for each claim. Then bytes of all files.
 MAX_FILES: Final = 512
 MAX_BYTES_OF_ALL: Final = 8 * MAX_BYTES
-# Of all files, with what aliases repeat: a kilobyte of aliases may be 60,000 device files.
+# Values of all files, aliases expanded: a kilobyte of aliases may be 60,000 device files.
 MAX_VALUES_OF_ALL: Final = 200_000
 # Per reading, including files that turn out to have too many values: two seconds of a thread.
 _MOST_DECODED: Final = 5 * MAX_VALUES_OF_ALL
@@ -47,7 +47,7 @@ _MAX_DEVICES = 4096
 
 _TOO_MANY: Final = f"all files have more than {MAX_VALUES_OF_ALL} values"
 _NO_FILE: Final = FileIdentity(0, 0, 0)
-# in C, where the library has that: a tenth of the time
+# in C, if the library has it: a tenth of the time
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

@@ -20,9 +20,9 @@ from nodedevice_agent.devicemanager.runtime import InjectionRefused
 
 # a directory of more is a mistake, such as all of /dev
 MAX_DEVICES = 1024
-# of any kind, all of them read within a tenth of a second; a /dev has some hundreds, terminals included
+# files of any kind, read within a tenth of a second; a /dev has some hundreds, including terminals
 MAX_ENTRIES = 8192
-# A runtime creates one container at a time: there are more threads only where file systems hang.
+# A runtime creates one container at a time: more threads are needed only while file systems hang.
 MAX_THREADS = 8
 # parts of a /dev that hold no devices for containers
 _SKIPPED = frozenset({"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"})

@@ -18,10 +18,10 @@ from nodedevice_agent.plugins.shared_files import SHARED_FILES
 
 Kind = Literal["serial", "video", "gpu", "usb", "other"]
 
-# without hardware, and worth offering all the same: several pods may have each
+# virtual devices that are worth offering: several pods may have each
 _SOFTWARE: Final = ("/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/vhost-net", "/dev/vhost-vsock")
 _SHARES: Final = 4
-# of the machine itself, or a second way to what another file gives
+# files of the machine itself, or a second way to another file's device
 _NOBODYS: Final = frozenset({"bsg", "cpuid", "mem", "msr", "rtc", "vc", "watchdog"})
 _OF_GPUS: Final = frozenset({"accel", "drm"})
 _AMD_COMPUTE: Final = "/dev/kfd"
@@ -202,7 +202,7 @@ def _gpu(
     )
     if device is not None:
         identity |= device.identity
-    # where its driver has no name for it: the first of its identity
+    # if its driver has no name for it: the first part of its identity
     name = (device.name if device is not None else "") or next(iter(identity.values()))
     made = _made(facts, "gpu", name, files)
     offered = {*made.offered_as, *(device.offered_as if device is not None else ())}

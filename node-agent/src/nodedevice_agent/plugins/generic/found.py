@@ -78,7 +78,7 @@ def found_functions(group: GroupSettings, found: Found) -> Iterator[FoundFunctio
         by_path = [*zip(group.paths, files, strict=True)]
         if all(file is not None or path.optional for path, file in by_path):
             present = {path: file for path, file in by_path if file is not None}
-            # of what differs between the group's devices, and not of a file that may come and go
+            # named after a path that differs between the group's devices, and not after an optional file
             distinct = next(file for path, file in present.items() if path == named_after)
             yield FoundFunction(device_id(distinct.path), tuple(present.values()), paths=tuple(present))
 
@@ -94,7 +94,7 @@ def incomplete_devices(groups: Iterable[GroupSettings], found: Found) -> Iterato
             if not missing or not present or has_no_match:
                 continue
             named = [_filled(path, captures) for path in missing]
-            # video7 is not meant where media[0-3] belongs to it
+            # video7 is not meant if the group pairs it with media[0-3]
             if all(path == name or is_match(path, name) for path, name in zip(missing, named, strict=True)):
                 yield Incomplete(max(present, key=lambda file: bool(file.captures)).path, tuple(named))
 

@@ -97,7 +97,7 @@ def _same(offer: Offer, known: Index[int], listed: Sequence[Offer]) -> list[int]
     same = [*dict.fromkeys(known.related(_keys(offer)))]
     if not offer.is_shared:
         return same
-    # what several containers may have may also be offered in several ways
+    # a shared device may also be offered in several ways
     return [i for i in same if not listed[i].is_shared or listed[i].own_numbers == offer.own_numbers]
 
 

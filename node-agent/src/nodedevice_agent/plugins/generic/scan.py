@@ -34,7 +34,7 @@ from nodedevice_agent.plugins.shared_files import is_shared_file
 
 log = logging.getLogger(__name__)
 
-# What udevd has not written by then it will not write: it stores nothing of a device without properties.
+# After that udevd writes no entry any more: it stores none for a device without properties.
 _UDEV_SECONDS = 2.0
 # modes of one stick, such as its boot loader and its firmware
 _MAX_MODES = 8
@@ -71,7 +71,7 @@ class SelectScan:
         self._listed: set[str] = set()
         self._has_udev = True
         self.is_waiting = False
-        # by path, why: what the last scan could not read of USB devices that are known to be the same as before
+        # errors of the last scan by path, for USB devices that are known to be unchanged
         self.kept: Mapping[str, str] = {}
         self.trouble: Trouble = NO_TROUBLE
         self.incomplete: list[Incomplete] = []
@@ -163,7 +163,7 @@ class SelectScan:
     def _entry(self, node: Node, now: float) -> Entry | None:
         entry = self._udev.entry(node.number)
         seen_at, absent_at = self._seen[node.number, node.sysfs]
-        # of the device that had this number before: it was written before this one was there
+        # the entry of an earlier device with this number, from before this device appeared
         is_old = entry is not None and entry.written_at < absent_at and now - seen_at < _UDEV_SECONDS
         return None if is_old else entry
 

@@ -29,7 +29,7 @@ class UsbSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     product: str = ""
     # iSerial, `*`, `?` and `[...]` allowed
     serial: str = ""
-    # bus and ports of its socket, as in /sys/bus/usb/devices: 1-2.3, or 1-2.* for a hub's; for devices without a serial
+    # bus and ports that it is plugged into, as in /sys/bus/usb/devices: 1-2.3, or 1-2.* for a hub's; for devices without a serial
     port: str = ""
 
 

@@ -64,7 +64,7 @@ class Sysfs:
         self._sys = f"{root}/sys"
         self._known: dict[tuple[str, str], Node | None] = {}
         self._usb_devices: dict[str, tuple[_Enumeration, UsbDevice]] = {}
-        # by path, why: what the last read could not read of USB devices that are known to be the same as before
+        # errors of the last read by path, for USB devices that are known to be unchanged
         self.kept: dict[str, str] = {}
         # the kernel's numbers whose device the last read could not determine
         self.unread: frozenset[str] = frozenset()
@@ -129,7 +129,7 @@ class Sysfs:
             usb = self._read_usb_device(name, sysfs, kept) if sysfs else None
             if usb is not None:
                 read[sysfs] = usb
-        # at once: where a call hangs, this is run again from its beginning
+        # both at the end: if a call hangs, this method runs again from the start
         self._usb_devices, self.kept = read, kept
         found = {sysfs: usb for sysfs, (_, usb) in read.items()}
         hubs = {above for sysfs in found for above in upwards(sysfs.rpartition("/")[0]) if above in found}

@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from nodedevice_agent.plugins.nvml.reasons import GpuReason
 
-# out of service; offered, and shown in Healthy; not shown
+# unhealthy: not allocated; report: offered, and shown in Healthy; ignore: not shown
 Effect = Literal["unhealthy", "report", "ignore"]
 
-# What the driver requests so that a GPU works again.
+# Actions that the driver requests to make a GPU work again.
 # Source: NVML API reference, nvmlDeviceGpuRecoveryAction_t; the numbers are NVML's.
 NO_RECOVERY = 0
 RESET = 1

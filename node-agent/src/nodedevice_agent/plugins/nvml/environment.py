@@ -29,14 +29,14 @@ MPS_PIPE: Final = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_THREADS: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MPS_MEMORY: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
-# of programs for gpushare, which limit themselves by them
+# variables with which programs for gpushare limit themselves
 GPUSHARE_PREFIX: Final = "ALIYUN_COM_GPU_MEM_"
 
 # to NVIDIA's runtime: a container without GPUs
 VOID: Final = "void"
-# ... and these give none either, none with the driver's libraries
+# values without GPUs; "none" adds the driver's libraries
 _NO_GPUS: Final = ("", VOID, "none")
-# an image with the first and without the second has all GPUs where VISIBLE_DEVICES is not set
+# an image with the first and without the second gets all GPUs if VISIBLE_DEVICES is unset
 _OLD_IMAGE, _NEW_IMAGE = "CUDA_VERSION", "NVIDIA_REQUIRE_CUDA"
 
 # Names that the runtime's setting swarm-resource may give: it reads them in place of VISIBLE_DEVICES, an empty one included. So a
@@ -88,9 +88,9 @@ GPU_KINDS: Final = (
     *("runtime.nvidia.com/gpu", "management.nvidia.com/gpu"),
 )
 _VENDOR = "nvidia.com"
-# of containers, read by the runtime, whose value may also be a name without a kind; and of pods, read by its NRI plugin
+# annotations: of containers, for the runtime, which also accepts a name without a kind; of pods, for its NRI plugin
 _CDI_PREFIX, _NRI_KEY = "cdi.k8s.io/", "nvidia.cdi.k8s.io"
-# mounts of /dev/null below this path of a container name devices; it may go on without a slash
+# mounts of /dev/null below this path of a container name devices; a slash need not follow it
 _MOUNTS = "/var/run/nvidia-container-devices"
 
 # name and value, in the runtime's order

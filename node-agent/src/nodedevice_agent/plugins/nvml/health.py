@@ -39,8 +39,8 @@ _MAX_RECENT = 100
 ENERGY_ALWAYS, ENERGY_SELDOM = 0.0, 60.0
 
 
-# What an uncorrectable ECC error means: what the driver requests after it, or its Xid if the driver reports no action, and out of
-# service without either; out of service; nothing.
+# The effect of an uncorrectable ECC error. driver: the action that the driver requests after it, or its Xid if the driver reports
+# no action; without either the GPU is unhealthy. unhealthy: always. ignore: none.
 # Source: NVIDIA GPU memory error management, error recovery and response flags.
 EccErrors = Literal["driver", "unhealthy", "ignore"]
 

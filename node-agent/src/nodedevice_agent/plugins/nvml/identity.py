@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.mig import MigInstance, capability_nodes
 
-# of /dev/nvidiaN; that of /dev/nvidia-caps is another at each boot
+# of /dev/nvidiaN; /dev/nvidia-caps has a different one after each boot
 _MAJOR = 195
 
 Files = tuple[tuple[str, str], ...]

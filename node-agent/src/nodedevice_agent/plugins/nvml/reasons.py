@@ -52,7 +52,7 @@ class GpuReason:
     MEMORY_UNKNOWN: Final = "MemoryUnknown"
     """The driver does not report how much memory a GPU has, which is to be divided."""
     UNIT_TOO_LARGE: Final = "UnitTooLarge"
-    """A GPU has less memory than one unit after the reserve."""
+    """After the reserve, a GPU has less memory than one unit."""
     UNIT_TOO_SMALL: Final = "UnitTooSmall"
     """A GPU has more units than can be listed."""
     MPS_NOT_RUNNING: Final = "MpsNotRunning"

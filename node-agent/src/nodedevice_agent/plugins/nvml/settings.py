@@ -179,7 +179,7 @@ class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
 
 
 class GpuHealthSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The effect of the driver's reports on a GPU: unhealthy (not offered), report (offered, and shown in Healthy) or ignore."""
+    """The effect of the driver's reports on a GPU: unhealthy (not allocated), report (offered, and shown in Healthy) or ignore."""
 
     # the driver requests a reset, a reboot or another action but the one below (ResetRequired)
     reset_required: Effect = EFFECTS["reset_required"]

@@ -1,8 +1,7 @@
 """State that survives a restart of the agent: the GPUs seen since the node booted, and which of them need a reset.
 
 `<state-dir>/gpus/remembered.json`. A boot resets every GPU, so the file of another boot is ignored. The command `gpu clear`
-leaves
-its requests in the same folder: a file named after the UUID in `<state-dir>/gpus/clear/`.
+leaves its requests in the same folder: a file named after the UUID in `<state-dir>/gpus/clear/`.
 """
 
 import logging

@@ -33,8 +33,7 @@ class GpuCreation:
     """A CreationHook.
 
     exempt: namespaces, and namespace/pod, by shell pattern, whose containers keep their own variables. None while no nvml plugin
-    is
-    configured: then containers without a GPU also keep theirs.
+    is configured: then containers without a GPU also keep theirs.
     """
 
     def __init__(self, exempt: Sequence[str] | None) -> None:

@@ -1,8 +1,7 @@
 """Identities of GPUs' devices, in addition to their IDs, and the device files that containers get, with their numbers.
 
-A GPU is identified by its UUID. For now also by the numbers of its /dev/nvidiaN and of its files in /dev/dri: the generic plugin
-may
-list the same GPU as a file. The driver numbers GPUs in the order of discovery: a number may go to another GPU at a boot, at a
+A GPU is identified by its UUID, and for now also by the numbers of its /dev/nvidiaN and its files in /dev/dri: the generic plugin
+may list the same GPU as a file. The driver numbers GPUs in the order of discovery: a number may go to another GPU at a boot, at a
 re-bind, and when the driver is loaded again. The GPU's place in sysfs does not identify it: a boot numbers the buses, and another
 GPU may be in the same slot.
 

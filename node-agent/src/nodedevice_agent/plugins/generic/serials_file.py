@@ -45,7 +45,7 @@ class SerialsFile:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, Undecodable) as error:
-            self._log("cannot read the serials of USB devices; repeated ones are forgotten", error)
+            self._log("serials of USB devices are unreadable; forgetting which ones are repeated", error)
             return {}
         self._written = {(e.vendor, e.product, e.serial): Known(e.port, e.is_repeated) for e in entries}
         return dict(self._written)

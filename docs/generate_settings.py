@@ -1,6 +1,7 @@
-"""Writes docs/settings.md: every key of the settings files, from the structures in the code and their comments.
+"""Writes the tables of docs/settings.md: every key of the settings files, from the structures in the code and their comments.
 
-A field is explained by the comment above it, or by an entry `name: text` in the structure's docstring. Run by `make generate`.
+A field is explained by the comment above it, or by an entry `name: text` in the structure's docstring. The text of the page before
+the first table is written by hand. Run by `make generate`.
 """
 
 import ast
@@ -9,8 +10,9 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import inspect as shapes
@@ -26,38 +28,48 @@ PROGRAMS: dict[str, type[msgspec.Struct]] = {
     "nodedevice-operator": OperatorSettings,
     "nodedevice-operator extender": ExtenderSettings,
 }
-_INTRO = """# Settings
-
-Every key of the settings files, made from the code by `make generate`. In the chart these files are `agents.config`,
-`operator.config` and `scheduler.extender.config`; it sets some of the keys itself.
-
-- A key of a program's own table, but for `plugins`, is a flag and an environment variable as well: `nodeName` is `--node-name`
-  and `NODEDEVICE_NODE_NAME`. A flag wins over the environment, and that over the file.
-- An unknown key is an error, with the nearest known one.
-- Examples are in [install](install.md#the-agents-configuration), [GPUs](gpu.md) and
-  [device plugins](device-plugins.md#devices-by-usb-udev-and-subsystem).
-"""
+MARK: Final = "<!-- tables: made from the code by `make generate` -->\n"
+HEAD: Final = "| key | default | meaning |"
 _ENTRY = re.compile(r"(?P<names>[a-z_]+(?:, [a-z_]+)*): (?P<text>.+)", re.DOTALL)
 _WORD = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
+# a definition of a field, or a key that a program shares with another one
+Origin = tuple[str, ...]
+
+
+@dataclass
+class _Table:
+    """The rows of one table, and the sentences that do not fit into them."""
+
+    rows: list[str] = field(default_factory=list)
+    below: list[str] = field(default_factory=list)
+
+    def add(self, key: str, default: str, meaning: str) -> None:
+        cell, rest = tables.divided(meaning)
+        cell = cell.removesuffix(".").replace("|", "\\|")
+        self.rows.append(f"| {key} | {default} | {cell} |")
+        self.below += [f"{key}: {rest}."] if rest else []
+
+    def text(self) -> str:
+        return tables.table(HEAD, self.rows, self.below)
 
 
 def explanations(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """What the code says of each field, by its name in Python; of those of base classes too.
+    """Return the explanation of each field by its name in Python, with the fields of base classes.
 
-    Raises ValueError for a field that nobody explains.
+    Raises ValueError for a field without an explanation.
     """
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
             found |= _entries(base.__doc__ or "") | _comments(inspect.getsource(base))
-    for field in msgspec.structs.fields(kind):
-        if field.name not in found:
-            raise ValueError(f"{kind.__name__}.{field.name} needs a comment above it that explains it")
+    for each in msgspec.structs.fields(kind):
+        if each.name not in found:
+            raise ValueError(f"{kind.__name__}.{each.name} needs a comment above it that explains it")
     return found
 
 
 def _entries(docstring: str) -> dict[str, str]:
-    """Of `name, name: text` in a docstring; a continuation is indented, or follows a line that does not end a sentence."""
+    """Return the entries `name, name: text` of a docstring. Every other line continues the entry above it."""
     found: dict[str, str] = {}
     for line in re.split(r"\n(?=[a-z_]+(?:, [a-z_]+)*: )", inspect.cleandoc(docstring)):
         match = _ENTRY.fullmatch(line.strip())
@@ -88,62 +100,120 @@ def _comment_above(lines: list[str], index: int) -> str:
 
 
 def page() -> str:
-    """All of the page."""
-    parts = [_INTRO]
+    """Return the whole page: the text that is written by hand, then the tables."""
+    by_hand, mark, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
+    if not mark:
+        raise ValueError(f"{PAGE} needs the line {MARK!r}")
+    return by_hand + mark + made()
+
+
+def made() -> str:
+    """Return the tables."""
+    shown: dict[Origin, str] = {}
+    parts = []
     for program, kind in PROGRAMS.items():
-        parts.append(f"\n## {program}\n\n{_table(kind)}")
-        for inner, places in structures_below(kind).items():
-            heading = ", ".join(f"`{place}`" for place in places)
-            parts.append(f"\n### {heading}\n\n{purpose(inner)}\n\n{_table(inner)}")
+        parts.append(f"\n## {program}\n\n{_program_table(program, kind, shown).text()}")
+        for place, inner in sections(kind):
+            table = _Table()
+            _add_fields(table, inner, "", place, shown)
+            parts.append(f"\n### `{place}`\n\n{purpose(inner)}\n\n{table.text()}")
     return "".join(parts)
 
 
+def sections(kind: type[msgspec.Struct]) -> Iterator[tuple[str, type[msgspec.Struct]]]:
+    """Yield each structure with a table of its own: `plugins` of a program, and each plugin."""
+    for key, value in fields(kind):
+        if inner := structure_of(value.type):
+            yield place_of(key, value.type), inner
+            for below, plugin in fields(inner):
+                if structure := structure_of(plugin.type):
+                    yield f"{key}.{place_of(below, plugin.type)}", structure
+
+
+def structure_of(kind: shapes.Type) -> type[msgspec.Struct] | None:
+    """Return the structure that a value or each item of a list is; None for other types."""
+    [one] = alternatives(kind)
+    inner = one.item_type if isinstance(one, shapes.ListType) else one
+    return inner.cls if isinstance(inner, shapes.StructType) else None
+
+
+def place_of(key: str, kind: shapes.Type) -> str:
+    return key + "[]" * isinstance(alternatives(kind)[0], shapes.ListType)
+
+
 def purpose(kind: type[msgspec.Struct]) -> str:
-    """What these settings are for: the docstring, without what is about single fields."""
+    """Return the docstring without entries about single fields."""
     return " ".join(re.split(r"\n\n(?=[a-z_]+(?:, [a-z_]+)*: )", inspect.cleandoc(kind.__doc__ or ""))[0].split())
 
 
-def structures_below(kind: type[msgspec.Struct]) -> dict[type[msgspec.Struct], list[str]]:
-    """The structures below this one, with all places where each is, in order."""
-    found: dict[type[msgspec.Struct], list[str]] = {}
-    for key, value in fields(kind):
-        place, inner = key, value.type
-        for each in alternatives(inner):
-            if isinstance(each, shapes.ListType):
-                place, each = f"{key}[]", each.item_type
-            if isinstance(each, shapes.StructType):
-                found.setdefault(each.cls, []).append(place)
-                for below, places in structures_below(each.cls).items():
-                    found.setdefault(below, []).extend(f"{place}.{name}" for name in places)
-    return found
-
-
 def fields(kind: type[msgspec.Struct]) -> Iterator[tuple[str, shapes.Field]]:
-    """Each with its key."""
+    """Yield each field with its key."""
     info = shapes.type_info(kind)
     assert isinstance(info, shapes.StructType)
-    for field in info.fields:
-        yield field.encode_name, field
+    for found in info.fields:
+        yield found.encode_name, found
 
 
-def _table(kind: type[msgspec.Struct]) -> str:
+def _program_table(program: str, kind: type[msgspec.Struct], shown: dict[Origin, str]) -> _Table:
+    """The keys of a program. Keys that mean the same in an earlier program are one row."""
+    table = _Table()
     explained = meanings(kind)
-    rows, below = [], []
-    for key, field in fields(kind):
-        cell, rest = tables.divided(explained[key])
-        default = default_of(field)
-        shown = "required" if field.required else f"`{default}`" if default else ""
-        rows.append(f"| `{key}` | {_type(field.type)} | {shown} | {_cell(cell)} |")
-        below += [f"`{key}`: {rest.removesuffix('.')}."] if rest else []
-    return tables.table("| key | type | default | meaning |", rows, below)
+    shared: dict[str, list[str]] = {}
+    for key, found in fields(kind):
+        origin = (key, explained[key], default_cell(found))
+        if earlier := shown.get(origin):
+            shared.setdefault(earlier, []).append(f"`{key}`")
+            continue
+        shown[origin] = program
+        table.add(f"`{place_of(key, found.type)}`", default_cell(found), explained[key])
+    for earlier, keys in shared.items():
+        table.rows.append(f"| {', '.join(keys)} | | As for {earlier} |")
+    return table
+
+
+def _add_fields(table: _Table, kind: type[msgspec.Struct], prefix: str, section: str, shown: dict[Origin, str]) -> None:
+    """Add the fields of a structure and of those below it. A field that is shown already is not explained again.
+
+    prefix: the place of the structure in this table. section: the place of the table. shown: where each definition is explained.
+    """
+    explained = meanings(kind)
+    repeated: dict[str, list[str]] = {}
+    for key, found in fields(kind):
+        place = prefix + place_of(key, found.type)
+        origin = _origin(kind, found.name)
+        if earlier := shown.get(origin):
+            repeated.setdefault(earlier, []).append(f"`{place}`")
+            continue
+        shown[origin] = f"{section}.{prefix}".rstrip(".")
+        inner = structure_of(found.type)
+        earlier = _place_of_all(inner, shown) if inner else ""
+        table.add(f"`{place}`", default_cell(found), explained[key] + (f"; as `{earlier}`" if earlier else ""))
+        if inner and not earlier and section.count(".") + bool(prefix):
+            _add_fields(table, inner, f"{place}.", section, shown)
+    for earlier, places in repeated.items():
+        table.rows.append(f"| {', '.join(places)} | | As in `{earlier}` |")
+
+
+def _place_of_all(kind: type[msgspec.Struct], shown: dict[Origin, str]) -> str:
+    """Return where all fields of a structure are explained; "" for nowhere."""
+    places = {shown.get(_origin(kind, found.name), "") for _, found in fields(kind)}
+    return places.pop() if len(places) == 1 else ""
+
+
+def _origin(kind: type[msgspec.Struct], name: str) -> Origin:
+    """Return the class that defines a field, and the field."""
+    owner = next(base for base in kind.__mro__ if name in inspect.get_annotations(base))
+    return (owner.__qualname__, name)
 
 
 def meanings(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """What the code says of each key, with keys for names of fields. Raises ValueError for a field that nobody explains."""
+    """Return the explanation of each key, with keys for names of fields. Raises ValueError for a field without one."""
     explained = explanations(kind)
-    keys = {field.name: key for key, field in fields(kind)}
+    keys = {found.name: key for key, found in fields(kind)}
     return {
-        key: _capitalized(_WORD.sub(lambda word: f"`{keys[word[0]]}`" if word[0] in keys else word[0], explained[name]))
+        key: _capitalized(
+            _WORD.sub(lambda word: f"`{keys[word[0]]}`" if word[0] in keys else word[0], explained[name])
+        ).rstrip(".")
         for name, key in keys.items()
     }
 
@@ -153,52 +223,50 @@ def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:] if re.match(r"[a-z]+\b", text) else text
 
 
-def _cell(text: str) -> str:
-    return text.removesuffix(".").replace("|", "\\|")
-
-
-def default_of(field: shapes.Field) -> str:
-    """As JSON; empty where it has none, and for an object."""
-    value: Any = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-    if field.required or value is None or isinstance(value, msgspec.Struct):
+def default_of(found: shapes.Field) -> str:
+    """Return the default as JSON; "" for none, and for an object."""
+    value: Any = found.default if found.default_factory is msgspec.NODEFAULT else found.default_factory()
+    if found.required or value is None or isinstance(value, msgspec.Struct):
         return ""
     return json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
 
 
-def alternatives(kind: shapes.Type) -> list[shapes.Type]:
-    """What a value may be, but for null."""
-    every = list(kind.types) if isinstance(kind, shapes.UnionType) else [kind]
-    return [each for each in every if not isinstance(each, shapes.NoneType)]
+def default_cell(found: shapes.Field) -> str:
+    """Return the default, and the other values or the bounds. An empty text and an unset value are an empty cell."""
+    default = default_of(found)
+    if found.required:
+        return "required"
+    shown = "" if default == '""' else default.strip('"') if default.startswith('"') else default
+    others = _others(alternatives(found.type)[0], shown)
+    return ", ".join(filter(None, [f"`{shown}`" if shown else "", others]))
 
 
-def _type(kind: shapes.Type) -> str:
-    return " or ".join(_one_type(each) for each in alternatives(kind))
-
-
-def _one_type(kind: shapes.Type) -> str:
+def _others(kind: shapes.Type, default: str) -> str:
     match kind:
         case shapes.LiteralType(values=values):
-            return ", ".join(f"`{value}`" for value in sorted(map(str, values)))
-        case shapes.BoolType():
-            return "`true` or `false`"
-        case shapes.IntType():
-            return f"whole number{_bounds(kind)}"
-        case shapes.FloatType():
-            return f"number{_bounds(kind)}"
-        case shapes.StrType():
-            return "string"
+            return ", ".join(f"`{value}`" for value in sorted(map(str, values)) if value != default)
+        case shapes.IntType() | shapes.FloatType():
+            return _bounds(kind)
         case shapes.ListType(item_type=item, max_length=most) | shapes.VarTupleType(item_type=item, max_length=most):
-            return f"list of {_type(item)}" + (f", at most {most}" if most is not None else "")
+            others = [other for other in _others(item, "").split(", ") if other.strip("`") not in default]
+            return ", ".join(filter(None, [*others, f"≤ {most}" if most is not None else ""]))
         case shapes.DictType(value_type=value):
-            return f"map to {_type(value)}"
-        case shapes.StructType():
-            return "object"
-    raise ValueError(f"no words for {kind}")
+            return _others(value, "")
+    return ""
 
 
 def _bounds(kind: shapes.IntType | shapes.FloatType) -> str:
-    least = f" from {kind.ge:g}" if kind.ge is not None else f" above {kind.gt:g}" if kind.gt is not None else ""
-    return least + (f"{' to' if kind.ge is not None else ', at most'} {kind.le:g}" if kind.le is not None else "")
+    if kind.gt is not None:
+        return f"> {kind.gt:g}" + (f", ≤ {kind.le:g}" if kind.le is not None else "")
+    if kind.ge is None:
+        return ""
+    return f"{kind.ge:g}-{kind.le:g}" if kind.le is not None else f"≥ {kind.ge:g}"
+
+
+def alternatives(kind: shapes.Type) -> list[shapes.Type]:
+    """Return the types that a value may have, except null."""
+    every = list(kind.types) if isinstance(kind, shapes.UnionType) else [kind]
+    return [each for each in every if not isinstance(each, shapes.NoneType)]
 
 
 def main() -> None:

@@ -28,8 +28,6 @@ from hack.pictures.svg import THEMES, drawn
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "docs/pictures"
 _COLUMNS: Final = 112
-# the demo's tables are wider
-_DEMO_COLUMNS: Final = 150
 _SOON_SECONDS: Final = 30.0
 _PROMPT: Final = "\x1b[1m$ {}\x1b[0m\n"
 _GPU_A: Final = f"{NODE_A}.example.com.gpu"
@@ -41,7 +39,6 @@ def main() -> int:
     try:
         with Stack.start(folder, progress=click.echo) as stack:
             _Scene(stack).play()
-        _demo()
     except (ClusterError, TimeoutError, subprocess.SubprocessError) as exc:
         click.echo(f"no pictures: {exc}", err=True)
         return 1
@@ -71,8 +68,8 @@ class _Scene:
             "notebook cannot be scheduled",
             *("get", "events", "--field-selector=reason=FailedScheduling,involvedObject.name=notebook", "-o", "name"),
         )
-        draw("overview", self._type("kubectl nodedevice"), "kubectl nodedevice", _COLUMNS)
-        draw("why-pod", self._type("kubectl nodedevice why pod notebook"), "why a pod waits", _COLUMNS)
+        commands = ("kubectl nodedevice", "kubectl nodedevice why pod notebook")
+        draw("overview", "\n".join(map(self._type, commands)), "kubectl nodedevice", _COLUMNS)
 
     def _apply(self, pod: str, count: int) -> None:
         self._stack.control_plane.apply(yaml_text.dump_all([a_pod(pod, "default", {GPU: count})]))
@@ -91,14 +88,6 @@ class _Scene:
         return _PROMPT.format(command) + in_terminal(command, self._environment, _COLUMNS)
 
 
-def _demo() -> None:
-    command = "make demo"
-    shown = in_terminal(command, {**os.environ, "TERM": "xterm-256color"}, _DEMO_COLUMNS, seconds=600)
-    if "OK: " not in shown:
-        raise ClusterError(f"the demo has failed:\n{shown[-2000:]}")
-    draw("demo", _PROMPT.format(command) + shown.lstrip("\r\n"), command, _DEMO_COLUMNS)
-
-
 def draw(name: str, text: str, title: str, columns: int) -> None:
     """Write the picture in each of its forms."""
     FOLDER.mkdir(exist_ok=True)
@@ -107,7 +96,7 @@ def draw(name: str, text: str, title: str, columns: int) -> None:
     click.echo(f"drawn: {name}")
 
 
-def in_terminal(command: str, environment: Mapping[str, str], columns: int, seconds: float = 60) -> str:
+def in_terminal(command: str, environment: Mapping[str, str], columns: int) -> str:
     """Run it in a terminal of so many columns; what that shows, with its colours. Raises subprocess.TimeoutExpired."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 200, columns, 0, 0))
@@ -124,7 +113,7 @@ def in_terminal(command: str, environment: Mapping[str, str], columns: int, seco
             pass
         finally:
             os.close(ours)
-        process.wait(timeout=seconds)
+        process.wait(timeout=60)
     return shown.decode(errors="replace").replace("\r\n", "\n")
 
 

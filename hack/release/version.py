@@ -50,7 +50,7 @@ def notes(changelog: str, version: Version) -> str:
         if name == str(version) or _is(name, version):
             return body.strip() + "\n"
     raise ReleaseError(
-        f"CHANGELOG.md has no section {version}", f"collect changelog.d under `## {version}`, or correct VERSION"
+        f"CHANGELOG.md has no section {version}", f"write the section `## {version}`, or correct VERSION"
     )
 
 

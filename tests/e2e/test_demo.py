@@ -32,7 +32,12 @@ def test_demo_does_the_whole_job(own_temp: Path) -> None:
         "capacity of node-a went from 4 to 3 in",
         "back to 4 in",
         "its nodes have no kubelet: this demo reports them Ready and their pods Running",
-        "$ cordon node-a.example.com.gpu",
+        "$ kubectl nodedevice\n",
+        "$ kubectl nodedevice devices",
+        "$ kubectl nodedevice why pod one-too-many",
+        "$ kubectl nodedevice cordon node-a --device gpu-",
+        "$ kubectl nodedevice uncordon node-a --device gpu-",
+        "$ kubectl nodedevice holders -A",
         "$ kubectl get events -A --field-selector reason=DevicesCordoned",
         "cordoned by",
         "4 devices held before and after",
@@ -40,6 +45,7 @@ def test_demo_does_the_whole_job(own_temp: Path) -> None:
         "all free",
     ):
         assert expected in done.stdout
+    assert "jsonpath" not in done.stdout
     assert done.stdout.splitlines()[-1].startswith("OK: ")
 
 

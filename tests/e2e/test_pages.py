@@ -91,7 +91,7 @@ def test_what_a_page_applies_is_accepted(command: str, stack: Stack) -> None:
 
 
 def test_pages_apply_something() -> None:
-    assert len(_APPLIED) > 5
+    assert len(_APPLIED) > 2
 
 
 def test_images_get_the_names_that_the_chart_asks_for(stack: Stack, tmp_path: Path) -> None:

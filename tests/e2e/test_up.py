@@ -1,4 +1,4 @@
-"""What `make up` prints, and what the README has its reader type next: typed as it stands, in one shell, from anywhere."""
+"""What `make up` prints: typed as it stands, in one shell, from anywhere."""
 
 import os
 import re
@@ -11,10 +11,10 @@ from typing import Final
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.how_to_use import TYPED
-from tests.e2e.pages import ROOT, commands_of, typed_in_one_shell
+from hack.cluster.processes.loopback import fetch
+from tests.e2e.pages import ROOT, typed_in_one_shell
 
 _LOCAL: Final = [sys.executable, "-m", "hack.cluster.local.local"]
-_README: Final = (ROOT / "README.md").read_text("utf-8").partition("\n## Try it yourself\n")[2].partition("\n## ")[0]
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def test_each_line_works_in_its_order(own_temp: Path, control_plane: ControlPlan
             word for line in printed if "plugins of your own" in line for word in line.split() if word.startswith("/")
         ]
         assert [Path(socket).is_socket() for socket in sockets] == [True, True]
-        _type_the_readme(exports)
+        _read_metrics(printed)
         _ask_again(printed)
 
 
@@ -67,10 +67,10 @@ def _ask_again(printed: list[str]) -> None:
         assert "another local cluster is up, that of `make up`: end it first" in refused.stderr
 
 
-def _type_the_readme(exports: list[str]) -> None:
-    """Its blocks, and the table below them but for what `make up` prints."""
-    commands = [command for command in commands_of(_README) if not command.startswith("make ")]
-    assert commands[0].startswith("kubectl apply -f ")
-    outputs = typed_in_one_shell([*exports, *commands], ROOT)
-    assert "example.com/gpu=1" in outputs["kubectl get poddevices"]
-    assert any("simulate break" in command for command in outputs)
+def _read_metrics(printed: list[str]) -> None:
+    """Each address serves the metrics of its program."""
+    found = [re.fullmatch(r"# metrics of the (.+): (http://\S+/metrics)", line) for line in printed]
+    served = {each[1]: fetch(each[2])[1] for each in found if each}
+    assert list(served) == ["agent of node-a", "agent of node-b", "operator"]
+    for name, text in served.items():
+        assert f"nodedevice_{name.partition(' ')[0]}_" in text, name

@@ -1,5 +1,6 @@
-"""The page of settings has every key, explained, and is made from the code as it is."""
+"""The page of settings has every key, explained, and is made from the code."""
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -7,31 +8,80 @@ import pytest
 import yaml
 from nodedevice_agent.settings import AgentSettings
 
-from docs.generate_settings import PAGE, PROGRAMS, explanations, page, structures_below
+from docs.generate_settings import (
+    HEAD,
+    PAGE,
+    PROGRAMS,
+    default_cell,
+    explanations,
+    fields,
+    page,
+    place_of,
+    sections,
+    structure_of,
+)
 
 
-def structures() -> Iterator[type[msgspec.Struct]]:
-    for kind in PROGRAMS.values():
-        yield from (kind, *structures_below(kind))
+def rows_of(heading: str) -> dict[str, str]:
+    """Return the keys of the table below a heading, each with its last cell."""
+    table = page().partition(f"\n{heading}\n")[2].partition(f"{HEAD}\n|---|---|---|\n")[2].partition("\n\n")[0]
+    cells = [re.split(r"(?<!\\) \|", row) for row in table.splitlines() if row.startswith("|")]
+    return {key: meaning.strip() for keys, _, meaning, _ in cells for key in re.findall(r"`([^`]+)`", keys)}
 
 
-def tables(text: str) -> list[list[str]]:
-    """The rows of each table, without its heading."""
-    parts = text.split("| key | type | default | meaning |\n|---|---|---|---|\n")[1:]
-    return [[row for row in part.split("\n\n")[0].splitlines() if row.startswith("|")] for part in parts]
+def keys_below(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
+    """Yield the place of each key of a structure, and of its inner structures."""
+    for key, found in fields(kind):
+        place = prefix + place_of(key, found.type)
+        yield place
+        if inner := structure_of(found.type):
+            yield from keys_below(inner, f"{place}.")
 
 
 def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run `make generate`"
 
 
-def test_every_key_of_every_structure_is_there_once() -> None:
-    found = [[row.split("`")[1] for row in table] for table in tables(page())]
-    assert found == [[field.encode_name for field in msgspec.structs.fields(kind)] for kind in structures()]
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_key_of_a_program_has_a_row(program: str) -> None:
+    keys = {re.sub(r"\[\]$", "", key) for key in rows_of(f"## {program}")}
+    assert keys == {key for key, _ in fields(PROGRAMS[program])}
 
 
-def test_cells_are_short() -> None:
-    assert [cell for table in tables(page()) for row in table for cell in row.split(" | ") if len(cell) > 155] == []
+SECTIONS = dict(sections(AgentSettings))
+
+
+@pytest.mark.parametrize("place", SECTIONS)
+def test_every_key_of_a_plugin_has_a_row_once(place: str) -> None:
+    """A key without a row is below a key that refers to another place."""
+    rows = rows_of(f"### `{place}`")
+    elsewhere = tuple(f"{key}." for key, meaning in rows.items() if "; as `" in meaning)
+    expected = [place_of(key, found.type) for key, found in fields(SECTIONS[place])]
+    if place != "plugins":
+        expected = [key for key in keys_below(SECTIONS[place]) if not key.startswith(elsewhere)]
+    assert sorted(rows) == sorted(expected)
+
+
+def test_a_row_refers_to_a_place_that_has_the_key() -> None:
+    every = {f"{place}.{key}" for place in SECTIONS for key in rows_of(f"### `{place}`")}
+    every |= {key.rpartition(".")[0] for key in every}
+    for place in SECTIONS:
+        for key, meaning in rows_of(f"### `{place}`").items():
+            for named in re.findall(r"; as `([^`]+)`$|^As in `([^`]+)`$", meaning):
+                assert "".join(named) in every, (key, meaning)
+
+
+def test_defaults_other_values_and_bounds_are_in_one_cell() -> None:
+    class Kinds(msgspec.Struct):
+        name: str
+        flag: bool = False
+        text: str = ""
+
+    assert [default_cell(found) for _, found in fields(Kinds)] == ["required", "`false`", ""]
+    cells = {key: default_cell(found) for key, found in fields(AgentSettings)}
+    assert cells["delivery"] == "`auto`, `kubelet`, `none`, `nri`"
+    assert cells["runtimeGraceSeconds"] == "`10.0`, 0-3600"
+    assert cells["flappingWindowSeconds"] == "`10.0`, > 0, ≤ 3600"
 
 
 class Half(msgspec.Struct):

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, TextIO
@@ -28,6 +28,8 @@ API_VERSION: Final = "kubectl.nodedevice.io/v1alpha1"
 _MOST_WRAPPED: Final = 300
 # characters of a word that a column keeps whole, such as a resource's name; a longer one is broken where the terminal has no room
 _LEAST: Final = 24
+# before the second and further lines of a row that is shown as words
+_HANGING: Final = "    "
 # that are not made again
 _CELLS: Final = 1024
 # widths of a line, the longer one first
@@ -52,8 +54,11 @@ Row = Sequence[str | Cell]
 
 @dataclass
 class Table:
+    """numbers: the columns of numbers, which are aligned at their right."""
+
     columns: Sequence[str]
     rows: list[Row] = field(default_factory=list)
+    numbers: Collection[str] = ()
 
     def add(self, *cells: str | Cell) -> None:
         self.rows.append(cells)
@@ -113,18 +118,18 @@ class Screen:
         if not table.rows:
             return
         if self.is_terminal and len(table.rows) <= _MOST_WRAPPED:
-            self._rich_table(table.columns, [[_cell(each) for each in row] for row in table.rows])
+            self._rich_table(table, [[_cell(each) for each in row] for row in table.rows])
             return
         # most cells occur in many rows; the masked text is not kept, as rows may be very many
         text_of = lru_cache(_CELLS)(lambda given: _cell(given).text)
         widths = [width(name) for name in table.columns]
         for row in table.rows:
             widths = [max(size, width(text_of(each))) for size, each in zip(widths, row, strict=True)]
+        shapes = [(size, name in table.numbers) for size, name in zip(widths, table.columns, strict=True)]
         for row in (table.columns, *table.rows):
             texts = [text_of(each) for each in row]
             # the last column may be of any width
-            cells = [text + " " * (size - width(text)) for text, size in zip(texts, widths, strict=True)]
-            print("  ".join(cells).rstrip(), file=self.out)
+            print("  ".join(map(_padded, texts, shapes)).rstrip(), file=self.out)
 
     def data(self, kind: str, content: Mapping[str, Any]) -> None:
         """An object for programs, as JSON or YAML. Items of an iterator are written when all have come."""
@@ -201,12 +206,14 @@ class Screen:
         else:
             print(text, file=self.out)
 
-    def _rich_table(self, columns: Sequence[str], rows: list[list[Cell]]) -> None:
+    def _rich_table(self, given: Table, rows: list[list[Cell]]) -> None:
+        columns = given.columns
         every = [[Cell(name) for name in columns], *rows]
         widths, least = _widths(every), [min(size, _LEAST) for size in _widths(every, of_words=True)]
         gaps = len(widths) - 1
         if sum(least) + gaps > self._columns():
-            self._rich_records(columns, rows)
+            for row in rows:
+                self._record(columns, row)
             return
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -215,23 +222,34 @@ class Screen:
         table = RichTable(box=None, pad_edge=False, padding=(0, 2 if fits else 1, 0, 0), header_style=BOLD)
         for name, size in zip(columns, least, strict=True):
             # narrow columns are not broken for the sake of wide ones
-            table.add_column(name, overflow="fold", min_width=size)
+            table.add_column(
+                name, overflow="fold", min_width=size, justify="right" if name in given.numbers else "left"
+            )
         for row in rows:
             table.add_row(*(Text(cell.text, cell.style) for cell in row))
         self._console().print(table)
 
-    def _rich_records(self, columns: Sequence[str], rows: list[list[Cell]]) -> None:
-        """Where columns do not fit: each row as words, its first cell before the others and their names."""
+    def _record(self, columns: Sequence[str], row: list[Cell]) -> None:
+        """Print one row as words, for a terminal too narrow for columns: the first cell, then each name with its cell.
+
+        Further lines are indented. A name stays on one line with the first word of its cell, and a word is never broken.
+        """
         from rich.text import Text
 
-        console = self._console()
-        for first, *rest in rows:
-            words = [
-                part
-                for name, cell in zip(columns[1:], rest, strict=True)
-                for part in ((f"  {name} ", FAINT), (cell.text, cell.style))
-            ]
-            console.print(Text.assemble((first.text, BOLD), *words))
+        console, room = self._console(), self._columns()
+        first, *rest = row
+        line = Text.assemble((first.text, BOLD))
+        for name, cell in zip(columns[1:], rest, strict=True):
+            begin, *more = cell.text.split(" ")
+            words = [Text.assemble((word, cell.style)) for word in more]
+            for number, piece in enumerate([Text.assemble((f"{name} ", FAINT), (begin, cell.style)), *words]):
+                gap = " " if number else "  "
+                if line.cell_len + len(gap) + piece.cell_len > room:
+                    console.print(line, soft_wrap=True)
+                    line, gap = Text(), _HANGING
+                line.append(gap)
+                line.append_text(piece)
+        console.print(line, soft_wrap=True)
 
 
 class _Lazy(list[Any]):
@@ -276,6 +294,13 @@ def _widths(rows: Sequence[Sequence[Cell]], *, of_words: bool = False) -> list[i
         return max(map(width, text.split(" "))) if of_words else width(text)
 
     return [max(map(wide, texts)) for texts in zip(*([cell.text for cell in row] for row in rows), strict=True)]
+
+
+def _padded(text: str, shape: tuple[int, bool]) -> str:
+    """shape: the width of the column, and whether it has numbers."""
+    size, is_number = shape
+    spaces = " " * (size - width(text))
+    return spaces + text if is_number else text + spaces
 
 
 def _cell(given: str | Cell) -> Cell:

@@ -16,10 +16,17 @@ TYPED: Final = "#   "
 _CORDONED: Final = "--field-selector reason=DevicesCordoned"
 
 
-def lines(folder: Path, kubeconfig: Path, kubectl: Path, agents: Mapping[str, Path], notes: Sequence[str]) -> list[str]:
+def lines(
+    folder: Path,
+    kubeconfig: Path,
+    kubectl: Path,
+    agents: Mapping[str, Path],
+    addresses: Mapping[str, str],
+    notes: Sequence[str],
+) -> list[str]:
     """folder: of what is up. agents: the folder of each by its node; one of them is NODE_A.
 
-    notes: what else there is to know of its Nodes.
+    addresses: host and port of each program's HTTP server, by its name. notes: what else there is to know of its Nodes.
     """
     programs = Path(sys.executable).parent
     plugins = ", ".join(f"{_quoted(node / 'plugins/kubelet.sock')} ({name})" for name, node in agents.items())
@@ -45,6 +52,7 @@ def lines(folder: Path, kubeconfig: Path, kubectl: Path, agents: Mapping[str, Pa
         "# what has happened:",
         f"{TYPED}kubectl get events -A",
         *(f"# {note}" for note in notes),
+        *(f"# metrics of the {name}: http://{address}/metrics" for name, address in addresses.items()),
         f"# device plugins of your own register at {plugins}",
         f"# logs: {_quoted(folder / 'run')}/*/log    end it: make down",
     ]

@@ -107,9 +107,11 @@ def keep() -> None:
 def _write_ready(folder: Path, stack: Stack) -> None:
     kubectl = find(["kubectl"])["kubectl"]
     agents = {name: agent.folder for name, agent in stack.agents.items()}
+    addresses = {f"agent of {name}": agent.address for name, agent in stack.agents.items()}
+    addresses["operator"] = stack.operator.address
     notes = [f"pods without the toleration {LENT_TAINT.key} are kept off these nodes: nothing really runs there"]
     notes = notes if stack.control_plane.taints else []
-    _publish(folder, lines(folder, stack.control_plane.admin_kubeconfig, kubectl, agents, notes))
+    _publish(folder, lines(folder, stack.control_plane.admin_kubeconfig, kubectl, agents, addresses, notes))
 
 
 def _publish(folder: Path, printed: list[str]) -> None:

@@ -38,82 +38,79 @@ _NUMA_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One field for each flag, with its unit, and the reason for its default."""
 
-    # the name of the Node this agent runs on; a DaemonSet sets it from spec.nodeName
+    # name of the Node that this agent runs on; a DaemonSet takes it from spec.nodeName
     node_name: str = ""
-    # file with the API server's address and credentials; empty: the pod's ServiceAccount, else $KUBECONFIG or ~/.kube/config
+    # kubeconfig file; unset: the files of $KUBECONFIG, else ~/.kube/config, else the pod's ServiceAccount
     kubeconfig: str = ""
-    # where device plugins register; separate from the kubelet's plugin directory (/var/lib/kubelet/device-plugins)
+    # where device plugins register; not the kubelet's directory /var/lib/kubelet/device-plugins
     plugin_dir: str = "/var/lib/nodedevice/device-plugins"
-    # for the state that must survive a restart: the checkpoint, and simulated devices
+    # state that survives a restart: the checkpoint, and simulated devices
     state_dir: str = "/var/lib/nodedevice"
-    # socket of the PodResources service for monitoring; unset: pod-resources/kubelet.sock in state_dir; "": not served
+    # socket of the PodResources service; unset: pod-resources/kubelet.sock in state_dir; "": none
     pod_resources_socket: str | None = None
-    # watched for sockets of plugins, as the kubelet watches /var/lib/kubelet/plugins_registry; empty: not watched. Few plugins use
-    # it, and those in a directory that the kubelet watches too would register twice
+    # directory of plugin sockets, watched like the kubelet's plugins_registry; empty: none. Plugins in a directory that the
+    # kubelet watches as well register twice
     plugins_registry_dir: str = ""
-    # address of /healthz, /readyz and /metrics; loopback, so that nothing is open to the network by default
+    # address of /healthz, /readyz and /metrics; loopback, so that the default opens nothing to the network
     http_address: str = "127.0.0.1:9808"
-    # who may read /metrics; token: bearers of a token whose account may get that path; probes stay open
+    # who may read /metrics. token: bearers of a token whose account may get that path. Probes stay open
     metrics_authentication: Authentication = "none"
-    # file of the certificate chain of http_address, in PEM; read again when it changes; empty: plain HTTP
+    # PEM file with the certificate chain of http_address, read again when it changes; empty: plain HTTP
     tls_certificate: str = ""
-    # file of its key, in PEM
+    # PEM file with its key
     tls_key: str = ""
-    # namespace of this agent's Lease; the operator needs the same value
+    # namespace of the agents' Leases; agents and operator need the same value
     leases_namespace: str = names.AGENTS_NAMESPACE
-    # the release's own namespace: of its pods nothing is withheld, see plugins.nvml.exempt
+    # namespace of the release, whose pods are exempt as in plugins.nvml.exempt
     namespace: str = names.SYSTEM_NAMESPACE
     # how devices reach containers. nri: the agent allocates, and injects through the container runtime. kubelet: the kubelet
-    # allocates, and this agent is its device plugin. auto: nri if its socket exists at the first start, else kubelet, and the same
-    # at every later start. none: they do not, and devices are only counted and recorded. auto, so that no pod that was given a
-    # device starts without it because a flag was forgotten
+    # allocates, and the agent is its device plugin. none: devices are only counted and recorded. auto: nri if its socket exists
+    # at the agent's first start, else kubelet; later starts keep that choice
     delivery: Delivery = "auto"
-    # the former name of delivery, used where that is auto; for one release
+    # former name of delivery, used while that is auto; for one release
     runtime: Delivery | None = None
-    # with delivery none: whether devices are advertised all the same, to pods whose containers then get nothing
+    # with delivery none: advertise devices although containers get nothing
     advertise_without_injection: bool = False
-    # the kubelet's root directory; device-plugins and pod-resources in it are used where the kubelet allocates
+    # the kubelet's root directory, with device-plugins and pod-resources
     kubelet_dir: str = "/var/lib/kubelet"
-    # whether what the kubelet's own device manager serves is published too, untouched; needs its pod-resources directory
+    # also publish what the kubelet's device manager serves, read-only; needs its pod-resources directory
     observe: bool = True
-    # whether what DRA drivers offer on this node is published too, untouched; not without observe
+    # also publish what DRA drivers offer on this node, read-only; needs observe
     observe_dra: bool = True
-    # the container runtime's NRI socket; the default of containerd and CRI-O
+    # NRI socket of the container runtime; the default of containerd and CRI-O
     nri_socket: str = "/var/run/nri/nri.sock"
-    # order among the runtime's NRI plugins; low: after plugins that prepare a container, before those that inspect it
+    # order among NRI plugins, two digits; after plugins that prepare a container, before those that inspect it
     nri_index: Annotated[str, msgspec.Meta(pattern="^[0-9]{2}$")] = "10"
-    # how long the runtime may be disconnected before devices are no longer advertised: longer than a restart takes
+    # how long the runtime may be disconnected while devices stay advertised; longer than a restart takes
     runtime_grace_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
-    # with nri, whose device files in containers are. host: the owner's of the host's file. container: the container's own user's
-    # and group's, where they are not root. auto: as the runtime's option device_ownership_from_security_context has it; where that
-    # cannot be read, the host's, as it is off by default
+    # with nri: owner of device files in containers. host: as on the host. container: the container's user and group, unless
+    # root. auto: as the runtime's option device_ownership_from_security_context, or host if that cannot be read
     device_ownership: DeviceOwnershipSetting = "auto"
-    # the runtime's configuration file, where auto reads it; empty: the default of containerd or CRI-O
+    # the runtime's configuration file, read for device_ownership auto; empty: the default of containerd or CRI-O
     runtime_config: str = ""
-    # NUMA alignment of a container's devices; none: the kubelet's default
+    # NUMA alignment of devices, by the names of the kubelet's Topology Manager policies
     topology_policy: TopologyPolicy = "none"
-    # whether devices are aligned for each container, or for the whole pod
+    # align devices for each container, or for the whole pod
     topology_scope: TopologyScope = "container"
-    # the machine's NUMA nodes, such as "0-1,4"; empty: read from the kernel
+    # NUMA nodes of the machine, such as "0-1,4"; empty: as the kernel reports them
     numa_nodes: str = ""
-    # how many changes of health, or of presence in the list, within the window make a device unhealthy for the quiet time;
-    # 0: never. Two changes are a device that failed once and recovered; a third one means that it keeps failing
+    # changes of health or presence within the window that make a device unhealthy; 0: never. A device that fails once and
+    # recovers makes two
     flapping_changes: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
-    # the window in which changes are counted
+    # window in which changes are counted
     flapping_window_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
-    # how long such a device must not have changed before it is healthy again
+    # time without a change after which such a device is healthy again
     flapping_quiet_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
-    # by resource name (* for all others): whether Allocate is called again after a failure; always if not set. never: at most once
-    # for a container, for plugins that find a call's pod by annotations and order, such as HAMi's; most know devices alone, and
-    # built-in plugins are always called again
+    # by resource name, * for all others: whether a failed Allocate is repeated; always if not set. never: for plugins that find
+    # the pod by annotations and order, such as HAMi's and Volcano's. Built-in plugins are always called again
     allocate_retry: dict[str, AllocateRetry] = {}
-    # what is logged: this and what is more serious
+    # least serious level that is logged
     log_level: LogLevel = "info"
-    # text is for people, json for a collector of logs
+    # text for people, json for log collectors
     log_format: LogFormat = "text"
-    # below which NodeDeviceConfigs may name paths of the host; whoever may write them could give any file of it to a pod otherwise
+    # host directories in which NodeDeviceConfigs may name paths, so that these cannot give any file to a pod
     allowed_host_paths: list[str] = msgspec.field(default_factory=lambda: ["/dev"])
-    # the built-in device plugins of this node; NodeDeviceConfigs that select it come before them
+    # built-in device plugins; NodeDeviceConfigs that select the node take precedence
     plugins: PluginSettings = msgspec.field(default_factory=PluginSettings)
 
     def __post_init__(self) -> None:

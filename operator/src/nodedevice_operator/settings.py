@@ -31,37 +31,36 @@ NAME_PATTERN: Final = re.compile(r"[-A-Za-z0-9_./*]{1,308}")
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """Everything that can be set.
 
-    kubeconfig: file with the API server and credentials; unset: the pod's service account, or ~/.kube/config outside of one.
-    http_address: where /healthz, /readyz and /metrics are served; port 0 lets the system choose one.
-    metrics_authentication: who may read /metrics; token: bearers of a token whose account may get that path; probes stay open.
-    tls_certificate, tls_key: files of a certificate chain and its key, in PEM; read again when they change. Empty: plain HTTP.
-    leases_namespace: where the agents' Leases are; the agents need the same setting.
-    agent_poll_seconds: how often the agents' Leases are listed. They last 60 s and are renewed every 20: a shorter interval only
-        detects a dead agent sooner.
-    agent_grace_seconds: how long after its Lease has expired the free devices of a silent agent are still offered; as long as
-        a kubelet keeps those of a plugin that has gone.
-    leader_elect: only the operator that holds the Lease nodedevice-operator writes; off only where there is certainly no other one.
-    namespace: where that Lease is; unset: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
-    instance: name of the Helm release. What the operator creates (policy, PodDevices, Lease) has the label
-        app.kubernetes.io/instance with it. Empty: no such label.
-    leader_lease_seconds: how long that Lease lasts. After a crash another operator takes over when it has expired, and an eighth
-        later at most; the holder renews it four times in that time, and stops writing after three quarters of it without a renewal.
-        While the API server answers slowly it lasts five times its slowest answer, 20 s at most.
-    watchdog_seconds: how often it is checked that the watches deliver what the API server has; 0: never. A check reads the
-        metadata of every object: for 10,000 some 0.7 s of the API server's CPU and 0.1 s of ours, 0.7 % of a core in two minutes.
-    required_plugins: keep the policy that makes pods wait for their node's agent, for nodes of the delivery nri.
-    required_plugin_names: the names that it may hold, with * for any characters; other names of such nodes are not advertised.
-    mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for it already.
-        It takes the rights to list and patch pods. Without it such a pod could start without its device while the agent is away.
-    observe_dra: count the ResourceSlices that are not of one node, by driver, where the API server has any; agents show the others.
-    node_taint: taint Nodes with broken devices (nodedevice.io/unhealthy-devices, NoSchedule); off removes the taint.
-    node_labels: sum up each resource in labels of its Node, such as nodedevice.io/vendor.com.gpu.healthy; off takes them away.
-    held_device_policy: by resource name (* for all others): report, the default, or evict the pod whose device broke, or
-        whose container runs without its devices.
-    eviction_delay_seconds: how long such a device has been broken before its pod is evicted; a blip is no reason.
-    evictions_per_minute: how many pods at most, in the whole cluster; three may go at once.
-    log_level: what is logged: this and what is more serious.
-    log_format: text is for people, json for a collector of logs.
+    kubeconfig: kubeconfig file; unset: the files of $KUBECONFIG, else ~/.kube/config, else the pod's ServiceAccount.
+    http_address: address of /healthz, /readyz and /metrics; port 0: the system chooses one.
+    metrics_authentication: who may read /metrics. token: bearers of a token whose account may get that path. Probes stay open.
+    tls_certificate: PEM file with the certificate chain of http_address, read again when it changes; empty: plain HTTP.
+    tls_key: PEM file with its key.
+    leases_namespace: namespace of the agents' Leases; agents and operator need the same value.
+    agent_poll_seconds: how often the agents' Leases are listed; these last 60 s and are renewed every 20 s.
+    agent_grace_seconds: how long free devices of a silent agent stay offered after its Lease expired; as long as the kubelet
+        keeps those of a plugin.
+    leader_elect: only the holder of the program's Lease works; off only if no other replica can run.
+    namespace: namespace of that Lease; unset: the pod's, else that of the kubeconfig's context, else nodedevice-system.
+    instance: name of the Helm release, for the label app.kubernetes.io/instance of created objects; empty: no label.
+    leader_lease_seconds: duration of that Lease; after a crash another operator takes over when it has expired. The holder
+        stops writing after three quarters of it without a renewal. While the API server is slow, the Lease lasts five times its
+        slowest response, at most 20 s.
+    watchdog_seconds: how often watches are compared with what the API server has, by the metadata of every object; 0: never.
+    required_plugins: keep the policy that makes pods wait for their node's agent, for nodes with delivery nri.
+    required_plugin_names: resource names that this policy may have, * for any characters; such nodes do not advertise other
+        names.
+    mark_waiting_pods: before a resource is first advertised, mark the pods that already wait for it; needs rights to list and
+        patch pods. Otherwise such a pod could start without its device while the agent is away.
+    observe_dra: count the ResourceSlices that do not belong to one node, by driver; agents show the others.
+    node_taint: taint Nodes with unhealthy devices (nodedevice.io/unhealthy-devices, NoSchedule); off removes the taint.
+    node_labels: summarise resources in Node labels, such as nodedevice.io/vendor.com.gpu.healthy; off removes them.
+    held_device_policy: by resource name, * for all others: report, or evict pods whose device is unhealthy or whose container
+        lacks its devices; report if not set.
+    eviction_delay_seconds: how long such a device must be unhealthy before its pod is evicted.
+    evictions_per_minute: limit of evictions in the whole cluster; three may come at once.
+    log_level: least serious level that is logged.
+    log_format: text for people, json for log collectors.
     """
 
     kubeconfig: str | None = None

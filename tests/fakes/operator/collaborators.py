@@ -16,7 +16,7 @@ from nodedevice_operator.workqueue import WorkQueue
 
 from tests.fakes.background import background
 
-# Of all Events that there are; those about configurations are in docs/configs.md, the others in docs/reasons.md.
+# Of all Events that there are; docs/troubleshooting.md has each.
 REASONS = OF_CONDITIONS | {
     value for kind in (EventReason, ConfigReason) for name, value in vars(kind).items() if not name.startswith("_")
 }

@@ -28,7 +28,7 @@ def test_notes_are_the_versions_section_of_the_changelog() -> None:
 
 
 def test_a_version_that_the_changelog_lacks_is_refused() -> None:
-    with pytest.raises(ReleaseError, match=r"no section 0\.3\.0: collect changelog\.d"):
+    with pytest.raises(ReleaseError, match=r"no section 0\.3\.0: write the section"):
         notes(_CHANGELOG, parse("0.3.0"))
 
 

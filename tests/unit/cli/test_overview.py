@@ -33,7 +33,7 @@ def test_the_small_cluster(run: Run) -> None:
     assert ran.status == 1
     assert ran.out.splitlines()[:2] == [
         "RESOURCE         GIVEN BY    NODES  DEVICES  FREE  HELD  BROKEN  CORDONED  WAITING",
-        "example.com/gpu  nodedevice  2      5        2     1     1       1         1",
+        "example.com/gpu  nodedevice      2        5     2     1       1         1        1",
     ]
     assert "1. gpu-2 (example.com/gpu) of node-a is broken" in ran.out
     assert "Xid 79: the GPU has fallen off the bus" in ran.out

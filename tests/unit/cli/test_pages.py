@@ -8,6 +8,7 @@ from typing import Final
 import click
 import pytest
 from kubectl_nodedevice.program import root
+from kubectl_nodedevice.why.reasons.table import TABLE
 
 from tests.unit.sources import ROOT
 
@@ -64,6 +65,12 @@ def test_the_page_has_each_command() -> None:
         command = root.get_command(click.Context(root), name)
         assert command is not None
         assert command.hidden or re.search(rf"nodedevice {name}\b", page), f"docs/kubectl.md does not name {name}"
+
+
+def test_the_page_has_each_code_of_a_cause_in_order() -> None:
+    page = (ROOT / "docs/kubectl.md").read_text(encoding="utf-8")
+    listed = page.partition("- **Codes** ")[2].partition("\n\n")[0]
+    assert re.findall(r"`(\w+)`", listed) == [row.code for row in TABLE]
 
 
 @pytest.mark.parametrize("line", ["devices --nod", "cordon n --devices x", "why pod x --as-users"])

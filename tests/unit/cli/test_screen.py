@@ -145,16 +145,32 @@ def test_wide_cells_are_folded_where_the_terminal_is_narrow(
     assert lines(person) == expected
 
 
+def test_numbers_are_aligned_at_their_right(person: Screen, pipe: Screen) -> None:
+    made = Table(("NAME", "FREE", "STATE"), [("a", "1,200", "fine"), ("b", Cell("7", BOLD), "fine")], numbers=["FREE"])
+    pipe.table(made)
+    person.table(made)
+    expected = ["NAME   FREE  STATE", "a     1,200  fine", "b         7  fine"]
+    assert lines(pipe) == lines(person) == expected
+
+
 def test_where_columns_do_not_fit_each_row_is_words(person: Screen) -> None:
     made = Table(("NAME", "ONE", "TWO", "THREE"))
     made.add("n" * 12, "1" * 12, Cell("2" * 12, BOLD), "3")
     person.table(made)
-    assert lines(person) == [f"{'n' * 12}  ONE {'1' * 12}  TWO", f"{'2' * 12}  THREE 3"]
+    # a name stays with the first word of its cell, and further lines are indented
+    assert lines(person) == [f"{'n' * 12}  ONE {'1' * 12}", f"    TWO {'2' * 12}  THREE 3"]
+    assert shown(person).startswith(f"\x1b[1m{'n' * 12}{RESET}  {FAINT}ONE {RESET}")
+    assert f"{FAINT}TWO {RESET}\x1b[1m{'2' * 12}{RESET}" in shown(person)
     long = Screen(out=Terminal(), err=Terminal())
-    made.rows = [("n" * 12, "1" * 90, "2" * 12, "3")]
+    made.rows = [("n" * 12, "1" * 90, "a sentence of many words that are short", "3")]
     long.table(made)
-    assert lines(long) == [f"{'n' * 12}  ONE", "1" * 40, "1" * 40, f"{'1' * 10}  TWO {'2' * 12}  THREE 3"]
-    assert shown(person).startswith(f"\x1b[1m{'n' * 12}{RESET}{FAINT}  ONE {RESET}")
+    # what is to be copied is never broken
+    assert lines(long) == [
+        "n" * 12,
+        f"    ONE {'1' * 90}",
+        "    TWO a sentence of many words that",
+        "    are short  THREE 3",
+    ]
 
 
 def test_names_are_not_broken_for_the_sake_of_sentences(person: Screen) -> None:

@@ -43,7 +43,7 @@ def _show(screen: Screen, found: Survey, unseen: list[Unseen]) -> None:
 
 def _resources(lines: list[ResourceLine]) -> Table:
     columns = ("RESOURCE", "GIVEN BY", "NODES", "DEVICES", "FREE", "HELD", "BROKEN", "CORDONED", "WAITING")
-    table = Table(columns)
+    table = Table(columns, numbers=columns[2:])
     for line in lines:
         table.add(
             line.resource,

@@ -95,7 +95,7 @@ class Plugin(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 class OneResource(Plugin, frozen=True):
     """Settings of a plugin that serves one resource."""
 
-    # What pods request, such as example.com/device.
+    # what pods request, such as example.com/device
     resource_name: str
 
     @property

@@ -18,11 +18,11 @@ _ADVERTISE = {"sum": Advertise.SUM, "largest": Advertise.LARGEST}
 class PartChoiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """How the parts of several devices are chosen and counted."""
 
-    # the device with the fewest free parts that fits, which keeps others whole; or the one with the most
+    # parts of the device with the fewest free parts that fit (binpack), or of the device with the most (spread)
     choice: Literal["binpack", "spread"] = "binpack"
-    # whether the containers of one pod get parts of the same device, or of different ones, where possible
+    # containers of one pod get parts of the same device (together) or of different ones (apart), where possible
     containers: Literal["any", "together", "apart"] = "any"
-    # what the Node's capacity counts besides allocated parts: all that are free, or those of the device with the most
+    # free parts that the Node's capacity counts: of all devices (sum), or of the device with the most (largest)
     advertise: Literal["sum", "largest"] = "sum"
 
     def part_rules(self, placement: Placement) -> PartRules:
@@ -32,7 +32,7 @@ class PartChoiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
 class PartsSettings(PartChoiceSettings, frozen=True, kw_only=True):
     """Rules for the parts of shared devices."""
 
-    # the parts of one container: of any devices, all of the same one, or each of another one
+    # parts of one container: of any devices, of one device, or each of another device
     placement: Literal["any", "same-parent", "distinct-parents"] = "any"
 
     def rules(self) -> PartRules:

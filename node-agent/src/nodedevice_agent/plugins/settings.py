@@ -17,11 +17,11 @@ from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 class ConfiguredPlugins(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Each field is a plugin: the key in settings, the folder (contract.py), and its settings, as a list or alone."""
 
-    # Device files of the node, by path or by what the kernel and udevd say of them.
+    # device files of the node, by path or by the properties that the kernel and udev report
     generic: Annotated[list[GenericSettings], Meta(max_length=256)] = field(default_factory=list)
-    # Devices that are only numbers, to try things out.
+    # devices without hardware, for trials
     simulated: Annotated[list[SimulatedSettings], Meta(max_length=256)] = field(default_factory=list)
-    # NVIDIA's GPUs; `{}` is enough. Unset: GPUs are ignored, as another plugin may serve them.
+    # NVIDIA GPUs; `{}` is enough. Unset: GPUs are ignored, as another plugin may serve them
     nvml: NvmlSettings | None = None
 
     def of(self, kind: str) -> list[Plugin]:
@@ -42,7 +42,7 @@ class ConfiguredPlugins(Struct, frozen=True, forbid_unknown_fields=True, rename=
 class PluginSettings(ConfiguredPlugins, frozen=True):
     """All built-in plugins of a node."""
 
-    # Where the agent sees the host's file tree; / for an agent with the host's /dev mounted at /dev.
+    # where the agent sees the host's file tree; / if the host's /dev is mounted at /dev
     host_root: str = "/"
 
 

@@ -24,29 +24,27 @@ SHORTEST_LEASE_SECONDS: Final = 4
 class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """Everything that can be set.
 
-    kubeconfig: file with the API server and credentials; unset: the pod's service account, or ~/.kube/config outside of one.
-    address: where kube-scheduler's requests are answered; only this machine's by default, as they need no certificate there.
-    http_address: where /healthz, /readyz and /metrics are served; port 0 lets the system choose one.
-    policy: what prioritize prefers: binpack, the fullest GPU on which the pod fits, so that whole ones stay free; or spread.
-    tls_certificate: file of the certificate chain of `address`, in PEM, read again when it changes; all three files or none.
-        Empty: plain HTTP.
-    tls_key: file of its key, in PEM.
-    client_ca: file of the authority that has signed the certificate of kube-scheduler, in PEM.
-    client_names: names of which a client's certificate must have one, as common or alternative name; empty: any of that authority.
-    metrics_authentication: who may read /metrics; token: bearers of a token whose account may get that path; probes stay open.
-    metrics_tls_certificate, metrics_tls_key: files of the certificate chain of http_address and its key, in PEM; read again when
-        they change. Empty: plain HTTP.
-    leader_elect: only the extender that holds the Lease nodedevice-extender answers; off only where there is certainly no other.
-    namespace: where that Lease is; unset: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
-    instance: name of the Helm release; the Lease has the label app.kubernetes.io/instance with it. Empty: no such label.
-    leader_lease_seconds: how long that Lease lasts. After a crash another extender takes over when it has expired; the holder binds
-        nothing after three quarters of it without a renewal, and a bind has the last quarter to arrive, a second at least: twice
-        the operator's.
-    follow_lease: NAMESPACE/NAME of the Lease by which kube-schedulers elect their leader. Take part in the election only while the
-        kube-scheduler of this pod holds it. Empty: always, for an extender that kube-scheduler reaches by a Service.
-    watchdog_seconds: how often it is checked that the watches deliver what the API server has; 0: never.
-    log_level: what is logged: this and what is more serious.
-    log_format: text is for people, json for a collector of logs.
+    kubeconfig: kubeconfig file; unset: the files of $KUBECONFIG, else ~/.kube/config, else the pod's ServiceAccount.
+    address: address for kube-scheduler's requests; loopback, as they need no certificate there.
+    http_address: address of /healthz, /readyz and /metrics; port 0: the system chooses one.
+    policy: what prioritize prefers: binpack, the fullest GPU on which the pod fits, so that others stay whole; or spread.
+    tls_certificate: PEM file with the certificate chain of `address`, read again when it changes; set all three files or none.
+    tls_key: PEM file with the key for `address`.
+    client_ca: PEM file of the authority that signed kube-scheduler's certificate.
+    client_names: common or alternative names; kube-scheduler's certificate must have one of them. Empty: any.
+    metrics_authentication: who may read /metrics. token: bearers of a token whose account may get that path. Probes stay open.
+    metrics_tls_certificate: PEM file with the certificate chain of http_address, read again when it changes; empty: plain HTTP.
+    metrics_tls_key: PEM file with its key.
+    leader_elect: only the holder of the program's Lease works; off only if no other replica can run.
+    namespace: namespace of that Lease; unset: the pod's, else that of the kubeconfig's context, else nodedevice-system.
+    instance: name of the Helm release, for the label app.kubernetes.io/instance of created objects; empty: no label.
+    leader_lease_seconds: duration of that Lease; after a crash another extender takes over when it has expired. The holder
+        binds nothing after three quarters of it without a renewal; a bind has the last quarter to arrive.
+    follow_lease: NAMESPACE/NAME of kube-scheduler's Lease: be active only while the kube-scheduler of the same pod holds it.
+        Empty: always, for an extender behind a Service.
+    watchdog_seconds: how often watches are compared with what the API server has, by the metadata of every object; 0: never.
+    log_level: least serious level that is logged.
+    log_format: text for people, json for log collectors.
     """
 
     kubeconfig: str | None = None

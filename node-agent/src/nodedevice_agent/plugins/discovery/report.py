@@ -22,7 +22,7 @@ _MOST_SHOWN: Final = 64
 _MOST_FILES: Final = 16
 _MOST_TEXT: Final = 160
 _PASTE: Final = (
-    "Paste what you want of this below `plugins:` of a NodeDeviceConfig (docs/configs.md) or of the agent's file; "
+    "Paste what you want of this below `plugins:` of a NodeDeviceConfig (docs/settings.md) or of the agent's file; "
     "the names of resources are yours to choose."
 )
 _NOTHING: Final = "No device that could be offered was found."

@@ -23,13 +23,13 @@ _MAX_PATTERN = 60
 class UsbSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """USB devices, by what `lsusb -v` shows. All keys that are set must match; at least one has to be."""
 
-    # idVendor, four hexadecimal digits in quotes: "0403"
+    # idVendor: four hexadecimal digits in quotes, such as "0403"
     vendor: str = ""
     # idProduct, likewise
     product: str = ""
-    # iSerial, `*`, `?` and `[...]` allowed
+    # iSerial; `*`, `?` and `[...]` match
     serial: str = ""
-    # bus and ports where it is plugged in, as in /sys/bus/usb/devices: 1-2.3, or 1-2.* for a hub's; for devices without a serial
+    # bus and ports as in /sys/bus/usb/devices, for devices without a serial: 1-2.3, or 1-2.* for all of a hub
     port: str = ""
 
 
@@ -39,59 +39,60 @@ class SelectSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     A camera has all its `/dev/video*`, a dongle its tty and its hidraw. All that is set of usb, udev and subsystems must match.
     """
 
-    # by vendor, product, serial or port, from sysfs
+    # USB identity, as `lsusb -v` shows it; all keys that are set must match
     usb: UsbSettings | None = None
-    # by udevd's properties of one of its device files, as udevadm info shows them; `*`, `?` and `[...]` allowed in values
+    # udev properties of one of its device files, as udevadm info shows them; `*`, `?` and `[...]` match in values
     udev: Annotated[dict[str, str], Meta(max_length=16)] = field(default_factory=dict)
-    # By subsystem, such as tty or video4linux: only device files of these; empty: all but usb, which is raw access to the device.
-    # What has no hardware, such as /dev/snd/timer, needs `udev` too, in drm, input, media, sound, tty and video4linux.
+    # subsystems of its device files, such as tty or video4linux; empty: all except raw USB access. In drm, input, media, sound,
+    # tty and video4linux, files without hardware, such as /dev/snd/timer, need `udev` as well
     subsystems: Annotated[list[str], Meta(max_length=16)] = field(default_factory=list)
-    # the path in the container: empty, the host's; with a trailing /, that directory and the file's own name
+    # path in the container, as in `paths`
     mount_path: str = ""
-    # cgroup permissions; rw, because hardly any program needs to make nodes (m)
+    # cgroup permissions, as in `paths`
     permissions: str = "rw"
 
 
 class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One path of a device, `*`, `?` and `[...]` allowed."""
 
-    # Absolute, of device files; wildcards stay within one directory.
+    # absolute path of a device file; `*`, `?` and `[...]` match within one directory
     path: str
-    # The path in the container: empty, the same path; with a trailing /, that directory and the file's own name.
+    # path in the container; empty: the host's; with a trailing /: that directory and the file's own name
     mount_path: str = ""
-    # cgroup permissions; rw, because hardly any program needs to make nodes (m).
+    # cgroup permissions; rw, because few programs create device nodes (m)
     permissions: str = "rw"
-    # Whether the device is listed without this file too; a container gets it where it exists, and so may others.
+    # list the device without this file as well; a container gets the file if it exists, and so may others
     optional: bool = False
 
 
 class MountSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A path of the host that is mounted into a container together with its device."""
 
-    # absolute, without wildcards; a directory or a file
+    # absolute path of a directory or file, without wildcards
     host_path: str
-    # the path in the container; empty: the same as on the host
+    # path in the container; empty: as on the host
     container_path: str = ""
-    # whether the container may only read it
+    # mount read-only
     read_only: bool = False
 
 
 class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Paths that make up one device, where a wildcard makes one device per match; or `select` instead of them."""
 
-    # The device's files. Needed without `select`.
+    # files of one device, required without `select`; a wildcard makes one device per match
     paths: Annotated[list[PathSettings], Meta(min_length=1, max_length=64)] = field(default_factory=list)
-    # How many containers may hold each device at once; 1, because most devices cannot be shared.
+    # how many containers may hold each device at once
     count: Annotated[int, Meta(ge=1, le=1000)] = 1
-    # Further paths that a container gets with the device.
+    # further host paths for containers with the device
     mounts: Annotated[list[MountSettings], Meta(max_length=64)] = field(default_factory=list)
-    # Environment variables of a container with the device.
+    # environment variables of containers with the device
     env: dict[str, str] = field(default_factory=dict)
-    # Regular files count as devices too, and are mounted; off, so that a stray file in /dev is never listed.
+    # regular files count as devices and are mounted; off, so that a stray file in /dev is never listed
     allow_files: bool = False
-    # Devices by USB vendor, product and serial, by udev's properties or by subsystem, instead of by `paths`.
+    # devices by USB identity, udev properties or subsystem, instead of `paths`; all that is set must match. Each physical
+    # device is one device with all its device files: a camera with its /dev/video*, a dongle with its tty and hidraw
     select: SelectSettings | None = None
-    # Whether other resources may offer the same files, if they are shared there too; so it is where count is above 1.
+    # other resources may offer the same files, if they are shared there as well; always true with count above 1
     shared: bool = False
 
     @property
@@ -116,9 +117,9 @@ class GenericSettings(OneResource, frozen=True):
 
     finds_files: ClassVar[bool] = True
 
-    # Where its devices come from.
+    # sources of its devices
     groups: Annotated[list[GroupSettings], Meta(min_length=1, max_length=256)]
-    # Rules for devices that several containers may hold (count above 1). Unset: each share is a device like any other.
+    # rules for devices with count above 1; unset: each share is an ordinary device
     parts: PartsSettings | None = None
 
     @property

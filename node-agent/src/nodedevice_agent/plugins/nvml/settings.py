@@ -36,26 +36,26 @@ XidNumbers = Annotated[list[Annotated[int, Meta(ge=0, le=65535)]], Meta(max_leng
 class WholeSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A container gets the GPU for itself."""
 
-    # what pods request; empty: as without a rule, from nvml.resourceName and nvml.modelResourceNames
+    # what pods request; empty: nvml.resourceName, or the name for the model
     resource_name: str = ""
 
 
 class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """What a container with parts of GPUs is limited to. The administrator's library enforces it; without one, it is advice."""
 
-    # CUDA_DEVICE_MEMORY_LIMIT_n: of units their size; of a share, its part of the GPU's memory
+    # CUDA_DEVICE_MEMORY_LIMIT_n: the size of the units, or the share of the GPU's memory
     memory: bool = True
     # CUDA_DEVICE_SM_LIMIT: percent of a GPU's multiprocessors for each part; 0: no limit
     sm_percent: Annotated[int, Meta(ge=0, le=100)] = 0
-    # CUDA_OVERSUBSCRIBE: whether a container may use host memory beyond its limit, as far as the library can
+    # CUDA_OVERSUBSCRIBE: a container may use host memory beyond its limit, if the library can
     oversubscribe: bool = True
-    # the enforcing library on the node, such as /usr/local/vgpu/libvgpu.so; empty: none, and nothing is mounted
+    # enforcing library on the node, such as /usr/local/vgpu/libvgpu.so; empty: nothing is mounted
     library: str = ""
     # file on the node that names the library, mounted at /etc/ld.so.preload
     preload: str = "/usr/local/vgpu/ld.so.preload"
-    # directory on the node in which each container gets one of its own
+    # directory on the node with a directory for each container
     directory: str = "/usr/local/vgpu/containers"
-    # where a container sees its own directory, and its cache
+    # path of that directory, and of the library's cache, in the container
     mount_path: str = "/tmp/vgpu"
     # directory on the node for the library's lock, the same for all containers
     lock: str = "/tmp/vgpulock"
@@ -64,9 +64,9 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 class MpsSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The MPS daemon that the administrator runs for the shared GPUs; the agent starts none. Paths are the host's."""
 
-    # CUDA_MPS_PIPE_DIRECTORY of the daemon; its own default
+    # CUDA_MPS_PIPE_DIRECTORY of the daemon, on the host
     pipe_directory: str = "/tmp/nvidia-mps"
-    # the shared memory of the daemon: the host's, unless it runs in a container
+    # the daemon's shared memory on the host; differs if the daemon runs in a container
     shm_directory: str = "/dev/shm"
 
 
@@ -75,17 +75,17 @@ class SharesSettings(PartChoiceSettings, frozen=True, kw_only=True):
 
     # how many containers may hold a GPU at once
     replicas: Annotated[int, Meta(ge=2, le=MAX_PARTS)]
-    # what pods request; empty: the name that the whole GPU would have
+    # what pods request; empty: the name of the whole GPU
     resource_name: str = ""
-    # whether .shared is appended to that name
+    # append .shared to that name
     rename_by_default: bool = False
-    # whether Allocate refuses more than one share: more shares are not more time
+    # refuse requests for more than one share, because more shares are not more time
     fail_requests_greater_than_one: bool = False
-    # the containers use the GPU at the same time, each with its share of memory and threads, through an MPS daemon
+    # MPS daemon that you run for these GPUs; the agent starts none. Each container gets a share of memory and threads
     mps: MpsSettings | None = None
-    # memory of each GPU that is in no share's limit, in Mi or Gi
+    # memory of each GPU outside of the shares' limits, in Mi or Gi
     reserve: str = "0Gi"
-    # what a container is limited to; unset: nothing, as with time slices of NVIDIA's plugin
+    # limits of a container, enforced by a library that you install, else advice; unset: none
     limits: LimitSettings | None = None
 
     @property
@@ -105,13 +105,13 @@ class SharesSettings(PartChoiceSettings, frozen=True, kw_only=True):
 class MemorySettings(PartChoiceSettings, frozen=True, kw_only=True):
     """Containers share the GPU's memory in units."""
 
-    # what pods request, as the gpushare plugins name it
+    # what pods request; the name of the gpushare plugins
     resource_name: str = GPUSHARE_NAME
     # memory of one part, in Mi or Gi
     unit: str = "1Gi"
-    # memory of each GPU that is in no part, in Mi or Gi; 640Mi is what one CUDA program takes besides what it allocates
+    # memory of each GPU outside of the parts, in Mi or Gi; a CUDA program takes 640Mi besides its allocations
     reserve: str = "640Mi"
-    # what a container is limited to; null: nothing
+    # limits of a container; null: none
     limits: LimitSettings | None = field(default_factory=LimitSettings)
 
     @property
@@ -139,15 +139,15 @@ PartsOf = SharesSettings | MemorySettings
 class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """What some GPUs are used as: exactly one of whole, shares and memory."""
 
-    # shell patterns of the model; models and indexes: GPUs that match both; neither: all GPUs that no other rule matches
+    # patterns of the model; with indexes, both must match. Without both, the rule is for all GPUs that no other rule matches
     models: list[str] = field(default_factory=list)
-    # as nvidia-smi numbers GPUs
+    # GPU numbers as nvidia-smi shows them
     indexes: list[Annotated[int, Meta(ge=0)]] = field(default_factory=list)
-    # one of whole, shares and memory: each GPU is one device
+    # each GPU is one device; a rule has exactly one of whole, shares and memory
     whole: WholeSettings | None = None
-    # several containers use a GPU, each with a share
+    # several containers use a GPU: in turns (time slices), or at the same time (MPS)
     shares: SharesSettings | None = None
-    # containers request units of memory
+    # containers request units of GPU memory
     memory: MemorySettings | None = None
 
     @property
@@ -181,19 +181,19 @@ class SharingRule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
 class GpuHealthSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """What the driver's reports mean for a GPU: unhealthy (out of service), report (offered, and shown in Healthy) or ignore."""
 
-    # the driver requests a reset, a reboot or another action but the one below (ResetRequired)
+    # the driver requests a reset, a reboot or another action except the next one (ResetRequired)
     reset_required: Effect = EFFECTS["reset_required"]
     # the driver requests an end of peer-to-peer traffic (PeerToPeerDrain)
     peer_to_peer_drain: Effect = EFFECTS["peer_to_peer_drain"]
-    # a broken row of memory could not be replaced (RowRemapFailed)
+    # a defective row of memory could not be replaced (RowRemapFailed)
     row_remap_failed: Effect = EFFECTS["row_remap_failed"]
     # a row of memory is replaced at the next reset (RowRemapPending)
     row_remap_pending: Effect = EFFECTS["row_remap_pending"]
-    # a page of memory is retired at the next reset, of GPUs before the A100 (PageRetirementPending)
+    # a page of memory is retired at the next reset; GPUs before A100 (PageRetirementPending)
     page_retirement_pending: Effect = EFFECTS["page_retirement_pending"]
-    # the GPU is not in the fabric of its NVSwitches, or unhealthy there (FabricNotReady, FabricUnhealthy)
+    # the GPU is not in the NVSwitch fabric, or unhealthy there (FabricNotReady, FabricUnhealthy)
     fabric: Effect = EFFECTS["fabric"]
-    # the fabric has less bandwidth for it (FabricLimited)
+    # the fabric has less bandwidth for the GPU (FabricLimited)
     fabric_limited: Effect = EFFECTS["fabric_limited"]
 
 
@@ -203,41 +203,41 @@ class NvmlSettings(Plugin, frozen=True):
     node_labels: ClassVar[tuple[str, ...]] = (GPU_CLIENT_LABEL,)
     command: ClassVar[str] = "gpu"
 
-    # what pods request; the same as NVIDIA's own plugin, so that pods need no change
+    # what pods request; the name of NVIDIA's own plugin, so that pods need no change
     resource_name: str = "nvidia.com/gpu"
     # resource names by pattern of the model (`*T4*`); the first match counts, else resource_name
     model_resource_names: dict[str, str] = field(default_factory=dict)
-    # what GPUs are used as, by model or index; GPUs that no rule matches are whole
+    # uses of GPUs, by model or index; GPUs without a matching rule are whole
     sharing: Annotated[list[SharingRule], Meta(max_length=64)] = field(default_factory=list)
-    # GPUs in MIG mode, whatever rules match them. none: not offered. single: their instances, of one profile on the whole node,
-    # are named as GPUs are. mixed: each profile has a name of its own, such as nvidia.com/mig-1g.10gb
+    # GPUs in MIG mode, whatever rules match. none: not offered. single: instances, of one profile on the whole node, have the
+    # GPUs' name. mixed: each profile has a name, such as nvidia.com/mig-1g.10gb
     mig: Literal["none", "single", "mixed"] = "none"
-    # how a container gets its GPUs. auto, alone: cdi where the node's CDI specs name them by UUID and are up to date, else env and,
-    # but by a kubelet, deviceNodes; decided for each container. env: NVIDIA_VISIBLE_DEVICES, for NVIDIA's container runtime.
-    # deviceNodes: the device files. cdi: CDI names, for specs generated by nvidia-ctk; refused while a spec of the GPU is outdated
+    # how a container gets its GPUs. auto, alone: for each container cdi if the node's CDI specifications name its GPUs by UUID
+    # and are up to date; else env and, except with delivery kubelet, deviceNodes. env: NVIDIA_VISIBLE_DEVICES, for NVIDIA's
+    # container runtime. deviceNodes: the device files. cdi: CDI names of specifications made by nvidia-ctk; refused while one
+    # is outdated
     hand_over: Annotated[list[HandOver], Meta(min_length=1, max_length=3)] = field(default_factory=lambda: ["auto"])
-    # the part before = in a CDI name
+    # the part of CDI names before =
     cdi_kind: str = "nvidia.com/gpu"
-    # pods that keep GPUs which their containers name in NVIDIA_VISIBLE_DEVICES and were not given: namespace or namespace/pod, by
-    # pattern. So do those of the agent's own namespace; all others get none, with delivery nri. Monitors name all GPUs on purpose
+    # pods that keep unallocated GPUs that they name in NVIDIA_VISIBLE_DEVICES, as monitors do: patterns of namespace or
+    # namespace/pod. The agent's own namespace is exempt. With delivery nri, all other pods lose these GPUs
     exempt: Annotated[list[str], Meta(max_length=64)] = field(default_factory=lambda: ["kube-system", "gpu-operator"])
-    # Xids that take a GPU out of service until a reset, whatever the driver requests; docs/gpu.md has the default list
+    # Xids that take a GPU out of service until a reset, whatever the driver requests; defaults in docs/gpu.md
     critical_xids: XidNumbers = field(default_factory=list)
-    # Xids that do not, whatever the driver requests after them; docs/gpu.md has the default list
+    # Xids that never do, whatever the driver requests; defaults in docs/gpu.md
     harmless_xids: XidNumbers = field(default_factory=list)
-    # what an uncorrectable ECC error means. driver: what the driver requests after it, as it knows which ones it has contained;
-    # where it reports no such action, what the Xid of the error means; one without either, or from before the agent ran, takes the
-    # GPU out of service. unhealthy: each does. ignore: none does
+    # effect of an uncorrectable ECC error. driver: of the action that the driver requests, else of the error's Xid; without
+    # both, or if the error is older than the agent, the GPU is out of service. unhealthy: out of service. ignore: none
     ecc_errors: EccErrors = "driver"
-    # what the driver's other reports mean for a GPU
+    # effects of the driver's other reports: unhealthy (out of service), report (offered, and shown in Healthy) or ignore
     health: GpuHealthSettings = field(default_factory=GpuHealthSettings)
-    # how often each GPU is read; urgent problems come as events, so this is for lost GPUs and resets
+    # how often each GPU is read, for lost GPUs and resets; urgent problems arrive as events
     poll_seconds: Annotated[float, Meta(ge=1, le=3600)] = 5.0
-    # how long a call to the driver may take before its GPU counts as hanging; the slowest healthy calls take a second
+    # time limit of a driver call, after which its GPU counts as hanging; healthy calls take up to a second
     call_seconds: Annotated[float, Meta(ge=0.1, le=600)] = 5.0
-    # how often to rescan for missing GPUs: only a new NVML session sees a GPU that came back
+    # how often missing GPUs are searched for, by a new NVML session
     rescan_seconds: Annotated[float, Meta(ge=1, le=3600)] = 30.0
-    # where libnvidia-ml.so.1 is, for an agent in a container; empty: where the loader finds it
+    # directory of libnvidia-ml.so.1, for an agent in a container; empty: where the loader finds it
     library_dir: str = ""
 
     @property

@@ -18,15 +18,15 @@ class SimulatedSettings(OneResource, frozen=True):
 
     command: ClassVar[str] = "simulate"
 
-    # how many devices there are
+    # number of devices
     count: Annotated[int, Meta(ge=0, le=MAX_SIMULATED)] = 1
-    # How many NUMA nodes the devices are spread over; 0: devices have no NUMA node.
+    # NUMA nodes over which the devices are spread; 0: devices have no NUMA node
     numa_nodes: Annotated[int, Meta(ge=0, le=64)] = 0
-    # how device IDs begin; empty: the part of the resource name behind the slash
+    # prefix of device IDs; empty: the part of the resource name after the slash
     id_prefix: str = ""
-    # How many parts each device has, of which a container requests some; 1: whole devices.
+    # parts of each device; a container requests some of them. 1: whole devices
     parts_per_device: Annotated[int, Meta(ge=1, le=1000)] = 1
-    # Rules for these parts.
+    # rules for these parts
     parts: PartsSettings = PartsSettings()
 
     @property

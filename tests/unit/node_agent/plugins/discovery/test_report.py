@@ -15,7 +15,7 @@ SETTINGS = [
     '      - {{paths: [{{path: "/dev/a"}}]}}',
 ]
 PASTE = (
-    "Paste what you want of this below `plugins:` of a NodeDeviceConfig (docs/configs.md) or of the agent's file; "
+    "Paste what you want of this below `plugins:` of a NodeDeviceConfig (docs/settings.md) or of the agent's file; "
     "the names of resources are yours to choose."
 )
 

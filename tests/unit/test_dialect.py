@@ -17,12 +17,12 @@ NODE_FEATURE_DISCOVERY: Final = 7.9
 LIMITS: Final = {
     "node-agent/src": 192,
     "operator/src": 189,
-    "cli/src": 72,
+    "cli/src": 39,
     "kube/src": 30,
     "common/src": 9,
-    "proto/src": 51,
+    "proto/src": 41,
     "hack": 202,
-    "charts": 129,
+    "charts": 117,
     "docs": 106,
 }
 

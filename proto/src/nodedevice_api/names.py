@@ -157,7 +157,7 @@ class Reason:
     DRIVER_RELEASED: Final = "DriverReleased"
     """The driver was closed on request, to be replaced; the GPU is not read until the request ends. Its pod keeps it."""
     IN_OTHER_USE: Final = "InOtherUse"
-    """It is given out in another way: under another ID or resource, or its physical device whole, in parts, or in instances."""
+    """It is allocated in another way: under another ID or resource, or its physical device whole, in parts, or in instances."""
     # Injectable
     RUNTIME_NONE: Final = "RuntimeNone"
     """The agent injects nothing, as `--delivery none` says."""
@@ -194,16 +194,16 @@ class Reason:
     """The API server sends nothing over a watch of the agent."""
     # OfferedTwice
     OFFERED_TWICE: Final = "OfferedTwice"
-    """A device is offered by another resource of the node, too, so that it can be given out twice."""
+    """Another resource of the node also offers a device, so that it can be allocated twice."""
     # Advertised
     ADVERTISED: Final = "Advertised"
     """The Node shows the resource."""
     BY_KUBELET: Final = "ByKubelet"
     """The kubelet counts the resource, as with `--delivery kubelet`."""
     FREE_WITHDRAWN: Final = "FreeDevicesWithdrawn"
-    """The agent has been silent for too long: only held devices are offered."""
+    """The agent has been silent for too long: only devices in use are advertised."""
     NOT_INJECTABLE: Final = "NotInjectable"
-    """Devices cannot reach containers: only held devices are offered."""
+    """Devices cannot reach containers: only devices in use are advertised."""
     NOT_ADVERTISED: Final = "NotAdvertised"
     """No agent has reported the resource."""
     POLICY_PENDING: Final = "PolicyPending"

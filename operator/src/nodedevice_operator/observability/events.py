@@ -89,7 +89,7 @@ class EventReason:
     DEVICES_ALLOCATED: Final = "DevicesAllocated"
     """The pod has its devices."""
     DEVICES_WAITING: Final = "DevicesWaiting"
-    """A container of the pod waits for devices, or cannot get them."""
+    """A container of the pod is pending without devices, or cannot get them."""
     POD_EVICTED: Final = "DeviceEviction"
     """The pod was evicted, as its device broke."""
     EVICTION_REFUSED: Final = "DeviceEvictionRefused"

@@ -89,7 +89,7 @@ REGISTRY.register(ALLOCATIONS)
 REGISTRY.register(tasks.TaskFailures("nodedevice_agent"))
 OFFERED_TWICE = Gauge(
     "nodedevice_agent_offered_twice",
-    "Devices that another resource of this node offers, too, so that they can be given out twice.",
+    "Devices that another resource of this node also offers, so that they can be allocated twice.",
     ["resource_name"],
 )
 ENDPOINT_RUNNING = Gauge(
@@ -163,7 +163,9 @@ CHECKPOINT_FAILING = Gauge(
 CHECKPOINT_UNREADABLE = Gauge(
     "nodedevice_agent_checkpoint_unreadable", "1 after a start with an unreadable checkpoint."
 )
-PODS_WAITING = Gauge("nodedevice_agent_pods_waiting", "Pods bound here that wait for devices.", ["resource_name"])
+PODS_WAITING = Gauge(
+    "nodedevice_agent_pods_waiting", "Pending pods that are bound here, without devices.", ["resource_name"]
+)
 RUNTIME_CONNECTED = Gauge(
     "nodedevice_agent_runtime_connected", "1 while the agent is connected to the container runtime as its NRI plugin."
 )

@@ -75,7 +75,7 @@ main.add_command(extender)
     default=None,
     help="Count the devices of DRA drivers that are not of one node (the default), or not.",
 )
-@click.option("--node-taint/--no-node-taint", default=None, help="Taint Nodes with broken devices; default: not.")
+@click.option("--node-taint/--no-node-taint", default=None, help="Taint Nodes with unhealthy devices; default: not.")
 @click.option("--node-labels/--no-node-labels", default=None, help="Sum up resources in labels of Nodes; default: not.")
 @click.option(
     "--held-device-policy",
@@ -84,7 +84,7 @@ main.add_command(extender)
     metavar="RESOURCE=POLICY",
     help="report or evict, when a device breaks that a pod holds; RESOURCE * is every other one. May be given several times.",
 )
-@click.option("--eviction-delay-seconds", type=float, help="How long it has been broken before its pod is evicted.")
+@click.option("--eviction-delay-seconds", type=float, help="How long it has been unhealthy before its pod is evicted.")
 @click.option("--evictions-per-minute", type=float, help="How many pods at most are evicted in the whole cluster.")
 @click.option(
     "--required-plugins/--no-required-plugins",

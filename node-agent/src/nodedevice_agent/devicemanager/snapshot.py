@@ -290,11 +290,11 @@ def _view(resource: Resource, device_id: str) -> DeviceView:
     device = resource.devices.get(device_id)
     cordoned = bool(resource.use.cordoned_ids) and resource.use.is_cordoned(device_id)
     if device is None:
-        reason, message = Reason.NOT_LISTED, "a container holds it, but the device plugin no longer lists it"
+        reason, message = Reason.NOT_LISTED, "in use by a container, but the device plugin no longer lists it"
         if resource.awaits_devices:
             reason, message = (
                 Reason.NOT_LISTED_YET,
-                "a container holds it; the device plugin has listed no device since it registered",
+                "in use by a container; the device plugin has listed no device since it registered",
             )
         if resource.presence.is_not_configured:
             reason, message = Reason.NOT_CONFIGURED, "a container holds it, and its resource is not configured any more"
@@ -320,7 +320,7 @@ def _why_unhealthy(resource: Resource, device: Device) -> tuple[str, str]:
 
 def _in_other_use(device: Device, other: OtherUse) -> str:
     if not other.device_id:
-        here = "it can be allocated here when no pod holds it so, and no plugin lists it so"
+        here = "it can be allocated here when no pod uses it so, and no plugin lists it so"
         return f"{device.parent} is used as {other.use}: {here}"
     return (
         f"it is the same device as {other.device_id} of {other.resource_name}, and is {other.use} there: remove it "

@@ -34,7 +34,7 @@ _ATTRIBUTE_BYTES: Final = 6
 _NO_RULES: Final = "only the driver can take a device out of use, by a taint in its ResourceSlices"
 _OFF: Final = (
     "observeDra or observe is false, so what DRA drivers offer is not shown on this node any more; this object is deleted, and its "
-    "devices are given out as before"
+    "devices are allocated as before"
 )
 _NO_CLAIM: Final = ClaimStatus(name="")
 
@@ -206,7 +206,7 @@ def _reported(name: str, message: str) -> DeviceView:
 
 
 def _missing(name: str) -> DeviceView:
-    message = "a container holds it, but no ResourceSlice of its driver lists it any more"
+    message = "in use by a container, but no ResourceSlice of its driver lists it any more"
     return DeviceView(name, False, Reason.NOT_LISTED, message, present=False)
 
 
@@ -239,17 +239,17 @@ def _registered(found: Offered) -> ConditionValue:
         wrong.append((Reason.CORDON_NOT_POSSIBLE, _no_cordon(found, found.pool)))
     if found.pool.twice:
         twice = ", ".join(found.pool.twice)
-        message = f"the scheduler gives out none of these devices, as one is in two ResourceSlices of its pool: {twice}"
+        message = f"the scheduler allocates none of these devices, as one is in two ResourceSlices of its pool: {twice}"
         wrong.append((Reason.DEVICES_REFUSED, f"{message}; its driver has to publish each once"))
     if found.pool.uncounted:
-        message = "the scheduler gives out none of these devices, as counters that they share are missing in their pool, or twice"
+        message = "the scheduler allocates none of these devices, as counters that they share are missing in their pool, or twice"
         named = ", ".join(found.pool.uncounted)
         wrong.append((Reason.DEVICES_REFUSED, f"{message}: {named}; its driver has to publish each set of them once"))
     if not found.pool.is_complete and found.is_late:
         wrong.append((Reason.POOL_INCOMPLETE, _incomplete(found.pool)))
     if wrong:
         return "True", wrong[0][0], "; ".join(message for _, message in wrong)
-    offers = f"the driver {driver} offers these devices, and the scheduler gives them out by claims; they are only shown here"
+    offers = f"the driver {driver} offers these devices, and the scheduler allocates them by claims; they are only shown here"
     return "True", Reason.SERVED_BY_DRA, offers
 
 
@@ -258,7 +258,7 @@ def _incomplete(pool: Pool) -> str:
     if not pool.missing:
         return (
             f"the pool {pool.name} has {pool.count + pool.surplus} ResourceSlices in its newest generation, and {pool.count} by "
-            "their own word: until its driver has deleted the others the scheduler gives out none of these devices"
+            "their own word: until its driver has deleted the others the scheduler allocates none of these devices"
         )
     shown = (
         "the devices of the last complete generation are shown"
@@ -266,7 +266,7 @@ def _incomplete(pool: Pool) -> str:
         else "only the devices of the others are shown"
     )
     why = (
-        "until the driver has published all of them the scheduler gives out none of these devices; or they are not of this node "
+        "until the driver has published all of them the scheduler allocates none of these devices; or they are not of this node "
         "alone, and in no NodeDevice"
     )
     if pool.unread:
@@ -316,7 +316,7 @@ def _healthy(found: Offered, now: Snapshot) -> ConditionValue:
         return (
             "False",
             Reason.NONE_HEALTHY,
-            f"no ResourceSlice offers devices of this pool any more: pods hold {now.total}",
+            f"no ResourceSlice offers devices of this pool any more: {now.total} in use by pods",
         )
     if not now.total:
         return "False", Reason.NO_DEVICES, "the driver's ResourceSlices list no devices"

@@ -132,7 +132,7 @@ class ProxyService(Service):
         numbers = {f"{d.type}{d.major}:{d.minor}" for devices in found.values() for d in devices}
         other = self.manager.other_holders.of("", numbers)
         if other is not None:
-            why = f"it gives out the device file of {other.device_id} of {other.resource_name}, which another pod holds"
+            why = f"it allocates the device file of {other.device_id} of {other.resource_name}, which another pod holds"
             raise PluginFailed(self.resource_name, "Allocate", why)
 
     async def _preferred(self, selection: Selection) -> tuple[str, ...]:

@@ -276,7 +276,7 @@ class NriBackend(Delivery, RuntimeHandler):
         holder = f"pod {pod.namespace}/{pod.name}" if pod is not None else f"the pod with UID {other.pod_uid}"
         raise InjectionRefused(
             f"container {container} would get {other.device_id} of {other.resource_name}, which {holder} holds: its device file is "
-            "given out a second time; take the file out of one of the two resources, or delete one of the pods"
+            "allocated a second time; remove the file from one of the two resources, or delete one of the pods"
         )
 
     async def creation_settings(self, sandbox: Sandbox, container: RunningContainer) -> CreationSettings:

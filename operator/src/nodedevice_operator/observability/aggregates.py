@@ -57,7 +57,7 @@ class DeviceAggregate:
         """How many and some of them, such as `2 devices (gpu-0, gpu-1) of vendor.com/gpu on node-a unhealthy (Overheated)`."""
         what = f"{_devices(sorted(self.device_ids), self.unnamed)} of {self.resource} on {self.node}"
         why = f" ({', '.join(sorted(self.reasons))})" if self.reasons else ""
-        kept = "; held by this pod until it ends" if self.of_pod and self.became == UNHEALTHY else ""
+        kept = "; in use by this pod until it ends" if self.of_pod and self.became == UNHEALTHY else ""
         return f"{what} {self.became}{self._author()}{why}{kept}"
 
     def _author(self) -> str:

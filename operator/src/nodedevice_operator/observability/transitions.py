@@ -205,7 +205,7 @@ def _waiting(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
         if waiting.namespace and waiting.name and _transition(waiting) not in known:
             about = about_pod(waiting.namespace, waiting.name, waiting.pod_uid)
             why = f" ({waiting.message})" if waiting.message else ""
-            verb = "cannot get" if waiting.final else "waits for"
+            verb = "cannot get" if waiting.final else "is pending without"
             message = f"container {waiting.container} {verb} {new.resource} on {new.node}: {waiting.reason}{why}"
             yield Event(about, WARNING, EventReason.DEVICES_WAITING, message, on_node=new.node)
 

@@ -173,7 +173,7 @@ def test_a_whole_device_that_is_used_as_instances_says_so() -> None:
     scenario = whole(Device("m1", parent="a"))
     scenario.plugin([A], NIC, 2)
     (view,) = scenario.snapshot(NIC).devices
-    assert view.message.startswith("a is used as instances: it can be allocated here when no pod holds it so")
+    assert view.message.startswith("a is used as instances: it can be allocated here when no pod uses it so")
 
 
 def test_each_that_is_held_says_by_which_resource() -> None:

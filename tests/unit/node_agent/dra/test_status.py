@@ -234,7 +234,7 @@ def test_an_incomplete_pool_is_only_reported_once_it_is_late() -> None:
     assert found[:2] == ("True", Reason.POOL_INCOMPLETE)
     assert found[2] == (
         f"2 of 3 ResourceSlices of the pool {NODE} are missing in its newest generation, and only the devices of the others are "
-        "shown: until the driver has published all of them the scheduler gives out none of these devices; or they are not of this "
+        "shown: until the driver has published all of them the scheduler allocates none of these devices; or they are not of this "
         "node alone, and in no NodeDevice"
     )
     pools = Pools()
@@ -351,7 +351,7 @@ def test_the_rule_is_one_line_of_json() -> None:
         (offered(pool_of("a", "b")), Reason.ALL_HEALTHY, "all 2 devices are healthy"),
         (offered(pool_of()), Reason.NO_DEVICES, "list no devices"),
         (offered(None), Reason.NO_DEVICES, "no ResourceSlice offers devices of this pool"),
-        (offered(None, row("p", "a")), Reason.NONE_HEALTHY, "pods hold 1"),
+        (offered(None, row("p", "a")), Reason.NONE_HEALTHY, "1 in use by pods"),
         (offered(pool_of("a"), unhealthy={"a": "x"}), Reason.NONE_HEALTHY, "unhealthy: a (ReportedUnhealthy)"),
         (
             offered(pool_of("a", "b"), row("p", "z")),

@@ -254,7 +254,7 @@ async def test_the_file_of_a_device_that_another_pod_holds_is_not_given_out(path
     if not is_refused:
         assert await node.allocate(["d0"]) == [node.response]
         return
-    why = f"it gives out the device file of line of {NIC}, which another pod holds"
+    why = f"it allocates the device file of line of {NIC}, which another pod holds"
     with pytest.raises(Aborted, match=failed("Allocate", why)):
         await node.allocate(["d0"])
 

@@ -25,7 +25,7 @@ _WHOLE, _PARTS, _INSTANCES = "whole", "parts", "instances"
 # Devices of one scope that name physical devices, which are compared with each other at each change. A node has some hundred.
 MOST_LINKED = 16384
 _TOO_MANY_LINKED = (
-    "the plugins of {0} name the physical devices of more than {1} devices, and of this resource none is given out: "
+    "the plugins of {0} name the physical devices of more than {1} devices, so none of this resource is allocated: "
     "have them list fewer, coarser devices"
 )
 

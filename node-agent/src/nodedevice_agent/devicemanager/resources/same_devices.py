@@ -27,8 +27,8 @@ _Said = tuple[str, Mapping[object, tuple[Device, Sequence[str]]], Mapping[str, I
 # Of all built-in plugins, where those that are shared and alike count once. A node has some hundred.
 MOST_KINDS: Final = 4096
 _TOO_MANY_KINDS: Final = (
-    "the configured plugins of this node list more than {0} devices that may be one and the same, and of this resource none is "
-    "given out: narrow its paths or its selection, or those of other resources"
+    "the configured plugins of this node list more than {0} devices that may be one and the same, so none of this resource is "
+    "allocated: narrow its paths or its selection, or those of other resources"
 )
 
 

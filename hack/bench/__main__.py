@@ -2,8 +2,8 @@
 
     python -m hack.bench [--against COMMIT [--rounds 3] [--own-bench]]
 
-All in one run, on one control plane, so that ratios mean something on a noisy machine. What is measured how is in
-docs/performance.md. With --against, see against.py.
+All in one run, on one control plane, so that ratios mean something on a noisy machine. docs/performance.md describes the
+methods. With --against, see against.py.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _PLUGINS: dict[str, dict[str, Any]] = {
     node_name: {"simulated": [{"resourceName": GPU, "count": count}]}
     for node_name, count in {NODE_A: GPUS, NODE_B: MANY_GPUS}.items()
 }
-# real pynvml on the library that stands in for a driver; an agent of its own, so that the others stay what they were
+# real pynvml on a fake driver library; a separate agent, so that the others keep their load
 _PLUGINS[gpus.NODE] = {"nvml": {"pollSeconds": 5}}
 _PLUGINS[footprint.NODE_PARTS] = {
     "simulated": [

@@ -1,12 +1,11 @@
 """`make bench AGAINST=<commit> ROUNDS=3`: the working tree against another commit, measured in turn: old, new, old, new.
 
-Each side runs its own programs with its own chart. The same code measures both: this tree's hack/ and tests/, laid over the other
-commit's. So a row means the same on both sides, however it was measured then, and both run beside the same Kubernetes, which is
-built once. That code imports modules of the programs. At a commit where these have other names each side is measured by its own
-tree's code, which is printed; with --own-bench that is so in any case. Where a commit's own bench fails on its way, the rows until
-then count. A row that only one side has is shown, and not judged.
-
-A round is kept in build/bench-against once both sides are measured; the same command goes on with the next one.
+Each side runs its own programs with its own chart. The same code measures both: this tree's hack/ and tests/, laid
+over the other commit's. So a row means the same on both sides. Both use the same Kubernetes, which is built once.
+That code imports modules of the programs. If these have other names at a commit, each side is measured by its own
+tree's code, which is printed. --own-bench always does so. If a commit's own bench fails, the rows until then count. A
+row that only one side has is shown, but not judged.
+Each completed round is kept in build/bench-against; the same command continues with the next one.
 """
 
 import os

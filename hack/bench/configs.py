@@ -1,7 +1,10 @@
-"""`make bench-configs`: what it costs the API server that every agent watches NodeDeviceConfigs; how soon all know a change.
+"""`make bench-configs`: the API server's cost of every agent's watch of NodeDeviceConfigs, and the delay until all see a
+change.
 
-BENCH_NODES: how many agents, 5,000. Each is two watches with a connection of its own, as an agent's are: all NodeDeviceConfigs,
-and its own Node without spec and status. The watches alone are simulated; the API server, its rules and its certificates are real.
+
+BENCH_NODES: number of agents, 5,000. Each has two watches with a connection of its own, like a real agent: all
+NodeDeviceConfigs, and its own Node without spec and status. Only the watches are simulated; the API server, its rules
+and its certificates are real.
 """
 
 import asyncio
@@ -65,7 +68,7 @@ class Agents:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, generation: int) -> None:
-        """Returns when every watch has been answered."""
+        """Returns after every watch got its response."""
         self._tasks = [asyncio.create_task(self._watch(_CONFIGS, {}, number)) for number in range(self._count)]
         self._tasks += [
             asyncio.create_task(

@@ -60,7 +60,7 @@ def _capacity(stack: Stack) -> str:
 
 
 def _reader_rss(stack: Stack) -> Result:
-    """Of the plugin's own process, the only child that the agent has."""
+    """Memory of the plugin's own process, the agent's only child."""
     (reader,) = psutil.Process(stack.agents[NODE].process.pid).children()
     mib = reader.memory_info().rss / 2**20
     return judged(mib, mib, "MiB", 40, 1)

@@ -1,8 +1,11 @@
-"""`make bench-hostile`: what plugins that list and list cost others: starts of containers, and memory once they are gone.
+"""`make bench-hostile`: the cost of plugins that keep sending long lists: starts of containers, and memory after they
+ended.
 
-A plain container's CreateContainer, as a runtime calls it, while a plugin serves 20 names of 14,000 devices, and while one serves
-64 names of 30,000, whose lists change as fast as they are read. The agent's memory before, and two minutes after they have ended;
-and beside what as many names take that have ended with one device each, as each has a NodeDevice and a watch for an hour.
+
+Measures a plain container's CreateContainer, called like a runtime does. Once a plugin serves 20 names of 14,000
+devices; once one serves 64 names of 30,000, whose lists change as fast as they are read. Measures the agent's memory
+before, and two minutes after they ended. For comparison, the same number of ended plugins with one device each, as
+each keeps a NodeDevice and a watch for an hour.
 """
 
 import signal
@@ -34,7 +37,7 @@ _SECONDS = 30.0
 _LEAST = 200
 _PAUSE_SECONDS = 0.1
 _CALM_SECONDS = 10.0
-# of which the agent gives memory back each half minute
+# the agent releases memory every half minute of these
 _KNOWN_SECONDS = 40.0
 _GONE_SECONDS = 120.0
 

@@ -58,7 +58,7 @@ def full_node(
 
 
 def status(seen: Seen, node_name: str, resource_name: str) -> dict[str, Any]:
-    """Of a NodeDevice event; empty for another object or one without status."""
+    """The status in a NodeDevice event; empty for another object or one without status."""
     if seen.object.metadata.name != node_device_name(node_name, resource_name):
         return {}
     found: dict[str, Any] = seen.object.status or {}
@@ -77,7 +77,7 @@ def event_loop() -> Iterator[Callable[[Any], Any]]:
 
 
 def allocate(devices: int, pods_a_run: int, goal: float) -> Result:
-    """Cycles a second: a pod comes, Allocate is called and answered, the pod goes. devices: of the resource."""
+    """Cycles per second: a pod is created, Allocate returns, the pod is deleted. devices: of the resource."""
     manager = DeviceManager(0.0)
     manager.connected(_NAME, 1, PluginOptions(), 0.0)
     manager.listed(_NAME, 1, accept(Device(f"gpu-{index}") for index in range(devices)), 0.0)

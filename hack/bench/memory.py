@@ -1,10 +1,11 @@
-"""Memory of a process as its container is charged for it: anonymous memory, and what the kernel cannot reclaim.
+"""Memory of a process as its container is charged for it: anonymous memory, and kernel memory that cannot be reclaimed.
 
-Pages of files, such as code, are left out: the kernel reclaims them where it needs the room, and programs share them. A process
-with a cgroup of its own is measured by that. Others share theirs with whatever runs beside them, as in these benchmarks; the same
-parts are read of the process then: its anonymous memory, its shared memory and its page tables. What is missing is what the kernel
-does not count by process: stacks of threads, and buffers of sockets.
-Source: the kernel's Documentation/admin-guide/cgroup-v2.rst ("memory.stat"), cgroup-v1/memory.rst (5.2) and filesystems/proc.rst.
+Pages of files, such as code, are left out: the kernel reclaims them under pressure, and programs share them. A
+process with a cgroup of its own is measured by that. In these benchmarks processes share a cgroup. Then the same
+parts are read from the process: anonymous memory, shared memory and page tables. The kernel does not count thread
+stacks and socket buffers by process, so these are missing.
+Source: the kernel's Documentation/admin-guide/cgroup-v2.rst ("memory.stat"), cgroup-v1/memory.rst (5.2) and
+filesystems/proc.rst.
 """
 
 from pathlib import Path
@@ -19,7 +20,7 @@ _OF_PROCESS: Final = {"Anonymous": 1, "Pss_Shmem": 1}
 
 
 def charged_mib(pid: int, root: Path = Path("/")) -> float:
-    """Of one process. root: where proc and sys are. Raises OSError when it has ended."""
+    """MiB charged for one process. root: the parent directory of proc and sys. Raises OSError if it has ended."""
     folder = _own_cgroup(pid, root)
     if folder is None:
         octets = 1024 * _total(_numbers(root / f"proc/{pid}/smaps_rollup"), _OF_PROCESS)

@@ -1,7 +1,8 @@
-"""`make bench-plugins`: hundreds of plugins with long lists end at once, beside one that serves on.
+"""`make bench-plugins`: hundreds of plugins with long lists end at once, while another keeps serving.
 
-Measures memory of the agent and of the API server, and how long the one plugin's changes and pods wait meanwhile. Two runs, each
-on a control plane of its own: in the first, every plugin has one device; the API server's memory is compared to that.
+Measures memory of the agent and of the API server, and how long the other plugin's changes and pods wait. Two runs,
+each on a control plane of its own: in the first, every plugin has one device; the API server's memory is compared to
+that.
 """
 
 import contextlib
@@ -123,7 +124,7 @@ def _run(stack: Stack, call: Callable[[Any], Any], plugins: int, devices: int, p
 
 @contextlib.contextmanager
 def _measured(beside: Beside, found: Seen, agent: int) -> Iterator[None]:
-    """Changes and pods of the plugin beside, and the agent's memory, again and again, for the length of the block."""
+    """Measure changes and pods of the other plugin, and the agent's memory, repeatedly until the block ends."""
     is_over = threading.Event()
     errors: list[Exception] = []
 

@@ -1,8 +1,11 @@
-"""`make bench-pods`: what it costs the API server that every agent lists the pods of its node; beside it, the same in pages.
+"""`make bench-pods`: the API server's cost when every agent lists the pods of its node; for comparison, the same in
+pages.
 
-BENCH_NODES: how many agents, 5,000. BENCH_PODS: pods of each node, 4. An agent lists by one request without `limit`, as its own
-client does: such a request uses the API server's index of pods by node. A request with a limit walks all pods of the cluster, so
-only a few agents list in pages. The requests alone are simulated; the API server and its rules are real.
+
+BENCH_NODES: number of agents, 5,000. BENCH_PODS: pods of each node, 4. An agent lists by one request without `limit`,
+like its own client: such a request uses the API server's index of pods by node. A request with a limit walks all pods
+of the cluster, so only a few agents list in pages. Only the requests are simulated; the API server and its rules are
+real.
 """
 
 import asyncio
@@ -62,7 +65,7 @@ async def measure(count: int, pods: int, folder: Path, progress: Progress) -> di
     return {
         "pods_list_cpu": judged(1000 * whole / count, 1000 * whole / count, "ms", 5.0, count),
         "pods_list_cpu_all": judged(whole, whole, "s", 25.0, 1),
-        # for comparison: nobody does that
+        # for comparison only
         "pods_pages_cpu": judged(1000 * pages / few, 1000 * pages / few, "ms", 10_000.0, few),
     }
 

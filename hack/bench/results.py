@@ -1,4 +1,4 @@
-"""What was measured, held against its goal: as a value, as a table, as JSON."""
+"""Compares measurements with their goals: as a value, as a table, as JSON."""
 
 import json
 import statistics
@@ -69,7 +69,7 @@ def verdict(results: Mapping[str, Result], *, is_whole: bool = True) -> str:
     missed = [name for name, measured in results.items() if not measured.ok]
     if missed:
         return f"missed: {', '.join(missed)}"
-    return "every budget is met" if is_whole else "ended early; of what was measured, every budget is met"
+    return "every budget is met" if is_whole else "ended early; every measured budget is met"
 
 
 @contextmanager

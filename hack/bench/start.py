@@ -47,7 +47,7 @@ def _start_seconds(folder: Path, kubeconfig: Path) -> float:
         "runtime": "none",
     }
     given = itertools.chain.from_iterable((f"--{flag}", str(value)) for flag, value in flags.items())
-    # not through what ties other processes to us: that would count, too
+    # not through the wrapper that ties processes to this one: its cost would count
     with (folder / "log").open("wb") as log:
         agent = subprocess.Popen(
             [sys.executable, "-m", "nodedevice_agent", "run", *given], stdout=log, stderr=subprocess.STDOUT

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hack.bench.results import PER_SECOND, Result
 
-# what is always allowed, as a part of the old median
+# always allowed, as a fraction of the old median
 _ALLOWED = 0.05
 # a row of its own for one in a hundred
 _P99_ROW = "_p99"
@@ -25,9 +25,10 @@ class Verdict(Enum):
 
 
 class Row(Struct, frozen=True):
-    """old, new, old_p99, new_p99: medians over the rounds; None where that side has no such row.
+    """old, new, old_p99, new_p99: medians over the rounds; None if that side has no such row.
 
-    change: from old to new, allowed: without being worse or better, both in percent of the old median; None where that is 0.
+    change: from old to new. allowed: the largest change that counts as equal. Both in percent of the old median; None
+    if that is 0.
     """
 
     name: str

@@ -52,9 +52,9 @@ async def create_pod(api: Api, body: dict[str, Any]) -> str:
 
 
 async def make(api: Api, count: int, pods: int = PODS) -> None:
-    """So many nodes' NodeDevices and pods. There is a Node for none: the extender reads none.
+    """Create NodeDevices and pods of `count` nodes. Creates no Nodes: the extender does not read them.
 
-    pods: of those of a node, so many are in the API too; agents report all of them.
+    pods: of each node, in the API; agents report all pods of their node.
     """
     await asyncio.gather(*(_make_node(api, number, name, pods) for number, name in enumerate(node_names(count))))
 

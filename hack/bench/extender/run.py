@@ -1,4 +1,4 @@
-"""One fleet of one size and the real extender beside it: what it takes to start, to answer, to bind, and to list again."""
+"""Measures the real extender with one fleet of one size: start, filter and prioritize, bind, and relist."""
 
 import asyncio
 import statistics
@@ -85,7 +85,7 @@ async def _measure(
 
 
 def _memory(site: _Site) -> Result:
-    """Memory in RAM now; and, as its p99, the most since the start of the process, which is what is judged."""
+    """Memory in RAM now; as its p99, the maximum since the process started, which is judged."""
     peak = peak_rss_mib(site.pid)
     held = rss_mib(site.pid)
     return Result(round(held, 1), round(peak, 1), "MiB", _MOST_MIB, peak <= _MOST_MIB, 1)

@@ -115,7 +115,7 @@ async def _bind_all(api: Api, scheduler: str, prefix: str, started: AbstractAsyn
 
 
 def _cpu_seconds() -> float:
-    """Of all processes that this one has started and that run: control plane, scheduler, extender."""
+    """CPU time of this process's running children: control plane, scheduler, extender."""
     found = 0.0
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,8 +1,10 @@
-"""`make bench-dra`: what observing a DRA driver costs the agent of a real node, beside the same agent that does not.
+"""`make bench-dra`: the cost of observing a DRA driver for the agent of a real node, compared to the same agent without
+it.
 
-110 pods, of which 8 have a device of ours each and 20 a claim each on one of the driver's 8 devices. The two agents run in turn, in
-one run on one node, as a machine is never quiet in the same way twice. A table, and build/bench-dra.json. As root, for half an
-hour; BENCH_SECONDS: how long each of them is measured in all.
+
+110 pods: 8 have a device of ours each, and 20 a claim each on one of the driver's 8 devices. The two agents run in
+turn, in one run on one node, because load of a machine differs between runs. Prints a table and writes
+build/bench-dra.json. Needs root and half an hour; BENCH_SECONDS: total time per agent.
 """
 
 import os

@@ -18,7 +18,7 @@ from tests.e2e.real_node.pods import container, pod
 # six times each way is first, second, ... of a round
 _RUNS = 30
 _AWAY_RUNS = 20
-# what is added by us, at the median, with one device and with none
+# our part at the median, with one device and with none
 ADDED_SECONDS = 0.005
 _WAYS = ((BARE, 0), (NRI, 0), (BARE, 1), (NRI, 1), (KUBELET, 1))
 
@@ -50,7 +50,7 @@ def turned(ways: Sequence[T], by: int) -> Sequence[T]:
 
 
 def start(on: NodeUnderTest, name: str, count: int) -> float:
-    """Of one pod, which is gone again when this returns."""
+    """Start one pod, and delete it before this returns."""
     resource = on.kinds["many"].resource
     body = pod(name, [container("main", {resource: count} if count else None)])
     began = time.time()
@@ -61,7 +61,7 @@ def start(on: NodeUnderTest, name: str, count: int) -> float:
 
 
 def starts_meanwhile(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
-    """Pods without devices, while the agent of their node is killed or stopped, in turn with those of the bare kubelet."""
+    """Pods without devices, while the agent of their node is killed or stopped, in turn with pods of the bare kubelet."""
     found = {}
     with _killed(nodes[NRI]):
         found["pod_start_nri_0_killed"] = _in_turn(nodes, "killed")
@@ -86,7 +86,7 @@ def _killed(of: NodeUnderTest) -> Iterator[None]:
         yield
     finally:
         of.start_agent()
-        of.wait_advertised()  # its plugins are back, too
+        of.wait_advertised()  # its plugins are back as well
 
 
 @contextmanager

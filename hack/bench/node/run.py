@@ -31,7 +31,7 @@ def cluster(folder: Path, progress: Progress) -> Iterator[ControlPlane]:
 
 
 def run(measure: Callable[[dict[str, Result], Path, Progress], None], out: Path) -> int:
-    """An exit status. Where no real node can run, it says why and measures nothing."""
+    """Returns an exit status. If no real node can run here, prints why and measures nothing."""
     if reason := why_not_here():
         print(f"not measured: {reason}")
         return 0

@@ -1,6 +1,6 @@
-"""The least of a client that a benchmark can load an API server with: one connection pool, JSON, applies and watches.
+"""A minimal client to load an API server in benchmarks: one connection pool, JSON, applies and watches.
 
-Knows no kinds of objects. What it costs is not the operator's cost, so it is kept small.
+Knows no kinds of objects. Its cost must not count as the operator's, so it is kept small.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from nodedevice_kube import credentials
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
-# of a request that an API server without capacity refuses; an agent tries again, too
+# of a request that an API server without capacity refuses; agents retry as well
 _TRIES = 30
-# of a watch that it cannot serve any longer: its object is a Status, whatever was watched
+# of a watch that the API server ends: the object is a Status for all kinds
 _ERROR = b'{"type":"ERROR"'
 _PAUSE_SECONDS = 1.0
 
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 
 class Api:
-    """Requests as whoever the kubeconfig names, so many of them side by side at most."""
+    """Requests with the kubeconfig's identity, up to a maximum in parallel."""
 
     def __init__(self, kubeconfig: Path, in_flight: int = 24) -> None:
         login = credentials.load(str(kubeconfig))
@@ -60,7 +60,7 @@ class Api:
         return await self._request("DELETE", path, {"gracePeriodSeconds": 0}, {})
 
     async def watch(self, path: str, form: type[T], query: Mapping[str, str], accept: str = "") -> AsyncIterator[T]:
-        """Events until the API server ends the watch, by one of type ERROR, too; each decoded as `form`.
+        """Events until the API server ends the watch, also by an event of type ERROR; each decoded as `form`.
 
         accept: another content type than JSON.
         """

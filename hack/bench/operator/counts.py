@@ -1,4 +1,6 @@
-"""What a process takes and what it writes: CPU and memory from the kernel, requests from the API server's audit log."""
+"""Counts a process's use of resources and its writes: CPU and memory from the kernel, requests from the API server's
+audit log.
+"""
 
 import time
 from collections import Counter
@@ -107,11 +109,11 @@ def peak_rss_mib(pid: int) -> float:
 
 
 def is_leader_without_work(address: str) -> bool:
-    """Whether the operator that answers there leads, and no node waits for it."""
+    """Whether the operator at this address is the leader, and no node waits for it."""
     return metric(address, _LEADS) == 1 and metric(address, _WAITING) == 0
 
 
 def metric(address: str, name: str) -> float:
-    """A metric of the operator that answers there, named with its labels where it has any; 0 where it does not have it."""
+    """A metric of the operator at this address, by name with labels; 0 if absent."""
     lines = fetch(f"http://{address}/metrics")[1].splitlines()
     return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)

@@ -1,7 +1,8 @@
-"""A fleet as it lies in the API: bodies of Nodes, what their agents report, and the pods that hold devices.
+"""Builds a fleet's objects: Nodes, the status that agents report, and the pods that hold devices.
 
-Sends nothing. Sizes are those of a real cluster: a Node of 7 kB, as a kubelet with some images writes it; two NodeDevices a node
-with 8 devices each, and two pods that hold two of either. With BENCH_DRA also pools of DRA drivers, of which they hold two each.
+Sends nothing. Sizes match a real cluster: a Node of 7 kB, like that of a kubelet with some images; two NodeDevices
+per node with 8 devices each, and two pods that hold two of either. With BENCH_DRA also pools of DRA drivers, with two
+devices held by each pod.
 """
 
 import os
@@ -127,7 +128,7 @@ def node_device_status(
 
 
 def pool_status(node: str, pool: str, pods: Mapping[str, Owner]) -> dict[str, Any]:
-    """The same of a pool: half of the devices are held, by a claim of each pod, of which the claim says more than its name."""
+    """The same for a pool: half of the devices are held, by a claim of each pod; the claim has more than a name."""
     ids = [f"gpu-{number}" for number in range(DEVICES)]
     attributes = {f"attribute{number}": f"value of the attribute {number}" for number in range(_ATTRIBUTES)}
     devices = [

@@ -1,7 +1,8 @@
-"""Plays the agents of a fleet, in a process of its own, so that what it costs is seen apart.
+"""Plays the agents of a fleet, in a process of its own, so that its cost is separate.
 
-Takes commands as JSON lines on stdin, and answers each with one on stdout. It writes as agents do: server-side applies of
-status, Leases by PUT every 20 s. Times are time.monotonic(), which all processes of a machine share.
+Reads commands as JSON lines on stdin, and writes a response line to stdout for each. Writes like agents do:
+server-side applies of status, Leases by PUT every 20 s. Times are time.monotonic(), which all processes of a machine
+share.
 """
 
 import asyncio
@@ -29,7 +30,8 @@ BARE = "bench-bare"
 # Nodes without devices: what a bare write costs in the same moment is measured on them.
 SPARES = 10
 _BARE_SECONDS = 0.2
-# Agents are processes of their own, and wait for no other: what they send is out at once, however many have no answer yet.
+# Agents are separate processes, and never wait for each other: each request is sent at once, regardless of pending
+# responses.
 _AGENTS_IN_FLIGHT = 1000
 _SEEN_SECONDS = 20.0
 
@@ -105,9 +107,9 @@ class Generator:
         return Report(time.monotonic() - began)
 
     async def write_each(self, count: int) -> Report:
-        """Write each Node's capacity, as an operator does that knows them all and has seen none of them right; then take it back.
+        """Write each Node's capacity, like an operator that finds all Nodes wrong; then reset it.
 
-        The seconds are those of the first.
+        Reports the seconds of the first part.
         """
         began = time.monotonic()
         await asyncio.gather(*(self._write_capacity(fleet.node_name(number), 1) for number in range(count)))
@@ -116,7 +118,9 @@ class Generator:
         return Report(seconds)
 
     async def change(self, seconds: float, rate: float) -> Report:
-        """Break or repair a device so many times a second, on one NodeDevice after the other, whether answers come or not."""
+        """Break or repair a device at this rate per second, on one NodeDevice after the other, without waiting for
+        responses.
+        """
         order = list(self._broken)
         self._random.shuffle(order)
         count = int(seconds * rate)
@@ -141,7 +145,7 @@ class Generator:
         return report
 
     async def _see_all(self) -> None:
-        """Wait until the plain watch has shown every change, as far as it does so soon."""
+        """Wait until the plain watch has shown every change, up to a timeout."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SEEN_SECONDS):
                 while self._waiting:
@@ -197,7 +201,7 @@ class Generator:
             await asyncio.sleep(_RENEW_SECONDS * self._random.uniform(0.9, 1.1))
 
     async def _watch(self, resource_version: str) -> None:
-        """Note when a plain watch shows each change: sooner nobody can know of it."""
+        """Record when a plain watch shows each change: the earliest time at which a client can see it."""
         async for event in self._agents.watch(NODE_DEVICES, _Event, {"resourceVersion": resource_version}):
             change = self._waiting.pop((event.object.metadata.name, event.object.status.healthy), None)
             if change is not None:
@@ -214,7 +218,9 @@ class Generator:
         return made
 
     async def _write_capacity(self, node: str, number: int) -> None:
-        """As the operator does; 0: what was written is taken back. Not more at a time than the operator sends."""
+        """Write a capacity like the operator does; 0 resets it. At most as many requests in parallel as the operator
+        sends.
+        """
         quantities = {resource: str(number) for resource in fleet.RESOURCES if number}
         status = {"capacity": quantities, "allocatable": quantities}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "status": status}

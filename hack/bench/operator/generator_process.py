@@ -1,4 +1,4 @@
-"""The process that plays the agents of a fleet, from outside: it is asked, and answers."""
+"""Starts the process that plays the agents of a fleet, and exchanges commands and responses with it."""
 
 import asyncio
 import sys

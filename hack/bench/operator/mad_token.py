@@ -50,14 +50,14 @@ Progress = Callable[[str], None]
 
 @dataclass
 class _Flips:
-    """Seconds until a Node of the others shows a change, and those of bare writes meanwhile."""
+    """Seconds until a Node of the others shows a change, and seconds of bare writes at the same time."""
 
     changed: list[float] = field(default_factory=list)
     bare: list[float] = field(default_factory=list)
 
 
 async def measure(results: dict[str, Result], nodes: int, objects: int, folder: Path, progress: Progress) -> None:
-    """Fills `results`, also where it is ended early. nodes: of others."""
+    """Fills `results`, also if it is interrupted. nodes: of others."""
     with ControlPlane.start(folder / "cluster", lambda _: None) as control_plane, reserved_ports(1) as (port,):
         install_chart(control_plane)
         control_plane.stop_controllers()

@@ -1,6 +1,6 @@
-"""What a fleet showed, stage by stage: a run that ends early keeps the stages before. Seconds, MiB.
+"""The measurements of a fleet, stage by stage: a run that ends early keeps the stages before. Seconds, MiB.
 
-Held against the goals of the design as rows of a table; and what has no goal, and explains the rest.
+Compares them with the goals of the design as rows of a table; figures without a goal explain the rest.
 """
 
 import statistics
@@ -92,7 +92,7 @@ class Measured:
 
 
 def results(m: Measured) -> dict[str, Result]:
-    """Of all that was measured."""
+    """The rows of all measurements."""
     rows: dict[str, Result] = {}
     if m.cold is not None and m.bare_seconds is not None:
         most = max(_COLD_SECONDS, _MOST_OVER_BARE * m.bare_seconds)
@@ -118,7 +118,7 @@ def results(m: Measured) -> dict[str, Result]:
 
 
 def facts(m: Measured) -> dict[str, str]:
-    """The rest, in words, as far as it was measured."""
+    """Figures without a goal, in words, as far as they were measured."""
     shown = {}
     if m.made_seconds is not None:
         shown["fleet made"] = f"{m.made_seconds:.0f} s"
@@ -175,7 +175,7 @@ def _of(value: float, unit: str, goal: float) -> Result:
 
 
 def _each(seconds: list[float], goal: float) -> Result:
-    """Of a few rounds, each of which is to be in time."""
+    """The result of a few rounds; each must be in time."""
     slowest = max(seconds)
     return Result(round(statistics.median(seconds), 5), round(slowest, 5), "s", goal, slowest <= goal, len(seconds))
 

@@ -16,7 +16,7 @@ from hack.bench.operator.fleet import RESOURCES
 from hack.bench.operator.generator import NODES, Change
 
 _POLL_SECONDS = 0.1
-# Nodes that show the right numbers, and have shown nothing new for so long, will not show what is still missing.
+# Nodes that show the right numbers, and nothing new for this long, are final.
 _CALM_SECONDS = 5.0
 
 
@@ -43,7 +43,7 @@ class NodeObserver:
     """Use it as a context manager inside a running event loop."""
 
     def __init__(self, api: Api, verify: Callable[[], None]) -> None:
-        """verify: raises when there is nothing to wait for any more."""
+        """verify: raises if waiting is pointless."""
         self._api = api
         self._verify = verify
         self._shown: dict[tuple[str, str], tuple[str | None, str | None]] = {}

@@ -4,7 +4,7 @@ python -m hack.ci gate               what decides about a change; REAL_NODE=1: w
 python -m hack.ci choose             the part whose turn it is
 python -m hack.ci part [NAME...]     these parts; none: the one whose turn it is, and those in .ci/failing-parts
 python -m hack.ci everything         the gate and all parts; continues where an earlier run of the same tree ended
-python -m hack.ci releases [V...]    the main paths on these releases of Kubernetes; none: on all that are supported; continues, too
+python -m hack.ci releases [V...]    the main paths on these releases of Kubernetes; none: all supported; also continues
 python -m hack.ci list               the parts, and what each took
 """
 
@@ -46,7 +46,7 @@ def main() -> int:
     try:
         return 0 if jobs[options.what]() else 1
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print("interrupted; what was started has ended", file=sys.stderr)
+        print("interrupted; all started processes have ended", file=sys.stderr)
         return 130
 
 
@@ -62,7 +62,9 @@ def _choose(parts: Parts) -> bool:
 
 
 def due(parts: Parts) -> list[str]:
-    """The part whose turn it is, and those that fail on main. Raises SystemExit where .ci/failing-parts names no part."""
+    """The part whose turn it is, and the parts that fail on main. Raises SystemExit if .ci/failing-parts names an
+    unknown part.
+    """
     marked = failing(FAILING.read_text(encoding="utf-8")) if FAILING.exists() else []
     if unknown := [name for name in marked if name not in parts.parts]:
         sys.exit(f".ci/{FAILING.name}: no part is named {', '.join(unknown)}")
@@ -108,7 +110,7 @@ def _on_releases(parts: Parts, versions: Sequence[str]) -> bool:
 
 
 def _on_release(version: str, lane: Lane) -> bool:
-    # who looks for programs, here and in what is started, takes those of that release
+    # all code that finds programs, here and in child processes, uses those of this release
     os.environ["KUBERNETES"] = version
     return _is_ok(f"Kubernetes {version}", [lane], is_gate=True)
 

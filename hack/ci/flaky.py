@@ -56,7 +56,7 @@ class Stall:
 
 @contextlib.contextmanager
 def stall(share: float, root: Path = _CGROUPS) -> Iterator[Stall]:
-    """A new cgroup with this share of the machine's CPU time; ends with whatever is left in it. Raises NotHereError."""
+    """A new cgroup with this share of the machine's CPU time; all processes left in it end with it. Raises NotHereError."""
     if os.geteuid() != 0:
         raise NotHereError("a cgroup of its own needs root: run as root")
     made = _v2(share, root) if (root / "cgroup.controllers").exists() else _v1(share, root)

@@ -20,8 +20,8 @@ CONTROL_PLANE: Final = "control-plane"
 class Lane:
     """One run of pytest (tests: paths or node IDs; only: a marker expression), or of make (make: targets and variables).
 
-    again: its tests have their place in the gate or in another part. programs: what has to be built before it begins, by name;
-    CONTROL_PLANE: all that a control plane is made of.
+    again: its tests also belong to the gate or to another part. programs: names of programs to build first;
+    CONTROL_PLANE stands for all programs of a control plane.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Part:
-    """Lanes that run side by side. seconds: what it took on two cores; 0: not measured."""
+    """Lanes that run side by side. seconds: duration on two cores; 0: not measured."""
 
     name: str
     lanes: tuple[Lane, ...]
@@ -112,12 +112,12 @@ def failing(text: str) -> list[str]:
 
 
 def gate_files(parts: Parts, root: Path = ROOT) -> set[Path]:
-    """Files of tests that the gate runs, those of the real node left out."""
+    """Test files that the gate runs, without the tests of the real node."""
     return set(files_of(parts.gate.lanes, root))
 
 
 def files_of(lanes: Sequence[Lane], root: Path = ROOT) -> Iterator[Path]:
-    """Of each lane the files of tests that have their place there. Raises FileNotFoundError for a path that is not there."""
+    """Test files that belong to these lanes. Raises FileNotFoundError for a missing path."""
     for lane in lanes:
         for path in () if lane.again else lane.tests:
             yield from files_below(root / path)

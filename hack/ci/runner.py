@@ -23,7 +23,7 @@ _BUILD: Final = ROOT / "build" / "ci"
 _AT_ONCE: Final = 4
 # ends a lane that hangs, and nothing else: the longest takes a quarter of it
 _HANGS_AFTER_SECONDS: Final = 3600.0
-# Go's programs collect garbage for a memory that nobody is short of: so tests on a control plane take an eighth less CPU time
+# larger Go heaps: the machine has memory to spare, and tests on a control plane take an eighth less CPU time
 _GOGC: Final = "400"
 # Programs start hundreds of times, and compile all that they import each time where the environment forbids to keep it.
 _KEEP_BYTE_CODE: Final = {"PYTHONDONTWRITEBYTECODE": ""}
@@ -72,7 +72,7 @@ async def _all(lanes: Sequence[Lane], env: Mapping[str, str], seed: int | None) 
 
 
 async def _build_programs(lane: Lane) -> Outcome | None:
-    """Build or download what the lane's tests run, where it is missing, outside of any place. Returns a failure, if it is one."""
+    """Build or download missing programs of the lane's tests, outside of any place. Returns a failure, if any."""
     names = _names(lane.programs)
     if not _lacks(names):
         return None
@@ -95,7 +95,7 @@ def _names(programs: Sequence[str]) -> list[str]:
 
 
 def _lacks(names: Sequence[str]) -> bool:
-    """Whether any is missing, or nobody can know: then whoever builds them reports why."""
+    """Whether any is missing. Also True if this is unknown: then the build reports why."""
     if not names:
         return False
     # `.ci/run` asks for a part's name before libraries are installed
@@ -117,7 +117,7 @@ async def _run_lane(lane: Lane, env: Mapping[str, str], seed: int | None) -> Out
 
 
 async def _run_logged(command: Sequence[str], env: Mapping[str, str], log: Path) -> tuple[int, float]:
-    """Exit status, and seconds. What it prints is in the log."""
+    """Exit status and seconds. The output goes to the log."""
     began = time.monotonic()
     with log.open("wb") as output:
         async with _process(command, env, output.fileno()) as process:
@@ -146,7 +146,7 @@ def _command(lane: Lane, report: Path, seed: int | None) -> list[str]:
 async def _process(
     command: Sequence[str], env: Mapping[str, str], output: int
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """In a group of its own: whatever ends us ends all that it has started."""
+    """Run in a process group of its own: when this process ends, the whole group ends."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=ROOT,

@@ -18,7 +18,7 @@ def whose(parts: Parts) -> str:
 def describe(parts: Parts, due: list[str]) -> str:
     """In one line: which parts, and why these."""
     commits = _commits()
-    why = f"day {_today()}, as there is no whole history" if commits is None else f"commit {commits}"
+    why = f"day {_today()}, as the history is incomplete" if commits is None else f"commit {commits}"
     also = f"; also, as they fail on main: {', '.join(due[1:])}" if due[1:] else ""
     return f"part: {due[0]} ({why}, of {len(parts.parts)} parts){also}"
 

@@ -43,7 +43,8 @@ def _progress(line: str) -> None:
 
 
 def run() -> int:
-    # Both end it in order, folder and all. SIGINT is set, too: a shell starts what it puts in the background with it ignored.
+    # Both end it in order, including the folder. SIGINT is set as well: a shell starts background processes with SIGINT
+    # ignored.
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, signal.default_int_handler)
     try:

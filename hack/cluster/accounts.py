@@ -1,4 +1,5 @@
-"""Speak to the API server as somebody in particular: with the token that a pod on a node has mounted, or one bound to nothing."""
+"""Speaks to the API server with a certain identity: with the token that a pod on a node has mounted, or one bound to
+nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -66,9 +66,10 @@ def status(
     delivery: str = "none",
     **more: Any,
 ) -> Body:
-    """The whole status, as each apply of an agent carries it; its numbers are those of the devices and allocations.
+    """The whole status, as each apply of an agent carries it; its numbers follow from the devices and allocations.
 
-    devices: sorted. state: of the endpoint, since then. delivery: how devices reach containers. more: fields as in the API.
+    devices: sorted. state: of the endpoint, since then. delivery: how devices reach containers. more: fields as in
+    the API.
     """
     devices, allocations = list(devices), sorted(allocations, key=lambda a: (a.pod_uid, a.container))
     held = {i for a in allocations if not a.releasing for i in a.device_ids}
@@ -77,7 +78,7 @@ def status(
     some = "AllHealthy" if len(healthy) == len(devices) else "SomeDevicesUnhealthy"
     health = some if healthy else "NoHealthyDevices"
     injectable = ("Unknown", "RuntimeNone") if delivery == "none" else ("True", "Injected")
-    # a commit that is measured beside this one may not have the field `delivery` yet
+    # an older commit in a comparison may lack the field `delivery`
     agent = AgentStatus(version="0.1.0", runtime=delivery, served_by=names.SERVED_BY_NODEDEVICE)
     made = NodeDeviceStatus(
         total=len(devices),

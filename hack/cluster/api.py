@@ -3,7 +3,7 @@
     node = client.get(Node, "node-a")
     client.patch(Node.Status, "node-a", {"status": {"capacity": {"example.com/gpu": "1"}}})
 
-An object is a dictionary as the API has it, with attributes: a field that it lacks is None, and a time is a datetime.
+An object is a dictionary as the API has it, with attributes: missing fields read as None, and a time is a datetime.
 """
 
 import asyncio
@@ -147,7 +147,8 @@ KINDS: Final = {of.type_meta["kind"]: of for of in (ClusterRole, ClusterRoleBind
 class Client:
     """Use it as a context manager, or call close(). Options of requests are those of the API, in words of Python.
 
-    namespace: the kubeconfig's where a request and its object name none; `*`: all. Each call raises ApiError, or one of NO_ANSWER.
+    namespace: by default the kubeconfig's, if request and object name none; `*`: all. Each call raises ApiError, or
+    one of NO_ANSWER.
     """
 
     def __init__(self, login: credentials.Credentials, field_manager: str | None = None) -> None:

@@ -1,7 +1,7 @@
 """Puts the project's own chart into a control plane: definitions, roles, policies; by server-side apply, as the admin.
 
-Its workloads are switched off: KWOK would play their pods, and claim that an agent runs where none does. Whoever tests
-starts the programs as processes.
+Its workloads are switched off: KWOK would play their pods, and claim that an agent runs without one. Tests start the
+programs as processes.
 """
 
 import json
@@ -36,7 +36,7 @@ def install_chart(control_plane: Cluster, values: Mapping[str, Any] | None = Non
 
 
 def install(control_plane: Cluster, manifests: Sequence[Mapping[str, Any]]) -> None:
-    """The same with what was rendered before. Raises CommandError with the message of kubectl."""
+    """The same with rendered manifests. Raises CommandError with the message of kubectl."""
     namespaces = [_namespace(name) for name in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE)]
     control_plane.apply(yaml_text.dump_all([*namespaces, *manifests]))
     definitions = _definitions()
@@ -47,7 +47,7 @@ def install(control_plane: Cluster, manifests: Sequence[Mapping[str, Any]]) -> N
 
 
 def wait_established(control_plane: Cluster, definition: str) -> None:
-    """Until the API serves that kind. Raises TimeoutError, and ApiError where there is no such definition."""
+    """Wait until the API serves that kind. Raises TimeoutError, and ApiError without such a definition."""
 
     def is_so() -> bool:
         status = control_plane.client.get(CustomResourceDefinition, definition).status
@@ -87,7 +87,7 @@ def render_chart(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]
 def run_helm(arguments: Sequence[str], values: Mapping[str, Any] | None) -> "subprocess.CompletedProcess[str]":
     """What helm prints for these arguments and values; whether it fails is the caller's to see."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        # not as YAML, of which helm's reader and our writer think differently: what one calls a word the other takes for a number
+        # JSON, not YAML: helm's reader and our writer disagree about which words are numbers
         json.dump(dict(values or {}), file)
         file.flush()
         command = [str(find(["helm"])["helm"]), *arguments, "--values", file.name]
@@ -95,7 +95,7 @@ def run_helm(arguments: Sequence[str], values: Mapping[str, Any] | None) -> "sub
 
 
 def manifests_of(rendered: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
-    """What `helm template` printed, parsed. Raises CommandError where it has failed."""
+    """Parse the output of `helm template`. Raises CommandError if it failed."""
     if rendered.returncode != 0:
         raise CommandError(rendered.args, rendered.returncode, rendered.stdout, rendered.stderr)
     return [manifest for manifest in yaml_text.load_all(rendered.stdout) if manifest]

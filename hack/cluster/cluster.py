@@ -1,4 +1,4 @@
-"""What can be asked of any cluster, whoever started it: kubectl, Nodes without a kubelet, namespaces, tokens."""
+"""Operations for any cluster: kubectl, Nodes without a kubelet, namespaces, tokens."""
 
 import os
 import subprocess
@@ -15,14 +15,14 @@ from hack.cluster.control_plane import kubeconfigs
 from hack.cluster.errors import CommandError
 from hack.cluster.waiting import wait_until
 
-# a cluster of `make up` stays until `make down`, and nobody renews these
+# a cluster of `make up` stays until `make down`, and these are never renewed
 _TOKEN_SECONDS = 365 * 24 * 3600
 
 
 class Cluster(ABC):
     """A cluster with an admin's kubeconfig. Use it as a context manager, or call stop()."""
 
-    # by which label value its Nodes are known to who plays them
+    # the label value that selects its Nodes for the program that plays them
     played_by = nodes.PLAYED_BY_KWOK
     # of each Node and namespace that is made
     labels: Mapping[str, str] = {}
@@ -46,13 +46,14 @@ class Cluster(ABC):
         """Block until a process of ours ends by itself, and raise ComponentError then."""
 
     def stop(self) -> None:
-        """End what was started, and remove what was made. Stopped already: nothing happens."""
+        """End all started processes, and remove all created objects. Does nothing if already stopped."""
         self._undo.close()
 
     def kubectl(self, *args: str, stdin: str | None = None, check: bool = True) -> str:
-        """Run kubectl as the admin and return what it printed to stdout.
+        """Run kubectl as the admin and return its stdout.
 
-        Raises CommandError when it ends with an error and `check` is set, and ComponentError when a process is gone.
+        Raises CommandError when it ends with an error and `check` is set, and ComponentError when a process has
+        ended.
         """
         done = subprocess.run(
             [str(self._kubectl), *args],
@@ -93,9 +94,9 @@ class Cluster(ABC):
         create_namespace(self.client, name, self.labels)
 
     def remove_namespace(self, name: str, grace_seconds: int | None = None) -> None:
-        """Delete a namespace: its pods are gone when this returns, all else follows soon. Raises TimeoutError.
+        """Delete a namespace: its pods are gone when this returns, its other objects follow soon. Raises TimeoutError.
 
-        grace_seconds: of its pods; 0 where no kubelet ends them.
+        grace_seconds: of its pods; 0 if no kubelet ends them.
         """
         remove_namespace(self.client, name, grace_seconds)
 
@@ -153,7 +154,7 @@ def has_default_service_account(client: Client, namespace: str) -> bool:
 def a_pod(
     name: str, namespace: str, limits: Mapping[str, int], node_name: str | None = None, scheduler: str | None = None
 ) -> dict[str, Any]:
-    """A pod of one container. node_name: where it is bound already, past any scheduler. scheduler: None: the cluster's own."""
+    """A pod of one container. node_name: binds it, past any scheduler. scheduler: None: the cluster's own."""
     container = {"name": "main", "image": "registry.example/app", "resources": {"limits": dict(limits)}}
     return {
         "apiVersion": "v1",

@@ -1,12 +1,12 @@
-"""What can go wrong between a bare machine and a control plane that answers.
+"""Errors between a bare machine and a ready control plane.
 
     ClusterError
     ├── BinaryError           a program could not be found, fetched or built
     ├── ComponentError        a process died, or did not get ready in time
-    ├── CommandError          kubectl or helm refused; carries what it printed
+    ├── CommandError          kubectl or helm refused; carries its output
     └── FolderError           the folder asked for cannot be made, or holds something already
 
-Every message names the thing and what to do, because the reader is mostly somebody whose tests just did not start.
+Every message names the thing and a remedy, because most readers only wanted to run tests.
 """
 
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ from hack.cluster.waiting import wait_until
 # not in nodedevice.io/ itself: those on a Node are the operator's, which removes any that it did not set
 PLAYED_LABEL = "test.nodedevice.io/played-by"
 PLAYED_BY_KWOK = "kwok"
-# of Nodes in a cluster that others use: their pods would be bound there, and be shown as running where nothing runs
+# of Nodes in a cluster with other users: their pods would be bound there, and shown as running although nothing runs
 LENT_TAINT: Final = Object(key="test.nodedevice.io/demo", effect="NoSchedule")
 
 _FIELD_MANAGER = "kubelet"
@@ -24,7 +24,7 @@ _CAPACITY = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "500Gi", "pods
 
 
 def node_selector(played_by: str = PLAYED_BY_KWOK) -> str:
-    """Which Nodes somebody plays."""
+    """The selector of the Nodes that this program plays."""
     return f"{PLAYED_LABEL}={played_by}"
 
 
@@ -73,7 +73,7 @@ def wait_schedulable(client: Client, names: Sequence[str], timeout_seconds: floa
 
 
 def is_schedulable(client: Client, name: str) -> bool:
-    """Would the scheduler use it now, for pods that tolerate LENT_TAINT? Not there yet is no."""
+    """Would the scheduler use it now, for pods that tolerate LENT_TAINT? False if the Node does not exist yet."""
     try:
         node = client.get(Node, name)
     except ApiError as exc:

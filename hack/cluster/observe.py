@@ -64,7 +64,7 @@ class Observer:
             return list(self._seen)
 
     def forget(self) -> None:
-        """Drop what was seen so far."""
+        """Drop all earlier events."""
         with self._changed:
             self._seen.clear()
 
@@ -83,7 +83,7 @@ class Observer:
                     self._seen.append(Seen(time.monotonic(), event, found))
                     self._changed.notify_all()
         except (*NO_ANSWER, RuntimeError):
-            # closed with the observer, or the API server went away: whoever waits runs into the time-out
+            # closed with the observer, or the API server ended: waiting callers time out
             return
 
 

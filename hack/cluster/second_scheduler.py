@@ -59,7 +59,7 @@ def _entry(extender: Extender) -> dict[str, Any]:
     return {
         "urlPrefix": extender.url,
         **{f"{verb}Verb": verb for verb in _VERBS},
-        # of the chart's values, too
+        # also in the chart's values
         "weight": 10,
         "nodeCacheCapable": True,
         "httpTimeout": f"{extender.timeout_seconds:g}s",

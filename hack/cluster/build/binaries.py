@@ -39,7 +39,7 @@ def find(names: Iterable[str], progress: Callable[[str], None] = lambda _: None)
 
 
 def missing(names: Iterable[str]) -> list[str]:
-    """Those that `find` would download or build. Raises BinaryError, as find does before it does either."""
+    """Programs that `find` would download or build. Raises BinaryError for the same causes as find."""
     return _lacking(_paths(names))
 
 
@@ -56,7 +56,7 @@ def _asset(name: str) -> Path | None:
     if not folder:
         return None
     if not Path(folder).is_dir():
-        raise BinaryError(name, f"KUBEBUILDER_ASSETS names {folder}, which is no folder", "correct it or unset it")
+        raise BinaryError(name, f"KUBEBUILDER_ASSETS names {folder}, which is not a folder", "correct it or unset it")
     asset = Path(folder).absolute() / name
     return asset if os.access(asset, os.X_OK) else None
 

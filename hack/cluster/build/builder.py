@@ -1,6 +1,6 @@
-"""Compiles pinned programs into the cache, one at a time, and says how far it is.
+"""Compiles pinned programs into the cache, one at a time, and prints the progress.
 
-A program appears in the cache complete or not at all; a build that was cut short goes on where it ended.
+A program appears in the cache complete or not at all; an interrupted build resumes.
 """
 
 import re
@@ -20,8 +20,8 @@ from hack.cluster.processes.processes import running
 
 _REPORT_EVERY_SECONDS = 15.0
 _SHOWN_LINES = 15
-# Seconds of one core, rather too many: measured on two cores with an empty cache of Go's, one program after the other, and less by
-# as much as the flags of today saved on the API server. The first of a family pays for what they share.
+# Seconds of one core, rounded up: measured on two cores with an empty Go cache, one program after the other, minus the time
+# that the current flags saved on the API server. The first program of a family includes the shared packages.
 _CORE_SECONDS = {
     "etcd": 135,
     "kube-apiserver": 350,
@@ -37,7 +37,7 @@ _CORE_SECONDS = {
 _CORE_SECONDS_OF_OTHERS = 14
 
 _USE_READY_ONES = "or set KUBEBUILDER_ASSETS to a folder that has the programs"
-# Go gives its reasons only as text: what a person can do about those that are not about the code.
+# Go reports causes only as text. Remedies for the causes that are not in the code.
 _REMEDIES = (
     (
         r"no space left on device",
@@ -63,7 +63,7 @@ def built_path(binary: str, cache: Path) -> Path:
 
 
 def build(binaries: Sequence[str], cache: Path, progress: Callable[[str], None]) -> None:
-    """Build what is not in the cache yet. Raises BinaryError with the end of the compiler's output and a remedy."""
+    """Build the programs that the cache lacks. Raises BinaryError with the end of the compiler's output and a remedy."""
     with lock(cache, progress):
         missing = [binary for binary in binaries if not built_path(binary, cache).exists()]
         if not missing:
@@ -87,7 +87,7 @@ def _module_folder(go: str, family: Family, cache: Path, progress: Callable[[str
     if not (folder / "go.sum").exists():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "go.mod").write_text(family.go_mod)
-        label = f"{family.name} {family.version}: finding out what it requires"
+        label = f"{family.name} {family.version}: resolving its dependencies"
         progress(label)
         status, output = run_compiler([go, "mod", "tidy"], folder, environment("mod"), label, progress)
         if status != 0:
@@ -129,9 +129,9 @@ def run_compiler(
     progress: Callable[[str], None],
     described: Callable[[float], str] = clock,
 ) -> tuple[int, str]:
-    """Run a compiler in a folder, speaking up every few seconds. Returns its exit status and what it printed.
+    """Run a compiler in a folder, with a progress line every few seconds. Returns its exit status and output.
 
-    described: says how far it is after so many seconds.
+    described: the progress text after so many seconds.
     """
     began = time.monotonic()
     # not to be left running when its builder, and with it the lock, is gone

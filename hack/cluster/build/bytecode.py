@@ -1,6 +1,9 @@
-"""Python's byte code for an image whose file system is read-only: what is not compiled now is compiled at each start, for seconds.
+"""Python's byte code for an image whose file system is read-only: uncompiled modules would be compiled at each start,
+for seconds.
 
-Equal sources give equal bytes: no times. Debian compiles its standard library at installation, and ours is only unpacked.
+
+Equal sources give equal bytes: no times. Debian compiles its standard library at installation, and ours is only
+unpacked.
 """
 
 import compileall
@@ -28,7 +31,7 @@ def compile_folder(folder: Path, seen_as: str, levels: Sequence[int] = (WITH_DOC
 
 
 def compile_standard_library(root: Path) -> None:
-    """Of the root file system of an image; where this Python is of another release, it stays as it is."""
+    """Compile the standard library in an image's root file system, if this Python has the same release."""
     ours = f"python{sys.version_info.major}.{sys.version_info.minor}"
     library = root / "usr/lib" / ours
     if (library / "os.py").exists():

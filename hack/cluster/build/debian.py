@@ -1,6 +1,6 @@
-"""Programs that nobody publishes as Go modules: taken out of Debian's own packages, at pinned versions.
+"""Takes programs that are not published as Go modules out of Debian's packages, at pinned versions.
 
-apt fetches and verifies them as this machine's own configuration says; nothing is installed, no root is needed.
+apt fetches and verifies them by this machine's configuration; nothing is installed, and no root is needed.
 """
 
 import shutil
@@ -25,7 +25,7 @@ class Package:
 
     @property
     def key(self) -> str:
-        """Name of the cache folder; an epoch's colon is no good in a search path."""
+        """Name of the cache folder; an epoch's colon would break a search path."""
         return f"{self.name}-{self.version.replace(':', '_')}"
 
 

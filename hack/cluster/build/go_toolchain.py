@@ -15,8 +15,8 @@ from pathlib import Path
 
 from hack.cluster.errors import BinaryError
 
-# A compiler lives for a second or two; looking for garbage takes a quarter of its time. With less than half a GiB the largest would
-# do little else: k8s.io/api/core/v1 takes 4.6 s with that, 6.6 s with Go's own settings, 16 s with 128 MiB.
+# A compiler lives for a second or two; garbage collection takes a quarter of its time. With less than half a GiB the
+# largest would do little else: k8s.io/api/core/v1 takes 4.6 s with that, 6.6 s with Go's own settings, 16 s with 128 MiB.
 _HEAP, _LEAST_HEAP = 1 << 30, 1 << 29
 # in a container its own cgroup is the root there
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -42,7 +42,7 @@ def environment(modules: str = "readonly") -> dict[str, str]:
 
 
 def _home() -> dict[str, str]:
-    """Go keeps what it downloads there; a user has one without HOME, too. Empty for a user that has none."""
+    """The environment for Go's download folder, also for a user without HOME. Empty for a user without a home folder."""
     try:
         return {"HOME": str(Path.home())}
     except RuntimeError:
@@ -68,9 +68,9 @@ def _memory() -> int:
 
 
 def find_go(at_least: tuple[int, ...], cache: Path, progress: Callable[[str], None]) -> str:
-    """Path of a Go of at least that version; installs the pinned one when the machine has none.
+    """Path of a Go of at least that version; installs the pinned one if the machine has none.
 
-    Call it while holding the cache's lock. Raises BinaryError when there is none and none can be had.
+    Requires the cache's lock. Raises BinaryError if no Go can be installed.
     """
     on_path = shutil.which("go")
     if on_path is not None and (_version(on_path) or (0,)) >= at_least:

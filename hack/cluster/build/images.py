@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# No registry is asked for them: they are there, and nobody's policy is to pull always.
+# The kubelet pulls none of them: they are imported, and no test sets the pull policy Always.
 TEST_IMAGE = "nodedevice.test/busybox:1"
 CUDA_IMAGE = "nodedevice.test/cuda:1"
 SANDBOX_IMAGE = "nodedevice.test/pause:1"
@@ -29,7 +29,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True)
 class Image:
-    """An image to be: its reference, what runs in it when nobody says otherwise, and its environment beside the path."""
+    """An image to build: its reference, default command, and environment without PATH."""
 
     reference: str
     command: tuple[str, ...]

@@ -1,8 +1,8 @@
-"""Which programs the control plane is made of, and exactly which version of each: what hack/cluster/build/go pins.
+"""The programs of the control plane and their exact versions, as pinned by hack/cluster/build/go.
 
-Builds nothing. One Go module per family, because the families' dependencies do not agree with each other; those of etcd and
-Kubernetes do, at the version of etcd that kubeadm starts, so one module pins both and what both need is compiled once.
-`KUBERNETES=1.36.3` in the environment asks for another version of that family than the pinned one.
+Builds nothing. One Go module per family, because the families' dependencies conflict; those of etcd and Kubernetes do
+not, at the version of etcd that kubeadm starts. So one module pins both, and shared packages are compiled once.
+`KUBERNETES=1.36.3` in the environment selects another version of that family than the pinned one.
 """
 
 import hashlib
@@ -27,13 +27,14 @@ _MAKE_NO_DEBUG_INFO = "-gcflags=all=-dwarf=false"
 class Family:
     """Programs that one Go module pins together.
 
-    name: of its folder under go/, unless `folder` names another: where sources of our own lie beside go.mod, or another family's.
+    name: of its folder under go/, unless `folder` names another: if the folder has own sources next to go.mod, or is
+    another family's.
     module: the Go module whose version is the family's; empty for a program that is all our own.
     packages: for each program, the Go package it is built from.
     version_variables: linker variables that hold the version, where the source does not (or the program says v0.0.0).
     tags: build tags, as a rule to leave something out.
-    asked_by: environment variable that may ask for another version than the pinned one.
-    go_mod_name: file that pins them, where a folder has several; the sums are beside it, named alike.
+    asked_by: environment variable that may select another version than the pinned one.
+    go_mod_name: file that pins them, if a folder has several; the file with the sums has the same name with `.sum`.
     """
 
     name: str
@@ -64,19 +65,19 @@ class Family:
 
     @property
     def version(self) -> str:
-        """Version to build, as `v1.37.2`. Raises BinaryError when what the environment asks for is no version."""
+        """Version to build, as `v1.37.2`. Raises BinaryError if the environment asks for an invalid version."""
         asked = os.environ.get(self.asked_by, "") if self.asked_by else ""
         if not asked:
             return self.pinned_version
         if not re.fullmatch(r"v?\d+\.\d+\.\d+", asked):
             raise BinaryError(
-                self.name, f"{self.asked_by}={asked} is no version", f"write it as {self.pinned_version[1:]}"
+                self.name, f"{self.asked_by}={asked} is not a version", f"write it as {self.pinned_version[1:]}"
             )
         return f"v{asked.removeprefix('v')}"
 
     @property
     def is_pinned(self) -> bool:
-        """False when another version was asked for: then go.mod is only a proposal, and there is no go.sum."""
+        """False when another version was requested: then go.mod is only a proposal, and there is no go.sum."""
         return self.version == self.pinned_version
 
     @property
@@ -116,7 +117,7 @@ class Family:
         return (self.pinned_folder / self.go_mod_name).read_text()
 
     def _go_mod_of_other_version(self) -> str:
-        """The family's tools and the replacements at the other version; what they require, `go mod tidy` finds out.
+        """The family's tools and the replacements at the other version; `go mod tidy` resolves their dependencies.
 
         The staging modules of Kubernetes v1.X.Y are published as v0.X.Y.
         """
@@ -162,7 +163,7 @@ FAMILIES = (
         asked_by="KUBERNETES",
     ),
     Family(
-        # apart, too: no other program is built again for it
+        # a separate family: other programs are not rebuilt for it
         name="dra-test-driver",
         module="k8s.io/kubernetes",
         packages={"dra-test-driver": "k8s.io/kubernetes/test/e2e/dra/test-driver"},
@@ -234,7 +235,7 @@ FAMILIES = (
         version_variables={"helm.sh/helm/v4/internal/version.version": "{version}"},
     ),
     Family(
-        # beside the newest: charts are installed with it for years to come
+        # in addition to the newest: users will install charts with it for years
         name="helm3",
         module="helm.sh/helm/v3",
         packages={"helm3": "helm.sh/helm/v3/cmd/helm"},

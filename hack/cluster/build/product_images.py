@@ -1,8 +1,8 @@
 """The product's own images, built from its Dockerfiles without any registry, for a node whose runtime imports them.
 
-The base image that a Dockerfile would pull is put together from Debian's packages: Python, its pip and root certificates.
-The builder is buildah, in a store of its own that is removed afterwards: neither a daemon nor anybody's images are touched.
-What was built stays in the user's cache folder, under a name that says of which sources it is.
+The base image that a Dockerfile would pull is put together from Debian's packages: Python, its pip and root
+certificates. The builder is buildah, with a temporary store: it touches neither a daemon nor existing images. Images
+stay in the user's cache folder, under a name with a digest of their sources.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 @dataclass(frozen=True)
 class ProductImage:
-    """An image in an archive. reference: `localhost/PROGRAM:TAG`, by which the runtime knows it afterwards."""
+    """An image in an archive. reference: `localhost/PROGRAM:TAG`, its name in the runtime after the import."""
 
     program: str
     tag: str
@@ -48,7 +48,7 @@ class ProductImage:
 
 
 def why_not_here() -> str:
-    """What is missing for building them, in a few words; empty where nothing is."""
+    """The missing tools for building them, in a few words; empty if complete."""
     missing = [program for program in ("apt-get", "dpkg-deb") if shutil.which(program) is None]
     return f"the images are built of Debian's packages by {missing[0]}: run on Debian or Ubuntu" if missing else ""
 
@@ -85,7 +85,7 @@ def context(program: str, folder: Path) -> Path:
 
 
 def _image(program: str, context: Path, cache: Path) -> ProductImage:
-    """Where it is, or will be: the tag differs by source, and by way to build."""
+    """The image's archive, whether built or not: the tag depends on the source and on the way to build."""
     tag = digest_of(context, platform.machine(), Path(__file__).read_text())
     return ProductImage(program, tag, cache / f"{program}-{tag}.tar")
 

@@ -1,4 +1,4 @@
-"""Where projects publish their programs ready to run, by version and kind of machine, with the checksums beside them.
+"""Addresses of published programs and their checksums, by version and kind of machine.
 
 Addresses only; hack/cluster/build/downloads.py fetches.
 """
@@ -43,7 +43,9 @@ class Published:
         return next((words[0] for words in lines if words[1:] == [self.address]), None)
 
     def checksum_in(self, text: str) -> str | None:
-        """Its SHA-256 in what `checksums` answered: a bare one, lines of sha256sum, or GitHub's description of a release."""
+        """The SHA-256 in a response from `checksums`: a bare one, lines of sha256sum, or GitHub's description of a
+        release.
+        """
         if text.lstrip().startswith("{"):
             assets = json.loads(text).get("assets", [])
             lines = [str(each.get("digest")).replace(":", " ") for each in assets if each.get("name") == self.file_name]
@@ -73,7 +75,7 @@ def published(binary: str) -> Published | None:
     if binary == "kwok":
         version = family_of(binary).version
         release = f"kubernetes-sigs/kwok/releases/download/{version}"
-        # no file of checksums lies beside it
+        # this project publishes no file of checksums
         described = f"api.github.com/repos/kubernetes-sigs/kwok/releases/tags/{version}"
         return Published(f"github.com/{release}/kwok-linux-{machine}", described)
     return None

@@ -29,7 +29,7 @@ class Forecast:
     def describe(self, program: str, elapsed: float) -> str:
         """How long `program` has been built, and how long all of them still take, as `1:20, about 4 min left`.
 
-        elapsed: its seconds so far. Where that is more than expected, nobody knows when it ends, and that is written.
+        elapsed: its seconds so far. If that is more than expected, the text says that the rest is unknown.
         """
         expected = self._left[program]
         others = sum(left for name, left in self._left.items() if name != program) * self._pace

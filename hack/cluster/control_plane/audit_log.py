@@ -15,13 +15,13 @@ _SHOWN: Final = 75
 def requests(log: Path, text: str = "") -> Iterator[dict[str, Any]]:
     """Every request whose line holds that text, oldest first. The last line is left out while it is being written.
 
-    Raises ValueError, with the place, where a line is no request.
+    Raises ValueError, with the place, if a line is not a request.
     """
     wanted, begin = text.encode(), 0
     with log.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
-                # what is read after it would be its rest
+                # later reads would start inside this line
                 return
             if wanted in line:
                 yield _decoded(log, begin, line)
@@ -52,5 +52,5 @@ def _read_again(log: Path, begin: int) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(line)
     except json.JSONDecodeError as exc:
         around = line[max(0, exc.pos - _SHOWN) : exc.pos + _SHOWN]
-        raise ValueError(f"{log}: the line at byte {begin} is no request: {exc.msg} in: {around}") from exc
+        raise ValueError(f"{log}: the line at byte {begin} is not a request: {exc.msg} in: {around}") from exc
     return found

@@ -1,6 +1,6 @@
 """Who is who in the control plane: a certificate for each process and for the admin.
 
-Two authorities, as kubeadm has them: etcd asks for a certificate of its own, because whoever reaches etcd passes by RBAC.
+Two authorities, as kubeadm has them: etcd asks for a certificate of its own, because access to etcd bypasses RBAC.
 Kubernetes reads a client certificate's common name as the user and its organization as the group.
 """
 
@@ -43,7 +43,7 @@ class Authority:
         write_private(self.file, self._ca.cert_pem.bytes())
 
     def server(self, name: str, *addresses: str) -> Certificate:
-        """A certificate with which a process serves on loopback, and at these addresses; it can show it as a client, too."""
+        """A certificate for a server on loopback and these addresses; also valid as a client certificate."""
         leaf = self._ca.issue_cert(*_SERVER_NAMES, *addresses, common_name=name, organization_name=name)
         return self._write(name, leaf)
 

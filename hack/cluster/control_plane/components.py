@@ -114,7 +114,7 @@ def apiserver(
         f"--service-account-key-file={certificates.service_accounts.key}",
         f"--audit-policy-file={audit_policy}",
         f"--audit-log-path={audit_log}",
-        # no rotation: what was counted at the start of a bench must still be there at its end (megabytes)
+        # no rotation: requests from the start of a bench must still be there at its end (megabytes)
         "--audit-log-maxsize=100000",
     ]
 

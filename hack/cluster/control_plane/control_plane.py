@@ -1,11 +1,9 @@
-"""A real Kubernetes control plane of this user's own, on loopback, for as long as somebody needs it.
+"""A real Kubernetes control plane of this user's own, on loopback, for the length of a block.
 
-etcd, kube-apiserver, kube-scheduler, kube-controller-manager and, unless somebody else plays the Nodes, KWOK run as processes;
-no container, no root, no network. Nothing of it outlives the process that started it, not even after kill -9, and its folder goes
-with it.
-
-It is ready when a test may begin: the API server is ready with its bootstrap roles, and a pod can be made in the namespace
-`default`, which needs the ServiceAccount that the controller manager puts there.
+etcd, kube-apiserver, kube-scheduler, kube-controller-manager and, by default, KWOK run as processes; no container, no
+root, no network. All of it ends with the process that started it, even after kill -9, and its folder is removed.
+It is ready when a test may begin: the API server is ready with its bootstrap roles, and a pod can be created in the
+namespace `default`, which needs the ServiceAccount that the controller manager creates there.
 """
 
 import json
@@ -54,10 +52,11 @@ class ControlPlane(Cluster):
     ) -> Self:
         """Start one in `folder`, which is made, and removed again at the end. Ready when this returns.
 
-        progress: called with each step, a line at a time; the first time, programs are built, which takes minutes.
-        service_network: of the addresses of Services, none of which leads anywhere; in_cluster_api makes the API server's do so.
-        with_kwok: without it somebody else plays the Nodes.
-        Raises BinaryError, FolderError, or ComponentError with the tail of a log; then nothing is left behind.
+        progress: called with a line for each step; the first time, programs are built, which takes minutes.
+        service_network: range of the Services' addresses. They are unreachable; in_cluster_api makes the API server's
+        reachable.
+        with_kwok: False if another program plays the Nodes.
+        Raises BinaryError, FolderError, or ComponentError with the tail of a log; then everything is cleaned up.
         """
         binaries = find(BINARIES if with_kwok else CONTROL_PLANE, progress)
         folder = folder.absolute()
@@ -102,7 +101,9 @@ class ControlPlane(Cluster):
             shutil.copytree(self._layout.etcd_data, folder)
 
     def restore(self, folder: Path) -> None:
-        """Replace etcd's data by that copy: all versions go back to what they were then. The API server is away meanwhile."""
+        """Replace etcd's data by that copy: all objects return to the state of the copy. The API server is down
+        meanwhile.
+        """
         with self._without_etcd():
             shutil.rmtree(self._layout.etcd_data)
             shutil.copytree(folder, self._layout.etcd_data)
@@ -121,7 +122,7 @@ class ControlPlane(Cluster):
             process.kill()
 
     def _signal_controllers(self, number: signal.Signals) -> None:
-        """Those that run."""
+        """Send the signal to the running controllers."""
         for process in self._layout.controllers:
             if process.pid is not None:
                 process.signal(number)

@@ -20,7 +20,7 @@ def trusting(authority: Path, certificate: Certificate | None = None) -> ssl.SSL
 
 
 def answers(port: int, path: str, tls: ssl.SSLContext | None) -> bool:
-    """True when a GET of `path` on loopback is answered with 200; False for every other answer and for none."""
+    """Whether a GET of `path` on loopback returns 200; also False without a response."""
     try:
         get(port, path, tls)
     except (OSError, http.client.HTTPException):
@@ -29,7 +29,7 @@ def answers(port: int, path: str, tls: ssl.SSLContext | None) -> bool:
 
 
 def get(port: int, path: str, tls: ssl.SSLContext | None) -> bytes:
-    """Body of a GET on loopback, without credentials. Raises OSError or HTTPException unless the answer is 200."""
+    """Body of a GET on loopback, without credentials. Raises OSError or HTTPException for any status but 200."""
     connection = (
         http.client.HTTPConnection(HOST, port, timeout=_TIMEOUT_SECONDS)
         if tls is None

@@ -32,7 +32,7 @@ HERE = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Layout:
-    """A control plane, ready to be started. kwok: None where somebody else plays the Nodes."""
+    """A control plane, ready to be started. kwok: None if another program plays the Nodes."""
 
     folder: Path
     ports: Ports
@@ -55,7 +55,7 @@ class Layout:
 
     @property
     def controllers(self) -> tuple[Process, ...]:
-        """Those that watch the API server."""
+        """Processes that watch the API server."""
         return tuple(each for each in (self.scheduler, self.controller_manager, self.kwok) if each is not None)
 
 
@@ -75,8 +75,8 @@ def lay_out(
 ) -> Layout:
     """Fill a claimed folder.
 
-    binaries: a path for each name in BINARIES; in CONTROL_PLANE alone where somebody else plays the Nodes. service_network: of the
-    addresses of Services.
+    binaries: a path for each name in BINARIES; only those in CONTROL_PLANE if another program plays the Nodes.
+    service_network: range of the Services' addresses.
     """
     logs, data = folder / "logs", folder / "etcd"
     logs.mkdir()

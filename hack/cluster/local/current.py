@@ -1,8 +1,8 @@
-"""The cluster that you have, of the current kubeconfig (kind, minikube, a test cluster), lent for as long as somebody needs it.
+"""The cluster of the current kubeconfig (kind, minikube, a test cluster), borrowed for the length of a block.
 
-Only with CLUSTER=current. Into it come Nodes of our own, played by a KWOK that runs here or by the demo, and the project's
-chart; agents and operator run here too. All of it bears a mark, and is taken away again at the end, or, after kill -9, by the next
-who uses that cluster. One that has any of it from somebody else is not changed.
+Only with CLUSTER=current. It gets Nodes of ours, played by a KWOK that runs here or by the demo, and the project's
+chart; agents and operator run here as well. All these objects have a label, and are deleted at the end, or, after
+kill -9, by the next use of that cluster. A cluster with objects of another owner is not changed.
 """
 
 import os
@@ -43,7 +43,7 @@ class CurrentClusterError(ClusterError):
 def open_cluster(folder: Path, progress: Callable[[str], None], *, with_kwok: bool = True) -> Cluster:
     """The cluster that CLUSTER names: a control plane of our own when it is empty, or `current`. Raises ClusterError.
 
-    with_kwok: without it somebody else plays the Nodes.
+    with_kwok: False if another program plays the Nodes.
     """
     if is_current_wanted():
         return CurrentCluster.start(folder, progress, with_kwok=with_kwok)
@@ -51,7 +51,7 @@ def open_cluster(folder: Path, progress: Callable[[str], None], *, with_kwok: bo
 
 
 def is_current_wanted() -> bool:
-    """Whether CLUSTER asks for the cluster of the current kubeconfig. Raises CurrentClusterError for what it cannot mean."""
+    """Whether CLUSTER asks for the cluster of the current kubeconfig. Raises CurrentClusterError for an unknown value."""
     wanted = os.environ.get("CLUSTER", "")
     if wanted not in ("", "current"):
         raise CurrentClusterError(
@@ -61,11 +61,11 @@ def is_current_wanted() -> bool:
 
 
 class CurrentCluster(Cluster):
-    """Made by `start`. It knows what it has put into the cluster, and takes that away in stop()."""
+    """Made by `start`. Records the objects that it created in the cluster, and deletes them in stop()."""
 
     # another KWOK in that cluster, if there is one, does not touch our Nodes
     played_by = "nodedevice"
-    # and the pods of those who use that cluster stay off them
+    # keeps the pods of the cluster's other users off them
     taints = (nodes.LENT_TAINT,)
 
     def __init__(
@@ -80,7 +80,8 @@ class CurrentCluster(Cluster):
     def start(cls, folder: Path, progress: Callable[[str], None] = lambda _: None, *, with_kwok: bool = True) -> Self:
         """Check the cluster, and begin to play Nodes in it, with_kwok. folder: made for it, and removed at the end.
 
-        Raises CurrentClusterError, with a remedy, when there is none, or it is not to be used; BinaryError; ComponentError.
+        Raises CurrentClusterError, with a remedy, if no cluster is configured or it is unsuitable; BinaryError;
+        ComponentError.
         """
         binaries = find(["kubectl", "kwok"] if with_kwok else ["kubectl"], progress)
         folder = folder.absolute()
@@ -142,17 +143,17 @@ class CurrentCluster(Cluster):
         super().add_namespace(name)
 
     def _usable_version(self, context: str) -> str:
-        """Its version. Raises CurrentClusterError when it is too old, or has anything of ours that somebody else brought."""
+        """Its version. Raises CurrentClusterError if it is too old, or has objects of ours with another owner."""
         unmarked = f"--selector=!{LABEL}"
         try:
             version = yaml_text.load(self.kubectl("version", "-o", "yaml"))["serverVersion"]
             taken = [name for name in self._names("crds", unmarked) if name.endswith(f".{GROUP}")]
             spaces = self._names("namespaces", unmarked)
         except CommandError as exc:
-            # not what it printed to stdout: kubectl prints its own version there even when no server answers
+            # not stdout: kubectl prints its own version there even without a response from the server
             raise CurrentClusterError(
                 f"the cluster of the context {context} cannot be used: {exc.stderr.strip()}\n"
-                "  remedy: is the cluster running, and may you list what is in it? Start it, or choose another one with"
+                "  remedy: is the cluster running, and may you list its objects? Start it, or choose another one with"
                 " `kubectl config use-context`"
             ) from exc
         taken += [name for name in spaces if name in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE)]
@@ -179,7 +180,7 @@ class CurrentCluster(Cluster):
             if mark.holder() is Holder.IS_ELSEWHERE:
                 raise CurrentClusterError(
                     f"the cluster of the context {context} has what a demo brought ({', '.join(things[mark])}), from another"
-                    " machine or before this one was booted. Where that is over, take it away:\n  "
+                    " machine or before this one was booted. If that has ended, delete them:\n  "
                     + "\n  ".join(leftovers.commands(mark))
                 )
         for mark, names in things.items():
@@ -199,7 +200,7 @@ class CurrentCluster(Cluster):
 
 
 def _take_kubeconfig(kubectl: Path, folder: Path) -> tuple[Path, str]:
-    """A copy with the current context alone, and that context's name: whatever is made current meanwhile changes nothing."""
+    """A copy with the current context alone, and that context's name: a later change of the context has no effect."""
     view = [str(kubectl), "config", "view", "--minify", "--flatten", "--raw", "-o", "yaml"]
     done = subprocess.run(view, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     content: dict[str, Any] = (yaml_text.load(done.stdout) or {}) if done.returncode == 0 else {}

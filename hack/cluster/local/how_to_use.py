@@ -17,9 +17,9 @@ _CORDONED: Final = "--field-selector reason=DevicesCordoned"
 
 
 def lines(folder: Path, kubeconfig: Path, kubectl: Path, agents: Mapping[str, Path], notes: Sequence[str]) -> list[str]:
-    """folder: of what is up. agents: the folder of each by its node; one of them is NODE_A.
+    """folder: of the running cluster. agents: the folder of each by its node; one of them is NODE_A.
 
-    notes: what else there is to know of its Nodes.
+    notes: more lines about its Nodes.
     """
     programs = Path(sys.executable).parent
     plugins = ", ".join(f"{_quoted(node / 'plugins/kubelet.sock')} ({name})" for name, node in agents.items())
@@ -51,7 +51,7 @@ def lines(folder: Path, kubeconfig: Path, kubectl: Path, agents: Mapping[str, Pa
 
 
 def a_pod(manifest: Path) -> Sequence[str]:
-    """Two lines, and one that shows what has become of it. manifest: of the pod `try`."""
+    """Two lines, and one that shows the result. manifest: of the pod `try`."""
     return (
         f"{TYPED}kubectl apply -f {_quoted(manifest)}",
         f"{TYPED}kubectl wait --for=create poddevice/try --timeout=60s",

@@ -1,4 +1,4 @@
-"""Finds what we created in somebody's cluster by its label, and deletes it; nothing else there is touched."""
+"""Finds objects that we created in a user's cluster by their label, and deletes them; changes nothing else."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ _KINDS: Final = (
     "rolebindings",
     *("clusterrolebindings", "clusterroles", "crds", "namespaces"),
 )
-# The operator keeps these, and writes no mark; a cluster with an operator of somebody else's is not used at all.
+# The operator keeps these, and writes no mark; a cluster that already has an operator is not used at all.
 _OPERATORS: Final = ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies")
 # The node controller checks every 5 s which Nodes are gone, and reports each.
 _LAST_EVENT: Final = "RemovingNode"
@@ -94,7 +94,7 @@ def _is_all_reported(cluster: Cluster, nodes: Mapping[str, str]) -> bool:
 
 
 def _events(cluster: Cluster, nodes: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Those about these Nodes and their NodeDevices; none where the cluster does not answer."""
+    """Events about these Nodes and their NodeDevices; none if the cluster does not respond."""
     events: list[dict[str, Any]] = []
     for kind in ("Node", "NodeDevice"):
         about = f"--field-selector=involvedObject.kind={kind}"
@@ -104,7 +104,7 @@ def _events(cluster: Cluster, nodes: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _is_about(thing: Mapping[str, Any], nodes: Mapping[str, str]) -> bool:
-    """A Node that somebody had under the same name has another uid. Of NodeDevices all in a cluster that is used are ours."""
+    """A user's Node of the same name has another uid. All NodeDevices in a borrowed cluster are ours."""
     name = thing["name"]
     if thing["kind"] == "NodeDevice":
         return any(name.startswith(f"{node}.") for node in nodes)

@@ -126,7 +126,7 @@ def _is_machine() -> bool:
 
 def _start(folder: Path) -> None:
     """Start the keeper and wait until all is ready; Ctrl-C ends it. Raises ClickException when it does not come up."""
-    # SIGINT, too: a shell starts what it puts in the background with it ignored
+    # SIGINT as well: a shell starts background processes with SIGINT ignored
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.default_int_handler)
     fork = Fork()

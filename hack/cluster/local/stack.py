@@ -50,7 +50,7 @@ PLUGINS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Program:
-    """One of the project's own programs as a process, with where it answers over HTTP and keeps its files."""
+    """One of the project's own programs as a process, with its HTTP address and its folder."""
 
     process: Process
     address: str
@@ -104,7 +104,7 @@ class Stack:
             control_plane = undo.enter_context(open_cluster(folder / "cluster", progress))
             if scheduled:
                 find(["kube-scheduler"], progress)
-            # first the Nodes: somebody's cluster may have one of these names, and then nothing comes into it
+            # first the Nodes: on a conflict of names in a user's cluster, nothing else is created
             control_plane.add_nodes(list(plugins))
             install(control_plane, manifests)
             progress("chart and nodes are in")
@@ -121,7 +121,7 @@ class Stack:
                 program.process.wait_ready(program.is_ready, _READY_SECONDS)
             stack = cls(control_plane, operator, agents)
             kinds = [kind for settings in plugins.values() for kind in settings.values()]
-            # hostRoot is no plugin
+            # hostRoot is a setting, not a plugin
             counted = sum(len(kind) for kind in kinds if not isinstance(kind, str))
             expected = counted if resources is None else resources
             stack.wait_for("every NodeDevice is Ready", lambda: stack.ready_count() == expected)
@@ -167,7 +167,7 @@ class Stack:
 
 
 def operator_program(control_plane: Cluster, folder: Path, port: int, config: str = "") -> Program:
-    """The operator with its own account's token, not started yet. port: where it answers over HTTP. config: its file's content."""
+    """The operator with its own account's token, not started yet. port: its HTTP port. config: its file's content."""
     home = _home(folder, "operator")
     kubeconfig = control_plane.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", home / "kubeconfig")
     address = f"127.0.0.1:{port}"
@@ -198,7 +198,7 @@ def agent_by(kubeconfig: Path, home: Path, node_name: str, port: int, **settings
         "kubeletDir": str(home / "kubelet"),
         "nriSocket": str(home / "nri.sock"),
         "httpAddress": address,
-        # there are no containers
+        # no containers run here
         "runtime": "none",
         "advertiseWithoutInjection": True,
         **settings,
@@ -219,7 +219,7 @@ def extender_program(control_plane: Cluster, folder: Path, port: int, verbs_port
 
 
 def chart_values(scheduled: Sequence[str]) -> dict[str, Any]:
-    """Of the chart. scheduled: resources that a second scheduler is for, if any."""
+    """Values of the chart. scheduled: resources of the second scheduler, if any."""
     return {"scheduler": {"enabled": True, "managedResources": list(scheduled)}} if scheduled else {}
 
 
@@ -231,7 +231,7 @@ def _by_helm(values: Mapping[str, Any], progress: Progress) -> list[dict[str, An
 def _start_scheduler(
     control_plane: Cluster, folder: Path, scheduled: Sequence[str], undo: ExitStack
 ) -> tuple[Program, Process]:
-    """The extender, ready, and the scheduler beside it, which says nowhere that it is; both with one account, as in the chart."""
+    """The extender, ready, and the scheduler, which never reports readiness; both with one account, as in the chart."""
     port, verbs_port = undo.enter_context(reserved_ports(2))
     extender = extender_program(control_plane, folder, port, verbs_port)
     undo.callback(_end, extender.process)

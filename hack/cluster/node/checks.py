@@ -23,7 +23,7 @@ umount "$folder"
 
 @cache
 def why_not_here() -> str:
-    """What is missing for a real node on this machine, in a few words; empty where nothing is."""
+    """The missing parts for a real node on this machine, in a few words; empty if complete."""
     if os.geteuid() != 0:
         return "a real node needs root: run as root"
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]

@@ -1,6 +1,6 @@
 """containerd's configuration on a machine of its own: which settings, and why each.
 
-Starts nothing. Paths are those of a real node, inside the machine. TOML's strings and lists are JSON's.
+Starts nothing. Paths are as on a real node, inside the machine. TOML's strings and lists are JSON's.
 """
 
 import json

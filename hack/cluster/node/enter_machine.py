@@ -33,7 +33,7 @@ def main() -> None:
     sys.exit(code if code >= 0 else 128 - code)
 
 
-# the PID namespace first: what is entered with it holds for children only, so this script stays outside
+# the PID namespace first: it applies to children only, so this script stays outside
 _KINDS = (("pid", _CLONE_NEWPID), ("mnt", _CLONE_NEWNS))
 
 

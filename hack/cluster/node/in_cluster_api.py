@@ -1,8 +1,9 @@
 """Lets pods of a real node reach the API server at the address of the Service `kubernetes`, as on any cluster.
 
-There is no kube-proxy, and packet filters are not to be had everywhere: the Service's address is put on the node's own bridge,
-where pods find it without a route, and what comes in there is passed on to the API server on loopback. The control plane has
-to be started with the Services of the node's network (`NodeNetwork.services`), and the node with that network's number.
+It needs no kube-proxy, and no packet filters, which some machines lack. The Service's address is put on the node's
+own bridge, where pods find it without a route. Connections to it are passed on to the API server on loopback. Start
+the control plane with the Services of the node's network (`NodeNetwork.services`), and the node with that network's
+number.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """The kubelet's configuration on a machine of its own: which settings, and why each.
 
-Starts nothing. Paths are those of a real node, inside the machine.
+Starts nothing. Paths are as on a real node, inside the machine.
 """
 
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ def _values(settings: KubeletSettings) -> dict[str, Any]:
 
 
 def _reachable(settings: KubeletSettings) -> dict[str, Any]:
-    """Where it listens, and whom it believes."""
+    """The kubelet's address, and its authentication."""
     return {
         "address": settings.address,
         "healthzBindAddress": settings.address,
@@ -84,13 +84,13 @@ def _reachable(settings: KubeletSettings) -> dict[str, Any]:
         "authorization": {"mode": "Webhook"},
         "tlsCertFile": str(settings.serving.certificate),
         "tlsPrivateKeyFile": str(settings.serving.key),
-        # no DNS is there, and the machine's own is nobody's business
+        # the machine has no DNS, and the host's DNS must not be used
         "resolvConf": "",
     }
 
 
 def _on_a_small_machine(settings: KubeletSettings) -> dict[str, Any]:
-    """Without systemd, iptables or CAP_SYS_RESOURCE, on whatever cgroup version there is."""
+    """Settings without systemd, iptables or CAP_SYS_RESOURCE, for either cgroup version."""
     return {
         "cgroupDriver": "cgroupfs",
         # pods' groups lie below one of the run's own: runs do not meet, and its removal removes all
@@ -103,7 +103,7 @@ def _on_a_small_machine(settings: KubeletSettings) -> dict[str, Any]:
         "localStorageCapacityIsolation": False,
         # below its root: the default is among the machine's own programs
         "volumePluginDir": f"{ROOT}/volume-plugins",
-        # a full disk of the machine is not what is tested
+        # a full disk of the host must not fail tests
         "evictionHard": {
             "memory.available": "10Mi",
             "nodefs.available": "0.1%",

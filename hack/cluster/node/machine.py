@@ -4,9 +4,10 @@
     containerd = machine.process("containerd", [...], log); containerd.start()
     machine.power_off(); machine.boot()      every process gone at once, disk kept, /run empty, another boot id
 
-Needs root. Knows nothing of Kubernetes. Inside, /run, /var/lib and /var/log are folders of the run, so programs that insist on
-the paths of a real node (`/var/lib/kubelet/device-plugins`) meet nobody else's files; `outside` says where such a path is found
-from here.
+Needs root. Knows nothing of Kubernetes. Inside, /run, /var/lib and /var/log are folders of the run, so programs that insist
+on
+the paths of a real node (`/var/lib/kubelet/device-plugins`) meet no other files; `outside` translates such a path to one of
+this machine.
 """
 
 import contextlib
@@ -62,9 +63,11 @@ class Machine:
         self._init.wait_ready((self.folder / "init.pid").exists, _READY_SECONDS)
 
     def power_off(self) -> None:
-        """End every process in it at once, as a power failure does; returns when the last is gone. Off: nothing happens.
+        """End every process in it at once, like a power failure; returns when the last has ended. Does nothing if
+        already off.
 
-        What is in /run goes with it, as on a node, where that is memory.
+
+        /run is lost, as on a node, where it is in memory.
         """
         if self._init is None:
             return

@@ -1,7 +1,7 @@
 """Process 1 of a machine of its own: a PID and a mount namespace in which a node lives, and with which all of it dies.
 
 Run as a script by its path: `python -I -S machine_init.py FOLDER BOOT_ID`. FOLDER holds what the machine calls /run, /var/lib
-and /var/log, and gets the file `init.pid`, with the process ID as it is seen from outside, when programs may be started.
+and /var/log, and gets the file `init.pid`, with its process ID outside, when programs may be started.
 Killing either this script or its child ends every process of the machine, shims and containers too, and with the last its
 mounts.
 """

@@ -17,8 +17,8 @@ _NETWORKS = "10.213"
 class NodeNetwork:
     """bridge: name of the link. number: as 7 for 10.213.7.0/24, whose lower half is the node's and its pods'.
 
-    The upper half is for Services of a control plane that lets this node's pods reach it: the kernel answers for an address of the
-    bridge, and a pod on the bridge needs no route to it.
+    The upper half is for Services of a control plane that lets this node's pods reach it: the bridge owns the address, and
+    a pod on the bridge needs no route to it.
     """
 
     bridge: str
@@ -47,7 +47,7 @@ def choose(key: str, number: int | None = None) -> NodeNetwork:
 
 
 def free_number() -> int:
-    """Of a network that no link of this machine has."""
+    """A network number that no link of this machine uses."""
     in_use = _ip("-oneline", "-4", "address", "show")
     free = [number for number in range(256) if f" {_NETWORKS}.{number}." not in in_use]
     return random.choice(free)

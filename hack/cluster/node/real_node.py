@@ -101,7 +101,7 @@ class RealNode:
         return self.machine.process(name, command, self.folder / "logs" / f"{name}.log")
 
     def start_containerd(self) -> None:
-        """Start it, and wait until it answers. Raises ComponentError."""
+        """Start it, and wait until it responds. Raises ComponentError."""
         self.containerd.start()
         self.containerd.wait_ready(lambda: self._ctr("version", check=False) is not None, _READY_SECONDS)
 
@@ -115,7 +115,7 @@ class RealNode:
         self.kubelet.wait_ready(lambda: is_schedulable(self._client, self.name), _READY_SECONDS)
 
     def power_off(self) -> None:
-        """Every process of the node is gone at once, containers too; what is on disk stays."""
+        """Ends every process of the node at once, including containers; the disk stays."""
         self.machine.power_off()
         remove_cgroups(self._layout.cgroup)
 
@@ -125,7 +125,7 @@ class RealNode:
         self.start_kubelet()
 
     def reboot(self) -> None:
-        """Off and on. Others' programs on the node have to be started again by whoever started them."""
+        """Off and on. The caller must restart its own programs on the node."""
         self.power_off()
         self.power_on()
 
@@ -134,7 +134,7 @@ class RealNode:
         self._ctr("--namespace", "k8s.io", "images", "import", str(archive))
 
     def tag_image(self, reference: str, another: str) -> None:
-        """Let pods know an image by another name, too; that name may have been another image's. Raises CommandError."""
+        """Add another name to an image; the name may have been another image's. Raises CommandError."""
         self._ctr("--namespace", "k8s.io", "images", "tag", "--force", reference, another)
 
     def container_specification(self, namespace: str, pod: str, container: str) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class RealNode:
         self.start_containerd()
 
     def _ctr(self, *arguments: str, check: bool = True) -> str | None:
-        """What containerd's own tool printed; None where it was refused and `check` is not set. Raises CommandError."""
+        """The output of containerd's own tool; None if it failed and `check` is not set. Raises CommandError."""
         command = [str(self._layout.ctr), "--address", str(self.outside(containerd.SOCKET)), *arguments]
         done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if done.returncode != 0 and check:

@@ -18,7 +18,7 @@ async def main() -> None:
         try:
             there_reader, there_writer = await asyncio.open_connection(to_host, to_port)
         except OSError as exc:
-            # the server is down: whoever asked sees a closed connection, as it would without us
+            # the server is down: the client sees a closed connection, as it would without the relay
             print(f"{to_host}:{to_port}: {exc}", file=sys.stderr, flush=True)
             writer.transport.abort()
             return

@@ -21,7 +21,7 @@ def main() -> None:
         watched = os.pidfd_open(starter)
     except ProcessLookupError:
         watched = -1
-    # the pid may already be somebody else's: then we are no longer its child
+    # the pid may have been reused: then this process has another parent
     if watched >= 0 and os.getppid() == starter:
         select.select([watched], [], [])
     if first:

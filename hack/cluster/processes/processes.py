@@ -29,7 +29,9 @@ _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-starter
 
 
 class Fork:
-    """A process that Ctrl-C cannot lose while it is being made: the thread that forks, which none interrupts, keeps it, too."""
+    """A process that Ctrl-C cannot lose while it starts: the forking thread, which is never interrupted, keeps a
+    reference.
+    """
 
     def __init__(self) -> None:
         self._is_being_made = False
@@ -41,11 +43,11 @@ class Fork:
         try:
             return _starter.submit(self._make, command, options).result()
         finally:
-            # what it is given, a log say, may not be closed before
+            # files that it inherits, such as a log, must stay open until it has started
             self.made()
 
     def made(self) -> "subprocess.Popen[Any] | None":
-        """None where there is no process."""
+        """None without a process."""
         if self._is_being_made:
             # that thread does one thing after the other
             _starter.submit(int).result()
@@ -154,7 +156,7 @@ class Process:
 def removed_at_the_end(folder: Path, first: Sequence[str] = ()) -> Iterator[None]:
     """Remove `folder` when the block ends, and also when this process is killed inside it.
 
-    first: a command to be run before, for what is elsewhere.
+    first: a command to run before, for cleanup elsewhere.
     """
     script = str(_HERE / "folder_janitor.py")
     command = [sys.executable, "-I", "-S", script, str(os.getpid()), str(folder), *first]
@@ -171,7 +173,7 @@ def removed_at_the_end(folder: Path, first: Sequence[str] = ()) -> Iterator[None
 
 @contextlib.contextmanager
 def running(command: Sequence[str], **options: Any) -> "Iterator[subprocess.Popen[Any]]":
-    """A process and what it starts, killed at the end of the block where it still runs then; Ctrl-C does not reach them.
+    """A process and its children, killed at the end of the block if still running; Ctrl-C does not reach them.
 
     options: of subprocess.Popen. Raises OSError.
     """
@@ -187,7 +189,7 @@ def running(command: Sequence[str], **options: Any) -> "Iterator[subprocess.Pope
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
-    """The last lines of a log; empty when there is none."""
+    """The last lines of a log; empty without a log."""
     try:
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
     except FileNotFoundError:
@@ -196,11 +198,11 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
 
 @contextlib.contextmanager
 def reserved_ports(count: int) -> Iterator[list[int]]:
-    """Ports of 127.0.0.1 that are ours for the length of the block, also while nothing of ours listens there.
+    """Ports of 127.0.0.1, reserved for the length of the block, also while none of our servers listens there.
 
-    A socket stays bound to each: neither another program nor the kernel, for an outgoing connection, can take the port while its
-    server is stopped for a test. Bound alone at first, and marked reusable only then: so it is nobody else's, and yet a server
-    that binds with SO_REUSEADDR, as Go's do, gets it.
+    A socket stays bound to each: neither another program nor the kernel, for an outgoing connection, can take the
+    port while its server is stopped for a test. The socket is bound exclusively at first, and marked reusable only
+    then. So no other program can have it, but a server that binds with SO_REUSEADDR, as Go's do, can.
     """
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]

@@ -36,9 +36,10 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class Call:
-    """One call that the library answered, or that hangs there.
+    """One call that the library completed, or that hangs there.
 
-    milliseconds: of the monotonic clock. slot: None where the call is about no GPU. result: NVML's number; None: it hangs.
+    milliseconds: of the monotonic clock. slot: None if the call is not about a GPU. result: NVML's number; None: it
+    hangs.
     """
 
     milliseconds: int
@@ -53,7 +54,7 @@ def machines() -> list[str]:
 
 
 def library(extra_flags: Sequence[str] = ()) -> Path:
-    """Path of the library, built where it is not in the cache yet. Raises BinaryError with the message of the compiler."""
+    """Path of the library; builds it if the cache lacks it. Raises BinaryError with the message of the compiler."""
     path = _built_path(extra_flags)
     if not path.exists():
         with lock(cache_folder(), lambda _: None):
@@ -74,7 +75,7 @@ def compiler() -> str | None:
 
 
 def put_on_the_bus(host: Path) -> None:
-    """Let this root of a host show an NVIDIA GPU on its PCI bus, whatever the driver reports."""
+    """Make this root of a host show an NVIDIA GPU on its PCI bus, regardless of the driver."""
     device = host / "sys/bus/pci/devices/0000:1b:00.0"
     device.mkdir(parents=True)
     (device / "vendor").write_text("0x10de\n")
@@ -92,7 +93,7 @@ def _build(path: Path, extra_flags: Sequence[str]) -> None:
     """Under the lock; the library appears complete or not at all."""
     program = compiler()
     if program is None:
-        raise BinaryError(NAME, "there is no C compiler", "install gcc, or set CC")
+        raise BinaryError(NAME, "no C compiler found", "install gcc, or set CC")
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
     sources = [str(source) for source in sorted(SOURCES.glob("*.c"))]
@@ -105,7 +106,7 @@ def _build(path: Path, extra_flags: Sequence[str]) -> None:
 
 
 class FakeNvml:
-    """One such machine, in a folder of its own. Whatever is written shows in the very next call of whoever uses it."""
+    """One such machine, in a folder of its own. Every change shows in the next call of any process."""
 
     def __init__(self, folder: Path, machine: str | Path = "dgx-h100", *, library_path: Path | None = None) -> None:
         """machine: the name of a shipped description, or the path of another. Raises FileNotFoundError, BinaryError."""
@@ -167,7 +168,7 @@ class FakeNvml:
         self.write(f"set {gpu} {' '.join(words)}")
 
     def xid(self, gpu: int | str, number: int, times: int = 1) -> None:
-        """The driver reports an Xid: whoever waits for events wakes."""
+        """Report an Xid, as a driver does: waiting callers of the event set wake."""
         self.write(f"xid {gpu} {number} {times}")
 
     def mig(self, gpu: int | str, mode: str) -> None:
@@ -195,7 +196,7 @@ class FakeNvml:
         self.write(f"repair {gpu} {function}".rstrip())
 
     def recorded_calls(self) -> list[Call]:
-        """What was called so far, by processes that were started with records_calls."""
+        """Calls so far by processes that were started with records_calls."""
         text = self.calls.read_text() if self.calls.exists() else ""
         return [_call(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 

@@ -1,7 +1,7 @@
-"""Sets what one NVML answered beside what another answered to the same questions. Pure: surveys in, findings out.
+"""Compares the responses of two NVMLs to the same calls. Pure: surveys in, findings out.
 
-Numbers are never compared, since every machine has its own. Types are: code that was tried with the one must take the other's
-answers. That one answers and the other refuses is noted, and is no fault: GPUs differ in what they support.
+Numbers are never compared, since every machine has its own. Types are: code that was tested with one must accept the
+other's responses. A call that only one of them supports is noted, but is not a fault: GPUs differ in their features.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ def compare(real: Survey, fake: Survey) -> list[Finding]:
 
 
 def outcomes(survey: Survey) -> dict[str, frozenset[str]]:
-    """By function: every way in which it was answered, `error N` or the shape of the value."""
+    """All outcomes by function: `error N`, or the shape of the value."""
     gathered: dict[str, set[str]] = {}
     for function, answer in _answers(survey):
         gathered.setdefault(function, set()).add(f"error {answer['error']}" if "error" in answer else answer["shape"])

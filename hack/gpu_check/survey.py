@@ -1,7 +1,9 @@
-"""Asks the NVML that the loader finds everything that this project's code may ask, and prints the answers as one JSON object.
+"""Calls every NVML function that this project may use, in the NVML that the loader finds, and prints the results as
+JSON.
 
-It only reads, except that it makes an event set and frees it. It runs in a process of its own, so that a driver that hangs or
-crashes takes nothing else with it; it needs nothing but the standard library and pynvml.
+
+It only reads, except that it creates an event set and frees it. It runs in a separate process, so that a driver that
+hangs or crashes ends nothing else. Needs only the standard library and pynvml.
 """
 
 import ctypes
@@ -13,7 +15,7 @@ from typing import Any
 
 import pynvml
 
-# What is asked about each GPU: function of pynvml, arguments after the handle.
+# Calls for each GPU: function of pynvml, arguments after the handle.
 _OF_A_GPU: tuple[tuple[str, tuple[int, ...]], ...] = (
     *(
         (f"nvmlDeviceGet{what}", ())
@@ -37,7 +39,7 @@ _OF_A_GPU: tuple[tuple[str, tuple[int, ...]], ...] = (
     *(("nvmlDeviceGetGpuInstanceProfileInfo", (profile, version)) for profile in (0, 2) for version in (1, 2)),
     *(("nvmlDeviceGetTopologyNearestGpus", (level,)) for level in (10, 20, 30, 40, 50)),
 )
-# What is asked about each MIG device.
+# Calls for each MIG device.
 _OF_A_MIG_DEVICE = tuple(
     f"nvmlDevice{what}"
     for what in (
@@ -68,7 +70,7 @@ def plain(value: Any) -> Any:
 
 
 def shape(value: Any) -> str:
-    """Of what types it is made, without its numbers: equal for two libraries that can take each other's place."""
+    """The types of a value, without its numbers: equal for two compatible libraries."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {shape(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -116,10 +118,10 @@ def _field(handle: Any, number: int) -> dict[str, Any]:
 
 
 def _mig_devices(handle: Any) -> list[dict[str, Any]]:
-    """Of each index at which there may be one: its handle, and what is answered about it."""
+    """For each index of a possible MIG device: its handle, and the results of its calls."""
     devices = []
     most = answer(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle).get("value", 0)
-    # one where there is none, for the refusal
+    # at least one call, to record the refusal without MIG
     for index in range(max(most, 1)):
         found = {"handle": answer(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)}
         if "value" in found["handle"]:
@@ -150,7 +152,7 @@ def of_a_pair(one: Any, other: Any) -> dict[str, Any]:
 
 
 def wrong_use(handles: list[Any]) -> dict[str, Any]:
-    """What is answered to calls that cannot be answered, by what is asked for."""
+    """Results of invalid calls, by the invalid thing."""
     probes: dict[str, Callable[[], Any]] = {
         "a GPU after the last one": lambda: pynvml.nvmlDeviceGetHandleByIndex(len(handles)),
         "an unknown UUID": lambda: pynvml.nvmlDeviceGetHandleByUUID("GPU-00000000-0000-0000-0000-000000000000"),
@@ -189,7 +191,7 @@ def exported(symbols: Iterable[str]) -> list[str]:
 
 
 def _handles() -> tuple[list[Any], dict[int, int]]:
-    """Handles of the GPUs that answer; of the others, by index, the error."""
+    """Handles of the GPUs that respond; for the others, the error by index."""
     handles, unreachable = [], {}
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:

@@ -102,7 +102,7 @@ def _active(gpu: Mapping[str, Any]) -> int:
 
 
 def mig_devices(survey: Survey) -> list[str]:
-    """A row for each MIG device; none where there is none."""
+    """A row for each MIG device, if any."""
     rows = [
         _mig_row(index, device) for index, gpu in enumerate(survey["gpus"]) for device in gpu["mig"] if len(device) > 1
     ]
@@ -146,13 +146,13 @@ def _joined(survey: Survey, one: int, other: int) -> str:
 
 
 def refusals(survey: Survey) -> list[str]:
-    """What is not answered, by function."""
+    """Calls that return an error, by function."""
     rows = [
         [function, f"{error_name(number)} on {count} of {len(survey['gpus'])}"]
         for function, errors in sorted(refused(survey).items())
         for number, count in errors.items()
     ]
-    return ["not answered:", *(f"  {line}" for line in aligned(rows))] if rows else ["every call is answered"]
+    return ["not answered:", *(f"  {line}" for line in aligned(rows))] if rows else ["every call succeeds"]
 
 
 def findings(found: Sequence[Finding], machine: str) -> list[str]:

@@ -55,7 +55,7 @@ def parse(words: Sequence[str]) -> tuple[str, Arguments]:
     try:
         seconds = float(given.timeout_seconds or usual.timeout_seconds)
     except ValueError:
-        parser.error(f"TIMEOUT={given.timeout_seconds} is no number of seconds, such as TIMEOUT=300")
+        parser.error(f"TIMEOUT={given.timeout_seconds} is not a number of seconds, such as TIMEOUT=300")
     return given.command, Arguments(
         registry=given.registry.rstrip("/"),
         containerd=given.containerd,

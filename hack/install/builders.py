@@ -22,7 +22,9 @@ _APT: Final = ("apt-get", "dpkg-deb")
 
 @dataclass(frozen=True)
 class Facts:
-    """answering: of PROGRAMS, those that are here and work. has_apt: so do Debian's packages. architecture: as in a Node."""
+    """answering: those of PROGRAMS that are installed and work. has_apt: Debian's packages can be fetched. architecture:
+    as in a Node.
+    """
 
     answering: tuple[str, ...]
     has_apt: bool
@@ -44,7 +46,7 @@ def choose(wanted: str, architectures: Sequence[str], machine: Facts) -> tuple[s
     if wanted and wanted not in (*PROGRAMS, DEBIAN):
         raise InstallError(f"BUILDER={wanted} is unknown", f"name one of {', '.join((*PROGRAMS, DEBIAN))}")
     if wanted in PROGRAMS and wanted not in machine.answering:
-        raise InstallError(f"BUILDER={wanted} does not answer", "start it or install it, or leave BUILDER out")
+        raise InstallError(f"BUILDER={wanted} does not respond", "start it or install it, or leave BUILDER out")
     builders = machine.answering[:1] if len(architectures) == 1 else ()
     packages = (DEBIAN,) if machine.has_apt else ()
     ways = (*builders, *packages) if list(architectures) == [machine.architecture] else (*packages, *builders)
@@ -53,7 +55,7 @@ def choose(wanted: str, architectures: Sequence[str], machine: Facts) -> tuple[s
     if not ways:
         raise InstallError(
             f"nothing here builds images for {' and '.join(architectures)}",
-            "install docker, podman or buildah, or do it on a Debian or Ubuntu, where none of them is needed",
+            "install docker, podman or buildah, or use a Debian or Ubuntu, which needs none of them",
         )
     return ways
 

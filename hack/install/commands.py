@@ -1,4 +1,4 @@
-"""Runs programs of others, and turns what they complain about into one sentence with what to do."""
+"""Runs external programs, and turns their error output into one sentence with a remedy."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _REMEDIES: Final = (
     ),
     (r"\bx509\b|certificate", "the kubeconfig is another cluster's or has expired: fetch it from the cluster again"),
     (r"[Ff]orbidden|cannot \w+ resource", "use a kubeconfig of an administrator of the cluster"),
-    (r"another operation .* in progress", "wait for it; where it was cut off, `make uninstall`, or `helm rollback`"),
+    (r"another operation .* in progress", "wait for it; if it was interrupted, `make uninstall`, or `helm rollback`"),
     (
         r"refused|no such host|no route to host|unreachable|i/o timeout|deadline exceeded|timed out|Timeout|EOF|connection reset",
         _REACH,
@@ -33,7 +33,7 @@ _REMEDIES: Final = (
     (r"values don't meet the specifications|error unmarshaling|cannot unmarshal|failed to parse", "correct VALUES"),
     (r"no space left", "free some space on that disk"),
 )
-_OTHERWISE: Final = "read what it says, and type the same again: it goes on from there"
+_OTHERWISE: Final = "read the message, and repeat the command: it continues from there"
 # of a program that was interrupted
 _END_SECONDS: Final = 30.0
 _NOISE: Final = re.compile(r"^(WARNING|W\d{4}|I\d{4}|E\d{4}|level=warning|time=)")
@@ -43,12 +43,12 @@ Completed = subprocess.CompletedProcess[str]
 
 
 def is_terminal() -> bool:
-    """Whether a person can answer a question."""
+    """Whether a person at a terminal can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def attempt(command: Sequence[str], environment: Mapping[str, str] | None = None, stdin: str = "") -> Completed:
-    """What became of it. Raises InstallError where there is no such program."""
+    """Run it and return its result. Raises InstallError if the program is not installed."""
     try:
         process = subprocess.Popen(
             command,
@@ -79,7 +79,7 @@ def _let_end(process: "subprocess.Popen[str]") -> None:
 
 
 def run(command: Sequence[str], what: str, environment: Mapping[str, str] | None = None, remedy: str = "") -> str:
-    """What it printed. what: was being done, for the message. remedy: by what it complains about, unless given.
+    """Run it and return its output. what: the activity, for the message. remedy: by default found from the error.
 
     Raises InstallError.
     """
@@ -108,5 +108,5 @@ def parsed(text: str, what: str) -> Any:
         return json.loads(text) if text.strip() else None
     except ValueError as exc:
         raise InstallError(
-            f"{what} printed no JSON ({last_words(text)[:80]})", "see what is in PATH under that name"
+            f"{what} printed no JSON ({last_words(text)[:80]})", "see which program PATH has under that name"
         ) from exc

@@ -6,7 +6,7 @@ InstallError             this cluster, machine or set of arguments does not allo
 
 
 class InstallError(Exception):
-    """why: what was found. remedy: what the reader does about it."""
+    """why: the cause. remedy: an action for the reader."""
 
     def __init__(self, why: str, remedy: str) -> None:
         super().__init__(f"{why}: {remedy}")

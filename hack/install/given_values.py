@@ -17,17 +17,15 @@ _MOST_SHOWN: Final = 5
 
 
 def check(file: Path) -> None:
-    """Raises InstallError with what is wrong in the file."""
+    """Raises InstallError with the fault in the file."""
     if not file.is_file():
-        raise InstallError(f"VALUES={file} is no file", "name a file of values for the chart, in YAML")
+        raise InstallError(f"VALUES={file} is not a file", "name a file of values for the chart, in YAML")
     try:
         documents = decode_documents(read_text(file), is_strict=True)
     except Undecodable as exc:
         raise InstallError(f"VALUES={file}: {exc}", "correct VALUES") from exc
     if len(documents) > 1:
-        raise InstallError(
-            f"VALUES={file}: it has several documents, of which Helm takes the first alone", "make it one"
-        )
+        raise InstallError(f"VALUES={file}: it has several documents, but Helm reads only the first", "make it one")
     found = problems(documents[0] if documents else {})
     if found:
         more = f"; and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""

@@ -1,8 +1,8 @@
-"""Both images of the working tree as OCI archives in the user's cache folder, for the cluster's architectures and no other.
+"""Both images of the working tree as OCI archives in the user's cache folder, only for the cluster's architectures.
 
-A tag is made of what is in an image and never is a release's: `dev-` and a part of a SHA-256 of the sources, the way they are built
-and the architectures. Images that are pushed have another one than images that are brought to nodes: a kubelet that has pulled an
-image asks a registry again for the same image under a name that no registry has.
+A tag depends on the image's content and is never that of a release: `dev-` and a part of a SHA-256 of the sources,
+the way they are built and the architectures. Images that are pushed have another tag than images that are imported on
+nodes: a kubelet that pulled an image asks a registry again for the same image under a name that no registry has.
 """
 
 import json
@@ -51,7 +51,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the images depend on beside their sources. builder: BUILDER, empty where not set."""
+    """The images' inputs besides their sources. builder: BUILDER, empty if not set."""
 
     architectures: tuple[str, ...]
     is_pushed: bool
@@ -85,7 +85,7 @@ def _tag(context: Path, wanted: Wanted) -> str:
 
 
 def build(found: Mapping[str, Image], wanted: Wanted, say: Callable[[str], None]) -> None:
-    """Make those that are not built. Raises InstallError with what the last way complained about."""
+    """Build the missing images. Raises InstallError with the error of the last way."""
     if all(image.is_built for image in found.values()):
         return
     folder = cache_folder() / "install"
@@ -103,7 +103,7 @@ def build(found: Mapping[str, Image], wanted: Wanted, say: Callable[[str], None]
 
 
 def _build(missing: Sequence[Image], wanted: Wanted, scratch: Path, say: Callable[[str], None]) -> None:
-    """By the first way that works."""
+    """Build the images by the first way that works."""
     ways = builders.choose(wanted.builder, wanted.architectures, builders.facts())
     for number, way in enumerate(ways):
         trees = scratch / way
@@ -141,7 +141,9 @@ def _by_program(builder: str, missing: Sequence[Image], architecture: str, trees
 
 
 def digest(archive: Path) -> str:
-    """By which runtimes and registries know the image of an OCI archive. Raises InstallError where it is none."""
+    """The digest under which runtimes and registries know the image of an OCI archive. Raises InstallError for any other
+    file.
+    """
     try:
         with tarfile.open(archive) as files:
             index = files.extractfile("index.json")
@@ -150,7 +152,8 @@ def digest(archive: Path) -> str:
             return str(described["digest"])
     except (KeyError, ValueError, OSError, tarfile.TarError) as exc:
         raise InstallError(
-            f"{archive.name} is no OCI archive of one image", "docker has to be 25 or newer; BUILDER=debian needs none"
+            f"{archive.name} is not an OCI archive of one image",
+            "docker has to be 25 or newer; BUILDER=debian needs none",
         ) from exc
 
 

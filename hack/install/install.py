@@ -29,7 +29,7 @@ _EVERY_SECONDS: Final = 0.5
 
 @dataclass(frozen=True)
 class Plan:
-    """What is about to be done. files: of values, the later ones win. is_new: no release is there."""
+    """The next actions. files: of values, the later ones win. is_new: no release exists yet."""
 
     route: Route
     wanted: Wanted
@@ -67,7 +67,7 @@ def _check(arguments: Arguments) -> None:
 
 
 def _plan(cluster: Cluster, arguments: Arguments, scratch: Path, steps: Steps) -> Plan:
-    """Find out what has to be done, and print it. Changes nothing."""
+    """Determine the actions, and print them. Changes nothing."""
     minor, version = cluster.version()
     found = facts.nodes_of({"items": cluster.items("nodes")})
     steps.say(f"context {cluster.context}, {cluster.server}, Kubernetes {version}: {texts.nodes(found)}")
@@ -140,9 +140,7 @@ def _carry_out(cluster: Cluster, arguments: Arguments, plan: Plan, scratch: Path
     if state.devices:
         steps.say(f"{state.devices[0]} is published, {agents}, {steps.summary}")
     else:
-        steps.say(
-            f"{agents}, {steps.summary}; there is no NodeDevice, as nothing offers devices: no built-in plugin is set"
-        )
+        steps.say(f"{agents}, {steps.summary}; no NodeDevice exists, as no built-in plugin is set")
 
 
 def _state(cluster: Cluster, arguments: Arguments) -> Rollout:
@@ -152,7 +150,7 @@ def _state(cluster: Cluster, arguments: Arguments) -> Rollout:
 
 
 def _wait(cluster: Cluster, arguments: Arguments, steps: Steps) -> Rollout:
-    """Until the first NodeDevice is there, or nobody offers one. Raises InstallError with what is missing."""
+    """Wait for the first NodeDevice, or until no plugin offers devices. Raises InstallError with the missing parts."""
     watched = _Watched(cluster, arguments, steps)
     try:
         wait_until(watched.is_done, "the first NodeDevice", arguments.timeout_seconds, _EVERY_SECONDS)
@@ -167,7 +165,7 @@ def _wait(cluster: Cluster, arguments: Arguments, steps: Steps) -> Rollout:
 
 
 class _Watched:
-    """Asks for the state again and again, and says what is missing when that changes."""
+    """Polls the state, and prints the missing parts when they change."""
 
     def __init__(self, cluster: Cluster, arguments: Arguments, steps: Steps) -> None:
         self.state: Rollout | None = None

@@ -1,4 +1,4 @@
-"""This machine, as far as a way to the nodes depends on it: programs in PATH, containerds and what they see, who runs this."""
+"""Finds what a way to the nodes needs from this machine: programs in PATH, containerds and their nodes, the user."""
 
 import os
 import shutil
@@ -26,12 +26,12 @@ def facts(sockets: Iterable[str]) -> Machine:
 
 
 def _ctr() -> str:
-    """containerd's client: the machine's, or the project's where that is built."""
+    """containerd's client: the machine's, or the project's if it is built."""
     return "ctr" if shutil.which("ctr") or missing(["ctr"]) else str(find(["ctr"])["ctr"])
 
 
 def _as_root() -> Command | None:
-    """What stands before a command that only root may run. sudo asks for a password where there is a terminal."""
+    """The prefix of a command that needs root. sudo asks for a password only on a terminal."""
     if os.geteuid() == 0:
         return ()
     if shutil.which("sudo") is None:
@@ -41,7 +41,9 @@ def _as_root() -> Command | None:
 
 
 def _containerd(path: str) -> Containerd | None:
-    """What answers there; None for nothing. One that only root may ask counts as this machine's own."""
+    """The containerd at this socket; None if nothing responds. A socket that only root may use counts as this machine's
+    own.
+    """
     root = ""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_ANSWER_SECONDS)

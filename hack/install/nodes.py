@@ -49,7 +49,7 @@ def named_by(route: Route, found: Mapping[str, Image]) -> dict[str, Named]:
 
 
 def _has(access: Access, image: Image, named: Named) -> bool:
-    """Whether the node has the image by its digest. By its tag alone nobody knows what it is."""
+    """Whether the node has the image by its digest. A tag alone does not identify its content."""
     return bool(named.digest and access.ctr) and f"{image.repository}@{named.digest}" in _listed(access)
 
 
@@ -65,7 +65,7 @@ def _push(registry: str, found: Mapping[str, Image], named: Mapping[str, Named],
             to.tag(pushed, image.tag)
 
 
-# -- what is on nodes -----------------------------------------------------------------------------------------------------
+# -- images of nodes ------------------------------------------------------------------------------------------------------
 
 
 def images_on(access: Access) -> list[str]:
@@ -74,7 +74,7 @@ def images_on(access: Access) -> list[str]:
 
 
 def ours(names: Iterable[str]) -> list[str]:
-    """Those of our images, sorted."""
+    """The names of our images, sorted."""
     return sorted(name for name in names if _OURS.fullmatch(name))
 
 
@@ -86,7 +86,7 @@ def remove_images(access: Access) -> None:
         for name in chosen:
             run([*access.removing, name], f"removing {name}")
         return
-    # the runtime knows an image by its ID, too, which is no name of ours
+    # the runtime also knows an image by its ID, which is not one of our names
     same = [name for name, digest in listed.items() if digest in chosen.values()]
     if same:
         run([*access.ctr, "rm", "--sync", *sorted(same)], f"removing images from {access.nodes}")
@@ -98,7 +98,7 @@ def remove_state(access: Access) -> None:
 
 
 def _listed(access: Access) -> dict[str, str]:
-    """Digests by name; empty ones where the command tells names alone."""
+    """Digests by name; empty digests if the command lists only names."""
     if access.ctr is None:
         names = run(access.listing, f"listing images of {access.nodes}").split() if access.listing else []
         return dict.fromkeys(names, "")

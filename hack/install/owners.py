@@ -43,8 +43,8 @@ def check_idle(listed: Iterable[Mapping[str, Any]]) -> None:
             begun = each["status"] in ("pending-upgrade", "pending-rollback")
             ended = f"`helm rollback {found.release} --namespace {found.namespace}`" if begun else "`make uninstall`"
             raise InstallError(
-                f"{found} is {each['status']}: somebody changes it now, or was cut off",
-                f"wait for it; if nobody is at it any more, {ended}, and then again",
+                f"{found} is {each['status']}: a change is in progress, or was interrupted",
+                f"wait for it; if it was interrupted, {ended}, and then again",
             )
 
 
@@ -79,7 +79,7 @@ def _owner(release: Mapping[str, Any]) -> Owner:
 
 
 def check_alone(found: Iterable[Owner], wanted: Owner) -> None:
-    """Raises InstallError, with how to go on, where nodedevice is installed by somebody else than `wanted`."""
+    """Raises InstallError, with a remedy, if nodedevice is installed by another owner than `wanted`."""
     others = [owner for owner in found if owner != wanted]
     if not others:
         return

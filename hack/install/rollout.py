@@ -1,4 +1,4 @@
-"""Whether an install runs: from the workloads, pods and NodeDevices that the API shows to what is missing. Pure."""
+"""Decides whether an install runs: finds the missing parts from the workloads, pods and NodeDevices in the API. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +13,14 @@ _OF = "app.kubernetes.io/component"
 
 @dataclass(frozen=True)
 class Rollout:
-    """ready, wanted: agents of the present image and configuration. has_operator: one runs. devices: those that agents filled.
+    """ready, wanted: agents of the present image and configuration. has_operator: one runs. devices: NodeDevices with
+    content.
 
-    has_agents: they are of the release; without them, as without an operator, it runs elsewhere, and nothing of it is waited for.
-    troubles: of pods, which time alone may not end. missing: these, or else what is not there yet. Both for people.
+
+    has_agents: they belong to the release; without them, as without an operator, those run elsewhere and are not
+    awaited.
+    troubles: of pods, which may not end by themselves. missing: these, or else the parts that are not ready yet. Both
+    for people.
     """
 
     ready: int
@@ -63,7 +67,7 @@ def rollout(workloads: Sequence[Json], pods: Sequence[Json], devices: Sequence[J
 
 
 def _unexplained(has_pods: bool, ready: int, wanted: int, has_operator: bool) -> Iterable[str]:
-    """What is missing where no pod has trouble. wanted: agents; negative where they are not of the release."""
+    """The missing parts if no pod has trouble. wanted: agents; negative if they do not belong to the release."""
     if wanted == 0:
         yield "no node gets an agent: compare `agents.nodeSelector` with the labels of your nodes"
     elif not has_pods:
@@ -75,7 +79,7 @@ def _unexplained(has_pods: bool, ready: int, wanted: int, has_operator: bool) ->
 
 
 def _trouble(pod: Json) -> str:
-    """What keeps a pod from being ready, without its random name's end; empty where it is ready, or only starts."""
+    """The obstacle that keeps a pod from being ready, without its random suffix; empty if it is ready, or only starts."""
     name, node = _component(pod), pod["spec"].get("nodeName", "")
     where = f"the {name} on {node}" if node else f"the {name}"
     status = pod.get("status") or {}

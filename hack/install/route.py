@@ -1,7 +1,7 @@
-"""How images get from this machine to the cluster's nodes: decided from what is known of both, and carried out elsewhere. Pure.
+"""Decides how images get from this machine to the cluster's nodes; other modules carry it out. Pure.
 
-A REGISTRY that is named comes first. kind, k3d and minikube have commands of their own. A node on this machine takes images by its
-containerd. Otherwise there is no way, and the refusal names the three.
+A given REGISTRY comes first. kind, k3d and minikube have commands of their own. A node on this machine imports images
+by its containerd. For all other clusters, the error names the three ways.
 """
 
 import re
@@ -15,7 +15,7 @@ from hack.install.facts import Command, Containerd, Machine, Node, linux
 STATE_DIR = "/var/lib/nodedevice"
 _ALL_IMAGES = ("--namespace", "k8s.io", "images")
 _WAYS = """
-  1. a cluster of kind, k3d or minikube: on the machine where that command has made it
+  1. a cluster of kind, k3d or minikube: on the machine where that command created it
   2. a node that is this machine (k3s, RKE2, k0s, MicroK8s, kubeadm; containerd): there, as root or with sudo, where it is the only
      node. CONTAINERD=/path/to/containerd.sock names a socket in another place
   3. any cluster: `make install REGISTRY=registry.example.com/team`, a registry that you may push to and that the nodes pull
@@ -54,7 +54,7 @@ class Route:
 
 @dataclass(frozen=True)
 class _Distribution:
-    """Where a distribution's containerd is. ctr: its own client; containerd's where there is none.
+    """Location of a distribution's containerd. ctr: its own client; by default containerd's.
 
     kubelet: a part of its kubelet's version. label: of its nodes. Both are empty for all others.
     """
@@ -83,7 +83,7 @@ PROGRAMS = ("kind", "k3d", "minikube")
 
 
 def sockets(nodes: Sequence[Node], named: str) -> tuple[str, ...]:
-    """Where a containerd of these nodes would be on this machine. named: CONTAINERD, empty where it is not set."""
+    """Possible sockets of these nodes' containerd on this machine. named: CONTAINERD, empty if not set."""
     return tuple(dict.fromkeys(_distribution(node, named).socket for node in linux(nodes)))
 
 
@@ -94,7 +94,7 @@ def choose(nodes: Sequence[Node], machine: Machine, registry: str = "", containe
         raise InstallError("the cluster has no Linux node", "add one; agents run on Linux alone")
     own = _own_command(ours)
     if registry:
-        return Route(f"the registry {registry}, from which the nodes pull", registry=registry, has_digests=True)
+        return Route(f"the registry {registry}", registry=registry, has_digests=True)
     if own:
         _check_program(own, machine)
         return own
@@ -107,7 +107,7 @@ def choose(nodes: Sequence[Node], machine: Machine, registry: str = "", containe
 
 
 def reachable(nodes: Sequence[Node], machine: Machine, containerd: str = "") -> tuple[Access, ...]:
-    """Access to the nodes that this machine can reach, however their images got there; to none, where it can do nothing there."""
+    """Access to the nodes that this machine can reach, however their images got there; empty without any."""
     own = _own_command(linux(nodes))
     if own:
         return own.access if own.loads[0][0] in machine.programs else ()
@@ -115,7 +115,7 @@ def reachable(nodes: Sequence[Node], machine: Machine, containerd: str = "") -> 
 
 
 def architectures(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Of the nodes that get an agent, sorted."""
+    """Architectures of the nodes that get an agent, sorted."""
     return tuple(sorted({node.architecture for node in linux(nodes)}))
 
 
@@ -182,7 +182,7 @@ def _check_program(route: Route, machine: Machine) -> None:
 
 
 def _on_this_machine(nodes: Sequence[Node], machine: Machine, named: str) -> Route:
-    """With access to those of the nodes whose containerd is here; to none where it is not."""
+    """With access to the nodes whose containerd runs here; to none if it does not."""
     access, loads, names = [], [], []
     for node in nodes:
         distribution = _distribution(node, named)
@@ -222,7 +222,7 @@ def _refusal(nodes: Sequence[Node], route: Route, named: str, answers: bool) -> 
     shown = ", ".join(f"{node.name} ({node.runtime})" for node in away[:3])
     more = f" and {len(away) - 3} more" if len(away) > 3 else ""
     if named and not answers:
-        why = f"nothing answers at CONTAINERD={named}, and images cannot be brought to {shown}{more}"
+        why = f"no response at CONTAINERD={named}, and images cannot be brought to {shown}{more}"
     elif named:
         why = f"the containerd at CONTAINERD={named} is not that of {shown}{more}"
     elif here:

@@ -1,4 +1,4 @@
-"""Prints what is done, when it begins, and keeps how long each step took."""
+"""Prints each step when it begins, and records its duration."""
 
 import time
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""`make uninstall`: the way back. What stays is named; with ALL=1 it goes, too, and nothing is left.
+"""`make uninstall`: prints the objects that stay; ALL=1 removes them as well.
 
-What agents and operators have written is removed from here, and not by the chart's hook, which needs an image that runs: an install
-that never ran can be taken back as well.
+Removes the writes of agents and operators itself, without the chart's hook, which needs an image that runs: an
+install that never ran can be removed as well.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _OF_KUBERNETES: Final = ("configmap/kube-root-ca.crt", "serviceaccount/default")
 
 @dataclass(frozen=True)
 class Found:
-    """What there is of nodedevice. owner: None where it is not installed. images: by the nodes that have them.
+    """Everything of nodedevice in the cluster. owner: None if it is not installed. images: by the nodes that have them.
 
     unreachable: names of nodes that have images of ours and that this machine cannot reach.
     """
@@ -73,8 +73,8 @@ def uninstall(arguments: Arguments, steps: Steps) -> None:
 
 
 def lines(found: Found, arguments: Arguments) -> list[str]:
-    """What is removed, and what stays, for people. Pure."""
-    goes = [f"{found.owner}: agents, operators, and what they wrote to Nodes; pods keep running"] if found.owner else []
+    """The parts that are removed, and the parts that stay, for people. Pure."""
+    goes = [f"{found.owner}: agents, operators, and their changes to Nodes; pods keep running"] if found.owner else []
     kept = [f"the kind {kind}" for kind in found.kinds]
     kept += [f"NodeDeviceConfig {name}" for name in found.configs]
     kept += found.cordons
@@ -117,7 +117,7 @@ def _images(found: Sequence[facts.Node], arguments: Arguments) -> dict[Access, l
     here = machine.facts(route.sockets(found, arguments.containerd))
     images = {}
     for access in route.reachable(found, here, arguments.containerd):
-        # a node that does not answer stands in nobody's way: it is named as one that cannot be reached
+        # nodes that do not respond stop nothing: they are listed as unreachable
         with contextlib.suppress(InstallError):
             images[access] = nodes.images_on(access)
     return images
@@ -129,11 +129,11 @@ def _confirm(arguments: Arguments) -> None:
         return
     if not commands.is_terminal():
         raise InstallError(
-            "ALL=1 removes cordons and configurations for good, and there is no terminal on which to ask",
-            "give YES=1, too. Nothing was changed",
+            "ALL=1 removes cordons and configurations permanently, and no terminal is available to confirm it",
+            "add YES=1. Nothing was changed",
         )
     if input("uninstall: remove all of this? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise InstallError("not confirmed", "answer y to remove it. Nothing was changed")
+        raise InstallError("not confirmed", "type y to remove it. Nothing was changed")
 
 
 def _remove(cluster: Cluster, found: Found, arguments: Arguments, steps: Steps) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 Json = dict[str, Any]
 
 RELEASE: Final = "nodedevice"
-# of images that were brought to the nodes: no registry has them, so that nobody pulls another's
+# of imported images: no registry has this name, so that another's image is never pulled
 LOADED: Final = "localhost"
 # the chart's keys for the programs
 PARTS: Final = {"nodedevice-agent": "agents", "nodedevice-operator": "operator"}
@@ -36,7 +36,7 @@ def of_images(images: Mapping[str, Named], registry: str = "") -> Json:
 
 
 def at_first() -> Json:
-    """What is offered where nobody has asked for anything else."""
+    """The devices offered by default."""
     return {"agents": {"config": {"plugins": {"generic": [_FIRST]}}}}
 
 

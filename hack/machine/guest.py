@@ -133,7 +133,7 @@ _MODULES = ("overlay", "bridge", "veth", "fuse", "loop", "virtio_net", "ftdi_sio
 
 
 def furnish(root: Path) -> None:
-    """Fill in what is missing for a node. root: an unpacked minimal Debian."""
+    """Add the files that a node needs. root: an unpacked minimal Debian."""
     _write(root / "usr/local/sbin/nd-identity", _IDENTITY, 0o755)
     units = root / "etc/systemd/system"
     for name, text in _UNITS.items():
@@ -152,7 +152,7 @@ def furnish(root: Path) -> None:
     _write(root / "etc/sysctl.d/node.conf", "net.ipv4.ip_forward = 1\nkernel.panic = 10\nvm.overcommit_memory = 1\n")
     journal = "[Journal]\nStorage=persistent\nSystemMaxUse=64M\nForwardToConsole=no\n"
     _write(root / "etc/systemd/journald.conf.d/node.conf", journal)
-    # where it is missing the kubelet says so each second
+    # the kubelet logs a missing folder each second
     for folder in (NODE, PROGRAMS, "/var/lib/kubelet/manifests"):
         (root / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
 

@@ -1,7 +1,9 @@
-"""The disk that every machine begins with: Debian, a kernel's modules, the node's programs, and images in the runtime's store.
+"""The disk that every machine begins with: Debian, a kernel's modules, the node's programs, and images in the runtime's
+store.
 
-Made once for what it is made of, and kept in the user's cache folder. Images are imported here, by the same containerd: in the
-emulated machine that takes a minute.
+
+Made once per set of inputs, and kept in the user's cache folder. Images are imported here, by the same containerd: in
+the emulated machine that takes a minute.
 """
 
 import hashlib
@@ -32,7 +34,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class MachineImage:
-    """disk: qcow2, which nobody writes to: each machine has an overlay over it."""
+    """disk: qcow2, never written: each machine has an overlay over it."""
 
     kernel: Path
     initrd: Path
@@ -40,9 +42,9 @@ class MachineImage:
 
 
 def machine_image(archives: Sequence[Path], progress: Progress, kernel_suite: str = "") -> MachineImage:
-    """The image with these archives' container images, made where the cache has none. Raises BinaryError with a remedy.
+    """The image with these archives' container images, made if the cache lacks it. Raises BinaryError with a remedy.
 
-    kernel_suite: of Debian, as trixie, from which the kernel alone comes; empty for that of this machine.
+    kernel_suite: of Debian, as trixie, only for the kernel; empty for that of this machine.
     """
     packages.install(progress)
     binaries = find(_BINARIES, progress)
@@ -71,7 +73,7 @@ def machine_image(archives: Sequence[Path], progress: Progress, kernel_suite: st
 
 
 def _make_base(folder: Path, apt: packages.Apt, package: str, busybox: Path, progress: Progress) -> None:
-    """kernel/ and root.tar.zst: what no source of ours is in."""
+    """Make kernel/ and root.tar.zst: they contain no source of ours."""
     progress(f"machine: the kernel {package}")
     kernel.make(apt, package, busybox, folder / "kernel")
     progress("machine: Debian, from its packages")
@@ -156,7 +158,7 @@ def _complete(target: Path, make: Callable[[Path], None]) -> None:
 
 
 def _forget_unused(folder: Path, prefix: str) -> None:
-    """All but those that were used last: one suite's is not the price of another's."""
+    """Remove all but the images that were used last: each suite keeps its own."""
     found = sorted(folder.glob(f"{prefix}*"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in found[_KEPT:]:
         shutil.rmtree(old)

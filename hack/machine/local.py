@@ -65,7 +65,9 @@ def is_machine(folder: Path) -> bool:
 
 
 def plug(folder: Path, *, is_in: bool) -> None:
-    """The serial port, into the machine of that folder or out of it. Raises ClickException, as where it is so already."""
+    """Plug the serial port into the machine of that folder, or out of it. Raises ClickException, also if there is
+    nothing to change.
+    """
     client = QEMUMonitorProtocol(str(_monitors(folder)[0]))
     properties = serial_properties(_SERIAL, _PORT)
     try:

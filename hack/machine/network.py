@@ -1,6 +1,8 @@
-"""The machines' network: a bridge in a network namespace of its own, with the control plane in it. It ends with its last process.
+"""The machines' network: a bridge in a network namespace of its own, with the control plane in it. It ends with its last
+process.
 
-Nothing is forwarded to anywhere else, and no setting of this machine's own network changes: whoever starts machines runs below
+It forwards nothing to other networks, and changes no setting of this machine's own network: processes that start machines
+run below
 `unshare --net` (`enter` does that to a process that is about to begin).
 """
 
@@ -16,7 +18,7 @@ HOST = "10.77.0.1"
 
 
 def services(cluster: int = 0) -> str:
-    """The network of a cluster's Services, of which only the API server's leads anywhere: a relay has its address."""
+    """The network of a cluster's Services. Only the API server's address is reachable: a relay has it."""
     return f"10.77.0.{128 + 32 * cluster}/27"
 
 
@@ -55,7 +57,7 @@ def remove_tap(name: str) -> None:
 
 
 def cut(name: str) -> None:
-    """A partition: nothing passes, and nobody is notified."""
+    """Make a partition: no packets pass, without any notification."""
     _ip("link", "set", name, "down")
 
 

@@ -105,7 +105,7 @@ class MachineNode:
         self.machine.verify_alive()
 
     def wait_ready(self, timeout_seconds: float = _READY_SECONDS) -> None:
-        """Until the Node is Ready, as a kubelet of another boot than last time says, and its shell answers.
+        """Wait until the Node is Ready, from a kubelet of a new boot, and its shell responds.
 
         Raises TimeoutError, ComponentError.
         """

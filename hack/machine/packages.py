@@ -24,13 +24,13 @@ _SHOWN_LINES = 15
 
 
 def why_not_here() -> str:
-    """What is missing for a machine here, in a few words; empty where nothing is."""
+    """The missing parts for a machine here, in a few words; empty if complete."""
     if os.uname().machine != "x86_64":
         return f"machines are emulated for x86_64, and this is {os.uname().machine}"
     if os.geteuid() != 0:
         return "machines need root: taps, a bridge, and file systems with owners"
     if not Path("/dev/net/tun").exists():
-        return "there is no /dev/net/tun for the machines' network"
+        return "/dev/net/tun for the machines' network is missing"
     missing = [package for program, package in _PROGRAMS.items() if shutil.which(program) is None]
     if missing and shutil.which("apt-get") is None:
         return f"{', '.join(missing)} is not here, nor is apt to install it: run on Debian"
@@ -38,7 +38,7 @@ def why_not_here() -> str:
 
 
 def install(progress: Callable[[str], None]) -> None:
-    """The emulator and its tools, where they are missing. Raises BinaryError."""
+    """Install the emulator and its tools, if missing. Raises BinaryError."""
     missing = sorted({package for program, package in _PROGRAMS.items() if shutil.which(program) is None})
     if missing:
         progress(f"machine: installing Debian's {', '.join(missing)}")
@@ -59,7 +59,7 @@ class Apt:
             try:
                 self._do("apt-get", "-o", "APT::Update::Error-Mode=any", "update", "-qq")
             except BinaryError:
-                # without a network, as in the machines' own: the lists of before, of which the cache was made
+                # without a network, as in the machines' own, reuse the lists that the cache was made from
                 if not any((folder / "lists").glob("*Packages*")):
                     raise
 
@@ -118,7 +118,7 @@ def _options_of(suite: str, folder: Path) -> list[str]:
 
 
 def run(command: Sequence[str], folder: Path | None = None) -> str:
-    """What a tool printed. Raises BinaryError with the end of what it complained about."""
+    """Run a tool and return its output. Raises BinaryError with the end of its error output."""
     try:
         done = subprocess.run(
             command, cwd=folder, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL

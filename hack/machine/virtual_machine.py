@@ -31,12 +31,12 @@ from hack.machine.write_log import SECTOR
 SECOND_MONITOR = "qmp-2"
 MEMORY_MIB, CORES = 1536, 2
 USB_PORTS = 8
-# what it says of each attempt to connect
+# it logs each attempt to connect
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 _START_SECONDS = 60.0
 _UNPLUG_SECONDS = 60.0
 _DOOR_SECONDS = 180.0
-# from the switch, or a reset, to the kernel's first words: five seconds, and more beside other work
+# from the switch, or a reset, to the kernel's first words: five seconds, and more under load
 _FIRST_WORDS_SECONDS = 75.0
 _POLL_SECONDS = 0.1
 # copies by `rep movsb` are emulated byte by byte
@@ -50,11 +50,11 @@ _KERNEL_LINE = (
 
 
 class VirtualMachine:
-    """folder: of its disk, log and sockets, with a short path. identity: what it finds at /opt/node.
+    """folder: of its disk, log and sockets, with a short path. identity: the content of its /opt/node.
 
-    write_log: what it writes is logged from each start on, in `writes`, as `write_log` reads it. numa: two NUMA nodes, each with a
-    USB controller of its own, xhci0.0 and xhci1.0. iommu: there is one, with a GPU and two network cards
-    that nobody uses.
+    write_log: its writes are logged from each start on, in `writes`, in the form of `write_log`. numa: two NUMA
+    nodes, each with a USB controller of its own, xhci0.0 and xhci1.0. iommu: add one, with an unused GPU and two
+    unused network cards.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class VirtualMachine:
         self._emulator.wait_ready(self._connects, _START_SECONDS)
 
     def _connects(self) -> bool:
-        """Whether its monitor answers now: the socket is there before anybody listens."""
+        """Whether its monitor responds: the socket exists before the monitor listens."""
         monitor = QEMUMonitorProtocol(str(self.monitor))
         try:
             monitor.connect()
@@ -124,14 +124,14 @@ class VirtualMachine:
         self.command("system_reset")
 
     def _boots(self) -> int:
-        """How many kernels have said a word since it was switched on."""
+        """Number of kernels that have printed anything since it was switched on."""
         return self.console.read_text(errors="replace").count(FIRST_WORDS)
 
     def console_end(self) -> str:
         return "\n".join(self.console.read_text(errors="replace").splitlines()[-20:])
 
     def keep_booting(self) -> None:
-        """Reset a kernel that stopped before its first words, as one in a hundred does beside other work.
+        """Reset a kernel that stopped before its first words, as one in a hundred does under load.
 
         Raises ComponentError when the emulator has ended.
         """
@@ -159,7 +159,7 @@ class VirtualMachine:
         return self._monitor.cmd(name, **{key.replace("_", "-"): value for key, value in arguments.items()})
 
     def add_serial(self, serial: str, port: str, bus: str = "xhci.0") -> None:
-        """Plug a USB serial port in. What is written to it, `heard` says."""
+        """Plug in a USB serial port. `heard` returns the data that is written to it."""
         self.command("chardev-add", id=f"c{serial}", backend={"type": "ringbuf", "data": {"size": 65536}})
         self.command("device_add", **serial_properties(serial, port, bus))
 
@@ -168,7 +168,7 @@ class VirtualMachine:
         self.command("chardev-remove", id=f"c{serial}")
 
     def heard(self, serial: str) -> str:
-        """What was written to that port since the last time."""
+        """Data that was written to that port since the last call."""
         return str(self.command("ringbuf-read", device=f"c{serial}", size=65536))
 
     def add(self, driver: str, /, **properties: Any) -> None:
@@ -193,7 +193,7 @@ class VirtualMachine:
         return run_inside(self.address, script, timeout_seconds)
 
     def wait_door(self, timeout_seconds: float = _DOOR_SECONDS) -> None:
-        """Until the shell answers. Raises TimeoutError with the end of the console, ComponentError."""
+        """Wait for the shell. Raises TimeoutError with the end of the console, ComponentError."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             self.keep_booting()
@@ -201,7 +201,7 @@ class VirtualMachine:
                 self.run("true", 10.0)
                 return
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.name} does not answer; the end of its console:\n{self.console_end()}")
+                raise TimeoutError(f"{self.name} does not respond; the end of its console:\n{self.console_end()}")
             time.sleep(_POLL_SECONDS)
 
     def remove_files(self) -> None:
@@ -281,7 +281,7 @@ class VirtualMachine:
 
 
 def serial_properties(serial: str, port: str, bus: str = "xhci.0") -> dict[str, str]:
-    """Of the monitor's device_add, for a USB serial port; device_del knows it by its `id`."""
+    """Properties for the monitor's device_add, for a USB serial port; device_del knows it by its `id`."""
     return {
         "driver": "usb-serial",
         "id": f"s{serial}",

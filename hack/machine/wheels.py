@@ -18,7 +18,7 @@ _FOR = ("--python-version", "3.11", "--platform", "manylinux_2_28_x86_64", "--pl
 
 
 def agent_wheels(progress: Callable[[str], None]) -> Path:
-    """Folder of the wheels. Raises BinaryError with pip's words where they cannot be had."""
+    """Folder of the wheels. Raises BinaryError with pip's message if they cannot be downloaded."""
     key = hashlib.sha256("\0".join([_REQUIREMENTS.read_text(), *_FOR]).encode()).hexdigest()[:12]
     folder = cache_folder() / "machines" / f"wheels-{key}"
     if not folder.exists():

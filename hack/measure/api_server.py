@@ -21,7 +21,7 @@ import yaml
 
 Json = dict[str, Any]
 
-# What discovery answers, by group: both programs find their own kinds there, and kopf for those it watches.
+# Discovery responses, by group: both programs find their own kinds there, and kopf those that it watches.
 _KINDS = {
     "": ("v1", {"nodes": "Node", "pods": "Pod", "events": "Event", "namespaces": "Namespace"}),
     "apiextensions.k8s.io": ("v1", {"customresourcedefinitions": "CustomResourceDefinition"}),
@@ -35,7 +35,7 @@ _PATH = re.compile(
 
 
 class ApiServer:
-    """url: where it serves. objects: by (base path, plural), then by (namespace, name)."""
+    """url: its address. objects: by (base path, plural), then by (namespace, name)."""
 
     def __init__(self) -> None:
         self.url = ""

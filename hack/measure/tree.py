@@ -82,7 +82,7 @@ class Shape:
 
 
 def _constructor(node: ast.ClassDef) -> Iterator[str]:
-    """The annotations of what its constructor takes; of a dataclass, those of its fields."""
+    """The annotations of its constructor's parameters; of a dataclass, of its fields."""
     decorators = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
@@ -118,7 +118,7 @@ def _lines(*folders: Path) -> int:
 
 
 def measure(root: Path) -> dict[str, Shape]:
-    """By distribution, and `programs` for those that are ours to read together."""
+    """Shapes by distribution, and `programs` for all of ours together."""
     sources = {name: _python(root / folder) for name, folder in _SOURCES.items() if (root / folder).is_dir()}
     aliases = _aliases(path for paths in sources.values() for path in paths)
     shapes = {name: Shape() for name in (*sources, "programs")}

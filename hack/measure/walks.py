@@ -46,7 +46,7 @@ _TOP: Final = ("nodedevice_agent/agent.py", "nodedevice_operator/operator.py")
 DEVICE_LIST, CONTAINER, CAPACITY = "device list", "CreateContainer", "Node capacity"
 _WALKS: Final = {
     DEVICE_LIST: ("agent", "device list received -> NodeDevice status sent"),
-    CONTAINER: ("agent", "CreateContainer received -> answer sent"),
+    CONTAINER: ("agent", "CreateContainer received -> response sent"),
     CAPACITY: ("operator", "NodeDevice event received -> Node capacity sent"),
 }
 
@@ -138,7 +138,7 @@ def _is_plain_call(value: ast.expr) -> bool:
     arguments = [*value.args, *(keyword.value for keyword in value.keywords)]
     name = value.func.id if isinstance(value.func, ast.Name) else ""
     is_plain = all(isinstance(a, ast.Name | ast.Attribute | ast.Constant | ast.Starred) for a in arguments)
-    # what makes a value (a class, a built-in type) is no detour
+    # calls that create a value (a class, a built-in type) do not count as steps
     return is_plain and not name[:1].isupper() and name not in dir(__builtins__)
 
 

@@ -4,9 +4,9 @@
 
 Without --since, a sample of all mutants of the device manager, the checkpoint and the node's capacity; with it, those of
 every function of the four packages that has changed since that commit, uncommitted changes included. Each is tried with the
-unit tests that run its line, and what these do not notice with the type check (types.py). Results are kept in build/mutants:
-a run that was cut off goes on where it was, and a later one tries what changed, and again what survived when there are other
-tests. Ends with 1 when fewer than 97 % are killed, refused, or named in equivalent.toml with the reason.
+unit tests that run its line, and, if it survives, with the type check (types.py). Results are kept in build/mutants: an
+interrupted run resumes, and a later one tries changed code, and survivors again if tests changed. Ends with 1 when fewer
+than 97 % are killed, refused, or named in equivalent.toml with the reason.
 
 Unreached is what no unit test runs in its own process. In the three rooms above that is a test that is missing, and it
 counts like a survivor. With --since it does not count, as some code runs in programs that a test starts, or on a cluster;
@@ -62,7 +62,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m hack.mutants",
         description=(__doc__ or "").partition("\n")[0],
-        epilog="Unreached is what no unit test runs in its own process: listed by file, and with --since not counted.",
+        epilog="Unreached: not run by a unit test in its own process; listed by file, and with --since not counted.",
     )
     parser.add_argument(
         "--since",
@@ -95,12 +95,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _reasons() -> dict[session.Place, str]:
-    """Of the equivalent mutants. Raises ValueError where one of them is no mutant."""
+    """Reasons of the equivalent mutants. Raises ValueError if one of them is not a mutant."""
     reasons = session.equivalents(_EQUIVALENT)
     files = {place.file for place in reasons if (_ROOT / place.file).is_file()}
     if unknown := reasons.keys() - {session.Place.of(mutant) for file in files for mutant in _mutants(file)}:
         places = "; ".join(f"{place.file} {place.function}: {place.after}" for place in sorted(unknown))
-        raise ValueError(f"{_EQUIVALENT}: remove what is no mutant any more: {places}")
+        raise ValueError(f"{_EQUIVALENT}: remove the entries that are not mutants any more: {places}")
     return reasons
 
 

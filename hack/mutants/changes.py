@@ -34,7 +34,7 @@ def changed_functions(old: str, new: str) -> list[range]:
 
 
 def functions(source: str) -> Iterator[tuple[str, range, str]]:
-    """Of each that is in no other: its dotted name with classes, its lines and its text. Raises SyntaxError."""
+    """Each outermost function: its dotted name with classes, its lines and its text. Raises SyntaxError."""
     by_line = source.splitlines()
 
     def walk(node: ast.AST, names: tuple[str, ...]) -> Iterator[tuple[str, range, str]]:
@@ -62,7 +62,7 @@ def _base(commit: str, root: Path) -> str:
 
 
 def _files(base: str, root: Path, folders: Sequence[str]) -> list[tuple[str, str]]:
-    """Python files that differ from the base: their path there, empty where they are new, and their path here."""
+    """Python files that differ from the base: their path there, empty if new, and their path here."""
     differing = ("diff", "--no-ext-diff", "--name-status", "-z", "--find-renames", "--diff-filter=d", "--relative")
     words = iter(_git(root, *differing, base, "--", *folders).split("\0"))
     found = []

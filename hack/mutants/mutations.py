@@ -1,8 +1,8 @@
 """Every mutant of a file: its source with one place changed.
 
-The operators are mutmut's; three more are here, for what it does not do. Only bodies of functions are changed: what runs
-when a module is imported fails everywhere or nowhere. Not changed: annotations, log calls and their `extra`, and texts for
-people (those with a space in them). Left out: what proves nothing (same.py).
+The operators are mutmut's, with three more. Only bodies of functions are changed: an error in code that runs at
+import fails all tests or none. Not changed: annotations, log calls and their `extra`, and texts for people (texts
+with a space). Left out: mutants that prove nothing (same.py).
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from mutmut.mutation.mutators import mutation_operators
 from hack.mutants.changes import functions
 from hack.mutants.same import proves_nothing
 
-# on libcst's nodes, of which mypy knows nothing where this is not installed
+# on libcst's nodes, which mypy does not know unless libcst is installed
 Node = Any
 _LOGGERS = {"log", "_log", "logger", "_logger", "_LOG"}
 _STATEMENTS = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
@@ -72,7 +72,7 @@ def _proves_nothing(source: str, text: str, function: range) -> bool:
 
 
 def _changes(source: str) -> Iterator[tuple[str, range, str]]:
-    """Of each change: its function, the lines it is in, and the whole text with it."""
+    """For each change: its function, its lines, and the whole changed text."""
     wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
     lines, spans = wrapper.resolve(PositionProvider), wrapper.resolve(WhitespaceInclusivePositionProvider)
     starts = [0]
@@ -90,7 +90,9 @@ def _changes(source: str) -> Iterator[tuple[str, range, str]]:
 
 
 def _lines(lines: Node, statement: Node, node: Node) -> range:
-    """Of a compound statement its header's part alone; a simple one as a whole, as it may be one expression over many lines."""
+    """Lines of a compound statement's header; all lines of a simple statement, as it may be one expression over many
+    lines.
+    """
     if isinstance(statement, cst.SimpleStatementLine):
         return range(lines[statement].start.line, lines[statement].end.line + 1)
     place = lines.get(node, lines[statement])

@@ -18,12 +18,12 @@ SURVIVED: Final = "survived"
 UNREACHED: Final = "unreached"
 # by the type check
 REFUSED: Final = "refused"
-# a mutant without an end is noticed by whoever waits for it
+# waiting callers notice an endless mutant
 _GOOD: Final = ("killed", "timeout", REFUSED, EQUIVALENT)
 
 
 class Change(Protocol):
-    """What of a mutant is looked at here."""
+    """The attributes of a mutant that are used here."""
 
     @property
     def id(self) -> str: ...
@@ -65,7 +65,9 @@ class Result:
 
 
 def sample(mutants: Iterable[_AnyChange], count: int, seed: int) -> list[_AnyChange]:
-    """`count` of them by seed. A change of the code replaces those that it touches; a higher count adds to the others."""
+    """`count` of them by seed. A change of the code replaces the mutants of that code; a higher count adds to the
+    others.
+    """
     return sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed} {mutant.id}".encode()).digest())[:count]
 
 
@@ -107,7 +109,7 @@ class Results:
 
 
 def table(found: Sequence[tuple[Change, str]], rooms: Mapping[str, str], *, is_unreached_counted: bool) -> str:
-    """Rows by room, by which a file's path begins, unless none is in it; then all together."""
+    """Rows by room (the prefix of a file's path), unless a room is empty; then all together."""
     columns = ("killed", "timeout", REFUSED, EQUIVALENT, SURVIVED, UNREACHED)
     lines = [
         "| room | mutants | " + " | ".join(columns) + " | noticed or equivalent |",
@@ -135,6 +137,6 @@ def unreached_table(found: Sequence[tuple[Change, str]]) -> str:
 
 
 def share(words: Sequence[str], *, is_unreached_counted: bool) -> float | None:
-    """Killed, endless, refused or equivalent, of all, or of all that a test reaches; 0 to 1. None where none counts."""
+    """Share of killed, endless, refused or equivalent, of all, or of all that a test reaches; 0 to 1. None without any."""
     counted = [word for word in words if is_unreached_counted or word != UNREACHED]
     return sum(word in _GOOD for word in counted) / len(counted) if counted else None

@@ -1,7 +1,8 @@
-"""Unit tests in a child process each time: once to learn which test runs which line, then with one mutant in place of its module.
+"""Unit tests in a child process each time: first to learn which test runs which line, then with one mutant in place of its
+module.
 
 A child is forked from a process that has imported pytest and the libraries, but none of our modules: a mutant costs its
-tests, not their start. Nothing in the working tree is written. A child that hangs is killed with what it started, and its
+tests, not their start. Nothing in the working tree is written. A child that hangs is killed with its children, and its
 memory is bounded.
 """
 
@@ -32,7 +33,7 @@ _PRELOADED: Final = (
     *("kubernetes.dynamic", "msgspec", "prometheus_client", "psutil", "pytest_asyncio", "tenacity", "yaml"),
 )
 _FOLDERS: Final = tuple(f"tests/unit/{name}" for name in ("node_agent", "operator", "common", "kube", "api", "cli"))
-_PROFILE: Final = "gate"  # of tests/examples.py: with the examples that a change has to pass, whatever is set outside
+_PROFILE: Final = "gate"  # of tests/examples.py: the examples of the gate, regardless of the environment
 _MEMORY_BYTES: Final = 8 << 30
 _OPTIONS: Final = (
     *("-q", "--no-header", "-p", "no:cacheprovider", "-m", "not cluster and not root"),
@@ -54,7 +55,7 @@ class Reach:
         return sorted(found, key=lambda test: (self.seconds[test], test))
 
     def pack(self) -> dict[str, Any]:
-        """As JSON has it: tests by number, as a test's name stands beside each line that it runs."""
+        """In JSON's types: tests by number, as each line names the tests that run it."""
         numbers = {test: number for number, test in enumerate(self.seconds)}
         lines = {
             file: {str(line): [numbers[test] for test in tests] for line, tests in by_line.items()}
@@ -160,10 +161,12 @@ def _become_child(job: Callable[[], int], output: Path) -> None:
 
 
 class _Rules:
-    """For both kinds of runs, on top of the profile that tests/conftest.py loads, whose number of examples stays: no shrinking
-    of what fails, and the same examples each time.
+    """Settings for both kinds of runs, on top of the profile of tests/conftest.py, whose number of examples stays: no
+    shrinking of failures, and the same examples each time.
 
-    Tests run in an empty directory: a mutant that removes the files of no directory in particular removes those of the current one.
+
+    Tests run in an empty directory: a mutant that removes files of an unset directory removes those of the current
+    one.
     """
 
     def __init__(self, scratch: str) -> None:

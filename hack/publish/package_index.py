@@ -24,14 +24,15 @@ class PackageIndex:
             self._command += ["--check-url", check]
 
     def check(self) -> None:
-        """Raise ReleaseError where nobody answers; whether it takes files from us, only an upload shows."""
+        """Raise ReleaseError without a response; only an upload shows whether we may upload."""
         try:
             urlopen(self._address, timeout=_ANSWER_SECONDS).close()
         except HTTPError as refusal:
             refusal.close()
         except (OSError, ValueError) as exc:
             raise ReleaseError(
-                f"INDEX={self._address} gives no answer ({exc})", "check its address, and that this machine reaches it"
+                f"INDEX={self._address} sends no response ({exc})",
+                "check its address, and that this machine reaches it",
             ) from exc
 
     def upload(self, dist: Dist) -> None:

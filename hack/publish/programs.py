@@ -1,4 +1,4 @@
-"""Runs the programs that publish, and turns what they complain about into one sentence with what to do."""
+"""Runs the programs that publish, and turns their error output into one sentence with a remedy."""
 
 import os
 import re
@@ -30,7 +30,7 @@ _REMEDIES = (
         "check its address, and that this machine reaches it",
     ),
 )
-_OTHERWISE = "read what it says; what was published stays, and the same command goes on from there"
+_OTHERWISE = "read its message; published files stay, and the same command continues from there"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, subject: str, *arguments: str) -> str:
-        """What it printed. Raises ReleaseError, which names the subject, such as the registry."""
+        """Run it and return its output. Raises ReleaseError, which names the subject, such as the registry."""
         done = self.attempt(*arguments)
         if done.returncode != 0:
             raise failure(subject, done)

@@ -1,6 +1,7 @@
-"""Signatures by cosign: of the images, the chart and the sums, and attestations of what the images are made of and how.
+"""Signatures by cosign: of the images, the chart and the sums, and attestations of the images' content and build.
 
-With a key, or, in a workflow that may ask for an identity token, as that workflow. Stored beside what they sign, in the registry.
+With a key, or, in a workflow that may ask for an identity token, as that workflow. Stored in the registry, with the
+signed images.
 """
 
 from collections.abc import Iterable, Sequence

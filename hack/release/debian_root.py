@@ -1,7 +1,9 @@
-"""The base of the images: Debian's packages for one architecture, unpacked and never executed: any machine makes any architecture.
+"""The base of the images: Debian's packages for one architecture, unpacked and never executed: any machine makes any
+architecture.
 
-apt keeps its lists in a folder of ours for it: neither the machine's packages nor its architectures change. What was unpacked is in
-/var/lib/dpkg/status, as scanners expect it.
+
+apt keeps its lists in a folder of ours: neither the machine's packages nor its architectures change.
+/var/lib/dpkg/status lists the unpacked packages, as scanners expect.
 """
 
 import os
@@ -69,7 +71,7 @@ class _Apt:
 
 
 def run(command: Sequence[str], remedy: str, folder: Path | None = None) -> str:
-    """What a program printed. Raises ReleaseError with the end of what it complained about."""
+    """Run a program and return its output. Raises ReleaseError with the end of its error output."""
     try:
         done = subprocess.run(
             command, cwd=folder, env={**os.environ, "LC_ALL": "C"}, check=False, capture_output=True, text=True

@@ -1,4 +1,6 @@
-"""What stops a release. Each message is one sentence with what to do; `make release` prints it and leaves `dist/` as it was."""
+"""Errors that stop a release. Each message is one sentence with a remedy; `make release` prints it and leaves `dist/`
+unchanged.
+"""
 
 
 class ReleaseError(Exception):

@@ -93,7 +93,7 @@ def _install(tree: Path, stage: dockerfile.Stage, root: Path, architecture: str)
 
 
 def _forget_scripts(site: Path) -> None:
-    """Programs of libraries name this machine's Python in their first line, and nobody calls them."""
+    """Remove the scripts of libraries: their first line names this machine's Python, and they are never called."""
     shutil.rmtree(site / "bin", ignore_errors=True)
     for name in (".lock", ".gitignore"):
         (site / name).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""What krew installs `kubectl nodedevice` from: an archive of the zipapp with the licence, and the manifest that names both.
+"""Writes the files for krew: an archive of the zipapp with the licence, and the manifest that names both.
 
-It is pure Python, so one archive is for Linux and macOS, whatever the processor. In an index the manifest is `nodedevice.yaml`.
-Form: krew.googlecontainertools.github.com/v1alpha2.
+It is pure Python, so one archive is for Linux and macOS on any processor. In an index the manifest is
+`nodedevice.yaml`. Form: krew.googlecontainertools.github.com/v1alpha2.
 """
 
 from pathlib import Path
@@ -25,8 +25,8 @@ _ABOUT: Final = (
 def write(zipapp: Path, licence: Path, version: str, source: str, made: Path) -> None:
     """Write both into `made`.
 
-    source: the address of the project, below whose releases people download; empty where nobody does yet. Without it `uri` is the
-    archive's name alone, and krew needs --archive.
+    source: the address of the project, whose releases people download; empty before the first. Without it `uri` is
+    the archive's name alone, and krew needs --archive.
     """
     archive = made / f"{PROGRAM}-{version}.zip"
     archive.write_bytes(zipped({PROGRAM: (zipapp.read_bytes(), 0o755), _LICENCE: (licence.read_bytes(), 0o644)}))

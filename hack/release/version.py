@@ -1,4 +1,4 @@
-"""Which version a release is, and what it says of itself. Pure: texts in, values out.
+"""The version of a release, and its section of the changelog. Pure: texts in, values out.
 
 A version has to be one of Semantic Versioning, as the chart's is, and one of PEP 440, as the wheels' is.
 """
@@ -43,7 +43,7 @@ def check_sources(version: Version, pyprojects: Mapping[str, str], chart: str) -
 
 
 def notes(changelog: str, version: Version) -> str:
-    """The section of the changelog about that version, without its heading. Raises ReleaseError where there is none."""
+    """The section of the changelog about that version, without its heading. Raises ReleaseError if it is missing."""
     for section in re.split(r"^## ", changelog, flags=re.MULTILINE)[1:]:
         heading, _, body = section.partition("\n")
         name = heading.split()[0].strip("[]")

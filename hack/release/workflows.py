@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def lint(root: Path) -> subprocess.CompletedProcess[str]:
-    """Check every workflow of a tree; what is wrong is on stdout, and the exit status says whether anything is."""
+    """Check every workflow of a tree; faults are on stdout, and the exit status is 0 without any."""
     actionlint = find(["actionlint"], print)["actionlint"]
     files = sorted(str(path) for path in (root / ".github/workflows").glob("*.yaml"))
     return subprocess.run(

@@ -39,7 +39,7 @@ async def _measure(site: Site, pods: int) -> tuple[dict[str, Outcome], int, Fill
     disturbed, times = await with_extenders(site, pods, seed=2, times=_TIMES, every_seconds=_EVERY_SECONDS)
     _progress(f"{pods} pods come and go, without an extender")
     alone = await without(site, pods, seed=1)
-    _progress("pods that stay: 110 % of what there is")
+    _progress("pods that stay: 110 % of the capacity")
     full = await filled(site, seed=4)
     return {"with extender": quiet, "extenders killed and paused": disturbed, "without extender": alone}, times, full
 

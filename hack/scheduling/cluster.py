@@ -48,7 +48,7 @@ def add_gpu_nodes(control_plane: ControlPlane, count: int) -> list[str]:
 
 
 class Extenders:
-    """Several of them, of which one is active."""
+    """Several extenders; one is active."""
 
     def __init__(self, programs: Sequence[Program], verbs_ports: Sequence[int]) -> None:
         self._programs = programs
@@ -57,11 +57,11 @@ class Extenders:
         ]
 
     def active(self) -> Program | None:
-        """The one that answers, while there is one."""
+        """The one that responds, if any."""
         return next((program for program in self._programs if program.is_ready()), None)
 
     def kill(self) -> bool:
-        """Kill the active one; it is started again at once. False where none is active."""
+        """Kill the active one; it is restarted at once. False if none is active."""
         found = self.active()
         if found is not None:
             found.process.kill()
@@ -69,7 +69,7 @@ class Extenders:
         return found is not None
 
     def pause(self) -> Program | None:
-        """Stop the active one, which believes that it is active still when it goes on. None where none is."""
+        """Stop the active one, which still believes that it is active when it continues. None if none is."""
         found = self.active()
         if found is not None:
             found.process.signal(signal.SIGSTOP)
@@ -106,7 +106,7 @@ async def scheduler_with(control_plane: ControlPlane, folder: Path, found: Exten
 
 @asynccontextmanager
 async def scheduler_beside(control_plane: ControlPlane, folder: Path, found: Extenders) -> AsyncIterator[str]:
-    """A scheduler with the only extender beside it on loopback, as in the chart's pod, when that is active. Gives its name."""
+    """A scheduler with its own extender on loopback, as in the chart's pod, while that is active. Yields its name."""
     while found.active() is None:
         await asyncio.sleep(_POLL_SECONDS)
     [(_, verbs)] = found.addresses
@@ -116,7 +116,7 @@ async def scheduler_beside(control_plane: ControlPlane, folder: Path, found: Ext
 
 @contextmanager
 def scheduler_alone(control_plane: ControlPlane, folder: Path, paced: float | None = None) -> Iterator[str]:
-    """A scheduler that asks nobody. Gives its name. paced: how many requests a second it sends; None: as many as it can."""
+    """A scheduler without an extender. Yields its name. paced: requests per second; None: unlimited."""
     with _running(control_plane, folder, ALONE, None, paced):
         yield ALONE
 

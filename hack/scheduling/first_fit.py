@@ -1,4 +1,4 @@
-"""First-fit-decreasing: what somebody could place who knows all pods before the first one comes, the largest first."""
+"""First-fit-decreasing: the placement if all pods were known before the first one comes, the largest first."""
 
 from collections.abc import Iterable
 

@@ -28,9 +28,9 @@ _QUIET_SECONDS: Final = 15.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """pods: that were bound. chosen: of these, with an assignment. fill: of all units, those that pods held, on average when one
-    was bound. waits: pods on nodes where no GPU had room. twice: binds by which a GPU had more units assigned than it has. refused:
-    assignments that an agent could not follow. units: that pods held at the end.
+    """pods: number bound. chosen: pods of these with an assignment. fill: share of all units that pods held, on average
+    at a bind. waits: pods on nodes whose GPUs had no room. twice: binds that assigned more units of a GPU than it
+    has. refused: assignments that an agent could not follow. units: held by pods at the end.
     """
 
     pods: int

@@ -1,6 +1,6 @@
-"""An agent in its model: which pod gets units of which GPU of a node, and the status that it publishes. Pure; sends nothing.
+"""Models an agent: assigns pods units of a node's GPUs, and builds the status that it publishes. Pure; sends nothing.
 
-It plans with the product's own code, and takes an assignment where that has room, as the device manager does.
+It plans with the product's own code, and follows an assignment if it has room, as the device manager does.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class NodeModel:
             self._waiting[pod.uid] = pod
 
     def released(self, uid: str) -> None:
-        """The containers of a pod have ended, and it is gone; those that wait are tried again."""
+        """The containers of a pod have ended, and it is deleted; waiting pods are tried again."""
         self._waiting.pop(uid, None)
         self._held.pop(uid, None)
         for pod in list(self._waiting.values()):

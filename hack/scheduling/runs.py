@@ -60,7 +60,7 @@ async def without(site: Site, pods: int, seed: int) -> Outcome:
 
 
 async def filled(site: Site, seed: int) -> Filled:
-    """Pods that stay, of which there are more than have room."""
+    """Pods that stay; more than have room."""
     chance, sizes = random.Random(seed), list[int]()
     while sum(sizes) < _DEMAND * site.gpus * UNITS:
         sizes.append(chance.randint(1, UNITS))

@@ -12,7 +12,7 @@ _CHUNK = 65536
 
 
 class Service:
-    """Connections go to the extender that was ready last; those that are open stay where they are, as with kube-proxy.
+    """Connections go to the extender that was ready last; open connections stay, as with kube-proxy.
 
     addresses: of each extender, HOST:PORT of its probes and of its verbs.
     """

@@ -42,7 +42,7 @@ def environment(modules: str = "readonly") -> dict[str, str]:
 
 
 def _home() -> dict[str, str]:
-    """The environment for Go's download folder, also for a user without HOME. Empty for a user without a home folder."""
+    """HOME for Go's downloads, also if the environment lacks it. Empty for a user without a home folder."""
     try:
         return {"HOME": str(Path.home())}
     except RuntimeError:

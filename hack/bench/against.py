@@ -35,7 +35,7 @@ _BENCH: Final = "hack.bench"
 # for a control plane to end in order
 _STOP_SECONDS: Final = 60.0
 
-# takes the file for what the bench prints
+# would take the file for the bench's output
 Measure = Callable[[Path], dict[str, Result]]
 
 
@@ -105,7 +105,7 @@ def _fits(tree: Tree, commit: str) -> bool:
 
 
 def missing(kept: Path, count: int) -> list[int]:
-    """The numbers of the rounds that are not kept there yet."""
+    """Numbers of the rounds that are not kept in that folder yet."""
     return [number for number in range(1, count + 1) if not _file(kept, number).exists()]
 
 
@@ -132,7 +132,7 @@ def _read(kept: Path, number: int) -> Round:
 def bench_of(tree: Tree, ended_early: Callable[[str], None] | None = None) -> Measure:
     """Runs the bench of a tree. Raises TreeError.
 
-    ended_early: called with the error where the bench failed after some rows, which count; None: that is an error.
+    ended_early: called with the error if the bench fails after some rows, which count; None: such an error is raised.
     """
 
     def measure(log: Path) -> dict[str, Result]:
@@ -167,7 +167,7 @@ def _running(command: Sequence[str], folder: Path, output: int) -> Iterator[subp
 
 
 def publish(commit: str, rounds: Sequence[Round], path: Path) -> int:
-    """As JSON and as a table. Returns 1 when a row is worse, which a line names."""
+    """Publish as JSON and as a table. Returns 1, and prints the row, if a row is worse."""
     report = _Report(commit, verdicts.rows([r.old for r in rounds], [r.new for r in rounds]), rounds)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")

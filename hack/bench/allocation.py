@@ -1,8 +1,9 @@
-"""What an allocation costs over its one unavoidable part, the plugin's own Allocate call; and over one durable write.
+"""Measures an allocation's time beyond the plugin's own Allocate call, and beyond one durable write.
 
-The agent's path without the API server: a pod is seen, the plugin (a process of its own, on its Unix socket) is asked, the
-allocation is committed and on disk. Compared with a bare gRPC call to the same plugin, and with the replacing of a file as big as
-the whole checkpoint, each in turn, so that ratios hold on a noisy machine. The node fills up with 110 pods, one device each.
+The agent's path without the API server: a pod is seen, the plugin (a process of its own, on its Unix socket) is
+called, the allocation is committed and on disk. Compared with a bare gRPC call to the same plugin, and with replacing
+a file of the checkpoint's size. All run in turn, so that ratios hold on a noisy machine. The node fills up with 110
+pods, one device each.
 """
 
 import asyncio
@@ -81,7 +82,7 @@ async def _against_bare_parts(node: Node) -> dict[str, Result]:
         await _bare(stub)
         for number in range(PODS):
             writes.append(_durable_write(node.folder, encode(node.manager.checkpoint()).encode()))
-            # who comes first after the write finds cold caches: that is each of them in turn
+            # the first one after the write finds cold caches: each of them is first in turn
             if number % 2:
                 bare.append(await _bare(stub))
             began = time.perf_counter()
@@ -101,7 +102,7 @@ async def _against_bare_parts(node: Node) -> dict[str, Result]:
 
 
 async def _bursts(node: Node) -> Result:
-    """110 pods are bound at once: how many durable writes, lines and whole files, until all of them are durable."""
+    """110 pods are bound at once: number of durable writes, lines and whole files, until all of them are durable."""
     measured = []
     for burst in range(_BURSTS):
         await node.until_held(0)

@@ -1,7 +1,6 @@
 """`make bench-configs`: the API server's cost of every agent's watch of NodeDeviceConfigs, and the delay until all see a
 change.
 
-
 BENCH_NODES: number of agents, 5,000. Each has two watches with a connection of its own, like a real agent: all
 NodeDeviceConfigs, and its own Node without spec and status. Only the watches are simulated; the API server, its rules
 and its certificates are real.
@@ -57,7 +56,9 @@ class _Event(msgspec.Struct):
 
 
 class Agents:
-    """The watches of so many agents. until_seen(): waits until each of them has that generation of the configuration."""
+    """The watches of a number of agents. until_seen(): waits until each of them has that generation of the
+    configuration.
+    """
 
     def __init__(self, api: Api, count: int) -> None:
         self._api = api

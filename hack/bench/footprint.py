@@ -1,4 +1,4 @@
-"""What agent and operator take of a node: memory in MiB (memory.py), CPU in time that the kernel accounts to the process."""
+"""Measures agent and operator on a node: memory in MiB (memory.py), CPU in time that the kernel accounts to the process."""
 
 import json
 import time
@@ -38,7 +38,7 @@ def idle(stack: Stack, devices: Observer) -> tuple[dict[str, Result], float]:
     """
     agent, operator = _process(stack.agents[NODE_A]), _process(stack.operator)
     with full_node(stack, devices, NODE_A, GPU, GPUS, GPUS):
-        # what the last pod brought is still on its way: to the agent, and into the audit log
+        # the last pod's changes are still on their way: to the agent, and into the audit log
         time.sleep(_SETTLING_SECONDS)
         writes = _agent_writes(stack)
         cpu, memory, agent_rss, operator_rss = [cpu_seconds(agent.pid)], [], [], []
@@ -92,7 +92,7 @@ def many_devices(stack: Stack, devices: Observer) -> dict[str, Result]:
 def parts(stack: Stack, devices: Observer, whole: float) -> dict[str, Result]:
     """Eight devices of 80 parts, on a node with 110 pods. whole: MiB of an agent with eight whole devices and as many pods.
 
-    parts_memory: what the parts add to that. parts_cpu: the agent's CPU time for a pod that comes, status written and seen.
+    parts_memory: MiB added by the parts. parts_cpu: the agent's CPU time for a new pod, until its status is written and seen.
     parts_status_40, parts_status_110: the agent's part of the status as JSON, in KiB, with so many pods that hold some.
     """
     agent = _process(stack.agents[NODE_PARTS])

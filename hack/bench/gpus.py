@@ -1,4 +1,6 @@
-"""From an Xid in the driver to the Node's capacity, and what the process that reads the driver needs."""
+"""Measures the time from an Xid in the driver to the Node's capacity, and the memory of the process that reads the
+driver.
+"""
 
 import os
 import time
@@ -23,14 +25,14 @@ _PAUSE_SECONDS = 0.35
 
 
 def machine(folder: Path) -> FakeNvml:
-    """For agents that are started from now on."""
+    """A fake machine for agents that are started from now on."""
     fake = FakeNvml(folder / "nvml", _MACHINE)
     os.environ.update(fake.environment())
     return fake
 
 
 def xids(stack: Stack, nodes: Observer, fake: FakeNvml) -> dict[str, Result]:
-    """The driver reports a critical Xid -> the Node's capacity has changed; then an administrator says that the GPU is well."""
+    """The driver reports a critical Xid -> the Node's capacity has changed; then an administrator clears the fault."""
     uuids = sorted(described(_MACHINE)[1])
     clear = clear_dir(stack.agents[NODE].folder)
     clear.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
 """`make bench-hostile`: the cost of plugins that keep sending long lists: starts of containers, and memory after they
 ended.
 
-
 Measures a plain container's CreateContainer, called like a runtime does. Once a plugin serves 20 names of 14,000
 devices; once one serves 64 names of 30,000, whose lists change as fast as they are read. Measures the agent's memory
 before, and two minutes after they ended. For comparison, the same number of ended plugins with one device each, as
@@ -104,7 +103,7 @@ def _agent(
 
 
 def _creations(connection: PluginConnection, call: Callable[[Any], Any], pid: int) -> tuple[list[float], float]:
-    """Seconds of each, one after the other; and the most MiB of the agent after any of them."""
+    """Seconds of each call, one after the other; and the agent's maximum MiB after any of them."""
     taken: list[float] = []
     most = 0.0
     until = time.monotonic() + _SECONDS

@@ -1,4 +1,4 @@
-"""How long it takes until the API shows what happened on a node. Seconds, as a client of the API sees them."""
+"""Measures how long the API takes to show a change on a node. Seconds, from the view of a client of the API."""
 
 import time
 from collections.abc import Callable
@@ -17,11 +17,12 @@ from hack.cluster.observe import Observer, Seen, capacity
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 RUNS = 60
-# For each write of a Node, so that no run waits for the write pause, or the budget, of the one before.
+# One for each write of a Node, so that no run waits for the previous run's write pause, or budget.
 _WRITE_SECONDS = 1.25 / NODE_WRITES_PER_SECOND
 _NAMESPACE = "bench"
 _REPORT_SECONDS = 3.0
-# Devices of each configuration: ever more, as one that leaves the list and comes back twice is flapping, and waits on purpose.
+# Devices of each configuration. The number grows: a device that leaves and returns twice counts as flapping, and waits on
+# purpose.
 CONFIGURED = range(4, 4 + RUNS // 2)
 
 

@@ -1,7 +1,7 @@
-"""What benchmarks put on a node: pods and plugins, and what becomes of them; and the device manager alone.
+"""Puts load on a node for benchmarks: pods and plugins, and their state in the API; and the device manager alone.
 
-allocate() counts in CPU time of this process: the manager does no I/O and waits for nothing, and other work on the machine is not
-its cost.
+allocate() counts CPU time of this process: the manager does no I/O and waits for nothing, and other work on the
+machine does not count.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _RESPONSE = AllocateResponse(b"answer", ContainerEdits())
 def full_node(
     stack: Stack, devices: Observer, node_name: str, resource_name: str, total: int, holders: int
 ) -> Iterator[None]:
-    """A node with 110 pods, so many of them with one device each, for the length of the block.
+    """A node with 110 pods for the length of the block; `holders` of them have one device each.
 
     total: devices of the resource.
     """

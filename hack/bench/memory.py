@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 _MIB: Final = 2**20
-# v2. shmem has no file that it could be written to. `kernel` has slab_reclaimable, which the kernel gives up for other uses.
+# v2. shmem is not backed by a file. `kernel` includes slab_reclaimable, which the kernel can reclaim.
 _OF_V2: Final = {"anon": 1, "shmem": 1, "kernel": 1, "slab_reclaimable": -1, "sock": 1}
-# v1, where rss is anonymous memory; what the kernel holds is in a file of its own
+# v1: rss is anonymous memory; kernel memory is in a separate file
 _OF_V1: Final = {"rss": 1, "shmem": 1}
 _OF_PROCESS: Final = {"Anonymous": 1, "Pss_Shmem": 1}
 
@@ -32,7 +32,7 @@ def charged_mib(pid: int, root: Path = Path("/")) -> float:
 
 
 def _own_cgroup(pid: int, root: Path) -> Path | None:
-    """Its memory cgroup, v1 or v2, if nothing else is in it."""
+    """The process's memory cgroup, v1 or v2, if no other process is in it."""
     for line in (root / f"proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         mount = {"": "sys/fs/cgroup", "memory": "sys/fs/cgroup/memory"}.get(controllers)
@@ -43,7 +43,7 @@ def _own_cgroup(pid: int, root: Path) -> Path | None:
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """By name, of lines such as `anon 4096` and `VmPTE: 4 kB`."""
+    """Numbers by name, of lines such as `anon 4096` and `VmPTE: 4 kB`."""
     words = (line.replace(":", " ").split() for line in path.read_text().splitlines())
     return {found[0]: int(found[1]) for found in words if len(found) > 1 and found[1].isdecimal()}
 

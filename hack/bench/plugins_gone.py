@@ -48,7 +48,9 @@ Progress = Callable[[str], None]
 
 @dataclass
 class Seen:
-    """What one run showed: memory in MiB at its peak, times in seconds. still_running: endpoints that do not show the end."""
+    """Measurements of one run: memory in MiB at its peak, times in seconds. still_running: endpoints that do not show
+    the end.
+    """
 
     agent_mib: float = 0.0
     api_server_mib: float = 0.0
@@ -79,7 +81,7 @@ class Beside:
         return self._nodes.wait(has(NODE_A, _BESIDE, wanted), began, _PATIENCE_SECONDS).at - began
 
     def start_seconds(self, number: int) -> float:
-        """A pod comes -> its device is on disk, and in the NodeDevice."""
+        """A pod is created -> its device is on disk, and in the NodeDevice."""
         client, name = self._cluster.client, f"p{number}"
         began = time.monotonic()
         client.create(Pod.from_dict(a_pod(name, _NAMESPACE, {_BESIDE: 1}, NODE_A)))

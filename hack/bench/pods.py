@@ -1,7 +1,6 @@
 """`make bench-pods`: the API server's cost when every agent lists the pods of its node; for comparison, the same in
 pages.
 
-
 BENCH_NODES: number of agents, 5,000. BENCH_PODS: pods of each node, 4. An agent lists by one request without `limit`,
 like its own client: such a request uses the API server's index of pods by node. A request with a limit walks all pods
 of the cluster, so only a few agents list in pages. Only the requests are simulated; the API server and its rules are

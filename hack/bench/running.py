@@ -29,5 +29,5 @@ def bench_folder() -> Iterator[Path]:
 
 
 def show_progress(line: str) -> None:
-    """On standard error: standard output has the results."""
+    """Print to standard error: standard output has the results."""
     print(f"  {line}", file=sys.stderr, flush=True)

@@ -113,7 +113,6 @@ def compile_modules(python: Path, path: Path) -> None:
     """Compile a tree's modules, and all that its interpreter may import. Uncompiled ones would be compiled at each
     start, in memory.
 
-
     A node's agent has compiled modules without docstrings; the other programs have them with docstrings.
     PYTHONDONTWRITEBYTECODE may be set here, and the first run would otherwise compile for the others.
     """

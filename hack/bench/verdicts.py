@@ -20,7 +20,7 @@ class Verdict(Enum):
     WORSE = "WORSE"
     BETTER = "better"
     EQUAL = "as before"
-    # one side alone has the row, or in another unit; or it is a p99, or has no goal
+    # only one side has the row, or the units differ; or it is a p99, or has no goal
     NOT_JUDGED = "not judged"
 
 
@@ -43,7 +43,7 @@ class Row(Struct, frozen=True):
 
 
 def rows(old: Sequence[Mapping[str, Result]], new: Sequence[Mapping[str, Result]]) -> list[Row]:
-    """One for each name of any round, in the order in which they come first."""
+    """One row for each name of any round, in order of appearance."""
     names = dict.fromkeys(name for results in (*new, *old) for name in results)
     return [_row(name, _of(name, old), _of(name, new)) for name in names]
 

@@ -72,7 +72,7 @@ def due(parts: Parts) -> list[str]:
 
 
 def run_parts(chosen: Sequence[Part]) -> bool:
-    """All run, also after a failure."""
+    """Runs all parts, also after a failure."""
     verdicts = {part.name: _part(part) for part in chosen}
     return all(verdicts.values())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Finished:
-    """Kept in build/ci/finished.json by the tree's hash: any changed file invalidates all of it."""
+    """Stored in build/ci/finished.json under the tree's hash: any changed file invalidates all of it."""
 
     def __init__(self, file: Path, tree: str) -> None:
         self._file = file

@@ -1,6 +1,8 @@
-"""Does the gate pass on a machine that stalls? It runs in a cgroup with part of the CPU, frozen whole for seconds, again and again.
+"""Does the gate pass on a machine that stalls? It runs in a cgroup with part of the CPU, frozen whole for seconds,
+repeatedly.
 
-python -m hack.ci.flaky     three runs, each with its verdict; continues with the run at which an earlier try of the same tree ended
+python -m hack.ci.flaky     three runs, each with its verdict; continues with the run at which an earlier try of the same
+tree ended
 
 Needs root: a cgroup of its own, in cgroup v2 or in the v1 controllers `freezer` and `cpu`.
 """
@@ -35,7 +37,7 @@ class NotHereError(Exception):
 
 @dataclass(frozen=True)
 class Stall:
-    """A cgroup whose processes can be stopped all at once. folders: one in v2, one of each controller in v1."""
+    """A cgroup whose processes can all be stopped at once. folders: one in v2, one of each controller in v1."""
 
     folders: tuple[Path, ...]
     freeze_file: Path

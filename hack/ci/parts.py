@@ -1,6 +1,6 @@
-"""parts.toml as values: the gate, the parts, and which part's turn it is.
+"""Reads parts.toml: the gate, the parts, and the turn of each part.
 
-Uses the standard library alone: `.ci/run` asks for the part's name before anything is installed.
+Needs only the standard library: `.ci/run` asks for the part's name before any package is installed.
 """
 
 import tomllib
@@ -78,7 +78,7 @@ def _releases(
     tests: Sequence[str],
     real_node: Sequence[str],
 ) -> dict[str, tuple[Lane, ...]]:
-    """The lanes by version, those on a real node first: they take longest."""
+    """The lanes by version; lanes on a real node come first, as they take longest."""
     others = Lane("others", tuple(tests), again=True, programs=(CONTROL_PLANE,))
     each = (*(gate[name] for name in lanes), others)
     return {version: (on_a_real_node, *each) if version in real_node else each for version in versions}
@@ -101,7 +101,7 @@ def _lane(name: str, table: dict[str, Any]) -> Lane:
 
 
 def turn(names: Sequence[str], commits: int) -> str:
-    """The part whose turn it is after so many commits (or on so many days)."""
+    """The part whose turn it is after this number of commits (or days)."""
     return names[commits % len(names)]
 
 

@@ -1,6 +1,7 @@
-"""Runs lanes side by side. A lane whose programs are not built yet waits for them, and the others do not wait for it.
+"""Runs lanes side by side. A lane waits for its own programs only.
 
-What a lane prints is shown when it ends, and kept in build/ci. A table ends a run, and one line with the sums of all lanes.
+The output of a lane is shown when it ends, and kept in build/ci. A run ends with a table, and one line with the sums
+of all lanes.
 """
 
 import asyncio
@@ -21,11 +22,11 @@ from hack.ci.parts import CONTROL_PLANE, ROOT, Lane
 _BUILD: Final = ROOT / "build" / "ci"
 # four keep two cores busy to the end, as most of a test is waiting
 _AT_ONCE: Final = 4
-# ends a lane that hangs, and nothing else: the longest takes a quarter of it
+# ends only a lane that hangs: the longest takes a quarter of it
 _HANGS_AFTER_SECONDS: Final = 3600.0
 # larger Go heaps: the machine has memory to spare, and tests on a control plane take an eighth less CPU time
 _GOGC: Final = "400"
-# Programs start hundreds of times, and compile all that they import each time where the environment forbids to keep it.
+# Programs start hundreds of times; without this, an environment that forbids byte code files makes them compile each time.
 _KEEP_BYTE_CODE: Final = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
@@ -72,7 +73,7 @@ async def _all(lanes: Sequence[Lane], env: Mapping[str, str], seed: int | None) 
 
 
 async def _build_programs(lane: Lane) -> Outcome | None:
-    """Build or download missing programs of the lane's tests, outside of any place. Returns a failure, if any."""
+    """Build or download missing programs of the lane's tests, without taking a slot. Returns a failure, if any."""
     names = _names(lane.programs)
     if not _lacks(names):
         return None
@@ -190,7 +191,7 @@ def _show(title: str, outcomes: Sequence[Outcome]) -> None:
 
 
 def closing_line(outcomes: Sequence[Outcome]) -> str:
-    """All tests of all lanes. A lane that failed without a failed test (make, a crash) counts as one."""
+    """One line about all tests of all lanes. A lane that failed without a failed test (make, a crash) counts as one."""
     failed = sum(max(each.failed, 0 if each.is_ok else 1) for each in outcomes)
     passed, skipped = sum(each.passed for each in outcomes), sum(each.skipped for each in outcomes)
     return f"{passed} passed, {failed} failed, {skipped} skipped"

@@ -22,8 +22,8 @@ def build(names: tuple[str, ...]) -> None:
     """Find, download or build the programs NAMES (default: all) and print where each is.
 
     KUBEBUILDER_ASSETS: a folder of ready programs that come first. XDG_CACHE_HOME: where the others are kept (default
-    ~/.cache). BINARIES: build or download; default, what can be reached within seconds is downloaded. BINARIES_MIRROR: what
-    stands before each address. KUBERNETES: another version than the pinned one, as 1.36.3.
+    ~/.cache). BINARIES: build or download; by default, programs that can be reached within seconds are downloaded.
+    BINARIES_MIRROR: a prefix of each address. KUBERNETES: another version than the pinned one, as 1.36.3.
     """
     for name, path in find(names or ALL_PROGRAMS, _progress).items():
         click.echo(f"{name}\t{path}")

@@ -1,4 +1,4 @@
-"""What an agent keeps in the API, as bodies: its Lease, its NodeDevices and their status. Sends nothing."""
+"""Builds an agent's objects in the API: its Lease, its NodeDevices and their status. Sends nothing."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ SINCE = "2026-01-02T03:04:05Z"
 
 
 def now_text(ahead_seconds: float = 0.0) -> str:
-    """This moment, or that of a clock so far ahead, as the API writes it in Leases and in its audit log."""
+    """The current time, or that of a clock this far ahead, as the API writes it in Leases and in its audit log."""
     return datetime.fromtimestamp(datetime.now(UTC).timestamp() + ahead_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -35,7 +35,7 @@ def lease(
     holder: str | None = None,
     resource_version: str | None = None,
 ) -> Body:
-    """A Lease, held by the node that it is named for unless there is another holder."""
+    """A Lease, held by the node of the same name unless `holder` names another."""
     metadata = {"name": name, "namespace": namespace}
     if resource_version is not None:
         metadata["resourceVersion"] = resource_version

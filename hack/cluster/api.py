@@ -27,10 +27,10 @@ from urllib3.exceptions import HTTPError
 
 # what a request or a watch ends with that has no response
 NO_ANSWER: Final = (HTTPError, OSError)
-# A crowd of pods that is deleted at once, or an object as big as the API server takes, takes long on a busy machine.
+# Deleting many pods at once, or an object of the maximum size, takes long on a busy machine.
 _SECONDS: Final = 60.0
 _TIMES: Final = ("Time", "Timestamp", "startedAt", "finishedAt")
-# options whose names are longer in the API
+# options with longer names in the API
 _LONG: Final = {"fields": "field_selector", "labels": "label_selector", "grace_period": "grace_period_seconds"}
 
 
@@ -89,7 +89,7 @@ class ApiError(Exception):
 
 
 def _plain(value: Any) -> Any:
-    # a time of microseconds has six digits of them
+    # microseconds have six digits
     return json.loads(json.dumps(value, default=lambda moment: moment.isoformat(timespec="microseconds")))
 
 
@@ -102,7 +102,7 @@ def _with_attributes(value: Any) -> Any:
 
 
 def kind(name: str, group_version: str = "v1", *, is_namespaced: bool = True) -> type[Object]:
-    """A kind of objects; Status of it is the subresource."""
+    """A kind of objects; Status is its subresource."""
     plural = re.sub("ys$", "ies", re.sub("ss$", "sse", name.lower()) + "s")
     group, _, version = group_version.rpartition("/")
     resource = Resource("apis" if group else "api", group, version, name, is_namespaced, name=plural)
@@ -145,7 +145,7 @@ KINDS: Final = {of.type_meta["kind"]: of for of in (ClusterRole, ClusterRoleBind
 
 
 class Client:
-    """Use it as a context manager, or call close(). Options of requests are those of the API, in words of Python.
+    """Use it as a context manager, or call close(). Options of requests are the API's, with Python names.
 
     namespace: by default the kubeconfig's, if request and object name none; `*`: all. Each call raises ApiError, or
     one of NO_ANSWER.
@@ -193,7 +193,7 @@ class Client:
         self._send("DELETE", self._path(of, None, namespace), **options).drain_conn()
 
     def watch(self, of: type[Object], namespace: str | None = None, **options: Any) -> Iterator[tuple[str, Any]]:
-        """Type and object of each event, until the client is closed; opened again where the API server ends it."""
+        """Type and object of each event, until the client is closed; reopened if the API server ends it."""
         while not self._is_closed:
             response = self._send("GET", self._path(of, None, namespace), watch=True, **options)
             self._watches.add(response)
@@ -267,7 +267,7 @@ def _query(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 class AsyncClient:
-    """The same for an event loop: requests in threads."""
+    """The same for an event loop: requests run in threads."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -280,7 +280,7 @@ class AsyncClient:
             yield each
 
     async def watch(self, of: type[Object], namespace: str | None = None, **options: Any) -> AsyncIterator[Any]:
-        """As the client's, in a thread of its own."""
+        """Like the client's watch, in a thread of its own."""
         loop, events = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
         def read() -> None:

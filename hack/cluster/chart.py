@@ -28,7 +28,7 @@ _NO_WORKLOADS = {"agents": {"enabled": False}, "operator": {"enabled": False}}
 
 
 def install_chart(control_plane: Cluster, values: Mapping[str, Any] | None = None) -> None:
-    """Apply the rendered chart, without its workloads, and wait until the API serves its kinds. There already: brought up to date.
+    """Apply the rendered chart, without its workloads, and wait until the API serves its kinds. Updates an existing one.
 
     values: as in a values file of Helm. Raises CommandError with the message of helm or kubectl.
     """
@@ -42,7 +42,7 @@ def install(control_plane: Cluster, manifests: Sequence[Mapping[str, Any]]) -> N
     definitions = _definitions()
     for name in definitions:
         wait_established(control_plane, name)
-    # established, its storage may still be initializing: kubectl retries, where a watch would log a refusal
+    # an established kind may still initialize its storage: kubectl retries, but a watch would log a refusal
     control_plane.kubectl("get", ",".join(definitions), "--all-namespaces", "--request-timeout=60s")
 
 
@@ -58,7 +58,7 @@ def wait_established(control_plane: Cluster, definition: str) -> None:
 
 
 def wait_explained(control_plane: Cluster) -> None:
-    """Until `kubectl explain` knows the chart's kinds, which are served some moments before. Raises TimeoutError."""
+    """Wait until `kubectl explain` knows the chart's kinds, which are served a moment earlier. Raises TimeoutError."""
     definitions = _definitions()
 
     def is_so() -> bool:
@@ -68,7 +68,7 @@ def wait_explained(control_plane: Cluster) -> None:
 
 
 def installed_manifests(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """What install_chart applies: all but workloads, and but what Helm makes only while a hook runs."""
+    """The manifests that install_chart applies: all except workloads and objects of hooks."""
     manifests = render_chart(_merged(values or {}, _NO_WORKLOADS))
     # no value switches the scheduler's Deployment off and leaves its account
     return [each for each in manifests if not is_hook(each) and each["kind"] != "Deployment"]
@@ -85,7 +85,7 @@ def render_chart(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]
 
 
 def run_helm(arguments: Sequence[str], values: Mapping[str, Any] | None) -> "subprocess.CompletedProcess[str]":
-    """What helm prints for these arguments and values; whether it fails is the caller's to see."""
+    """Output of helm for these arguments and values; the caller checks for failure."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         # JSON, not YAML: helm's reader and our writer disagree about which words are numbers
         json.dump(dict(values or {}), file)

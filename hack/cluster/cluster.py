@@ -90,7 +90,7 @@ class Cluster(ABC):
         self.client.delete(Node, name)
 
     def add_namespace(self, name: str) -> None:
-        """Make a namespace in which pods can be made when this returns. Raises TimeoutError."""
+        """Create a namespace that accepts pods when this returns. Raises TimeoutError."""
         create_namespace(self.client, name, self.labels)
 
     def remove_namespace(self, name: str, grace_seconds: int | None = None) -> None:
@@ -123,18 +123,17 @@ class Cluster(ABC):
 
 
 def create_namespace(client: Client, name: str, labels: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Make a namespace, and wait for the ServiceAccount `default` without which it refuses pods."""
+    """Create a namespace, and wait for the ServiceAccount `default`, which pods need."""
     client.create(Namespace(metadata=Object(name=name, labels=dict(labels))))
     wait_until(lambda: has_default_service_account(client, name), f"namespace {name} has its default ServiceAccount")
 
 
 def remove_namespace(client: Client, name: str, grace_seconds: int | None = None) -> None:
-    """Delete a namespace. Its pods go first and are gone when this returns.
+    """Delete a namespace. Its pods are deleted first and are gone when this returns.
 
-    grace_seconds: of those pods; None: each its own. Bound to a node without a kubelet they go at once with 0, and else only when
-    the controller manager finds them there without their Node, a minute later.
-
-    Left to the namespace controller they would cost their grace period: it comes back only after half of that.
+    grace_seconds: of those pods; None: each its own. On a node without a kubelet, 0 deletes them at once. Otherwise
+    the controller manager deletes them a minute after their Node.
+    The namespace controller would wait for their grace period: it retries only after half of that.
     """
     client.deletecollection(Pod, namespace=name, grace_period=grace_seconds)
     wait_until(lambda: not any(client.list(Pod, namespace=name)), f"no pods are left in namespace {name}")

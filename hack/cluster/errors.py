@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 class ClusterError(Exception):
-    """Root of all of them."""
+    """Root of all these errors."""
 
 
 class BinaryError(ClusterError):
@@ -26,7 +26,7 @@ class BinaryError(ClusterError):
 
 
 class ComponentError(ClusterError):
-    """A process of the control plane is gone or not ready; the tail of its log says why."""
+    """A process of the control plane has ended or is not ready; the tail of its log has the cause."""
 
     def __init__(self, component: str, why: str, log: Path, tail: str) -> None:
         super().__init__(f"{component} {why}; the end of {log}:\n{tail or '  (nothing logged)'}")

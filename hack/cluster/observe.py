@@ -1,4 +1,4 @@
-"""When something became visible in the API: a watch in a thread, each event stamped as it comes in."""
+"""Records when a change became visible in the API: a watch in a thread, with the time of each event."""
 
 import threading
 import time
@@ -59,7 +59,7 @@ class Observer:
                     raise TimeoutError(f"no such event of {self._kind.__name__} within {timeout_seconds:.0f} s")
 
     def seen(self) -> list[Seen]:
-        """All that was seen so far."""
+        """All events so far."""
         with self._changed:
             return list(self._seen)
 
@@ -88,7 +88,7 @@ class Observer:
 
 
 def capacity(seen: Seen, node_name: str, resource_name: str) -> int | None:
-    """What a Node event says of a resource; None for another node or without it."""
+    """A resource's capacity in a Node event; None for another node or without it."""
     node = seen.object
     if node.metadata.name != node_name or node.status is None:
         return None

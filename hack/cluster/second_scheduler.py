@@ -19,7 +19,7 @@ _BURST = 10
 
 @dataclass(frozen=True)
 class Extender:
-    """url: where its verbs are. resources: that it is asked about. Pods that request none of them are not its business."""
+    """url: of its verbs. resources: handled by the extender. Other pods bypass it."""
 
     url: str
     resources: Sequence[str]
@@ -31,7 +31,7 @@ def second_scheduler(
 ) -> Process:
     """kube-scheduler for the pods whose schedulerName is `name`, not started yet. folder: for its configuration and log.
 
-    paced: it sends so many requests a second, evenly; None: as the chart's does.
+    paced: number of requests per second, evenly spaced; None: as in the chart.
     """
     config: dict[str, Any] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",

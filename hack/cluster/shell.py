@@ -1,4 +1,4 @@
-"""The environment of a shell in which a person works with a cluster that was started here."""
+"""The environment of a shell for a cluster that was started here."""
 
 import os
 import sys

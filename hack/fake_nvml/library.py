@@ -1,8 +1,8 @@
-"""A machine with GPUs that are not there: a libnvidia-ml.so.1 of ours, which real pynvml loads through the real loader.
+"""A fake machine with GPUs: a libnvidia-ml.so.1 of ours, which real pynvml loads through the real loader.
 
-The library is C (hack/fake_nvml/src) and is built once into the cache folder. A description is what the machine is; a control
-file, followed while it is written, is what happens to it. Both are lines of text, see hack/fake_nvml/src/README.md.
-Nothing here loads the library: who uses it is another process, started with `environment()`.
+The library is C (hack/fake_nvml/src) and is built once into the cache folder. A description defines the machine; a
+control file, followed while it is written, changes it. Both are lines of text, see hack/fake_nvml/src/README.md. This
+module does not load the library: its user is another process, started with `environment()`.
 """
 
 import hashlib
@@ -90,7 +90,7 @@ def _built_path(extra_flags: Sequence[str]) -> Path:
 
 
 def _build(path: Path, extra_flags: Sequence[str]) -> None:
-    """Under the lock; the library appears complete or not at all."""
+    """Call it with the lock; the library appears complete or not at all."""
     program = compiler()
     if program is None:
         raise BinaryError(NAME, "no C compiler found", "install gcc, or set CC")
@@ -147,11 +147,11 @@ class FakeNvml:
         written.replace(self.control)
 
     def lose(self, gpu: int | str) -> None:
-        """It falls off the bus: NVML goes on listing it, and every call about it fails."""
+        """The GPU falls off the bus: NVML still lists it, but every call about it fails."""
         self.write(f"lose {gpu}")
 
     def remove(self, gpu: int | str) -> None:
-        """It is gone from the list of GPUs, from the next nvmlInit on; its handles fail at once."""
+        """The GPU leaves the list of GPUs at the next nvmlInit; its handles fail at once."""
         self.write(f"remove {gpu}")
 
     def add(self, gpu: int | str) -> None:
@@ -159,7 +159,7 @@ class FakeNvml:
         self.write(f"add {gpu}")
 
     def reset(self, gpu: int | str, uuid: str | None = None) -> None:
-        """It is reset: no longer lost, its volatile counters zero; with another UUID, if one is given."""
+        """Reset the GPU: no longer lost, its volatile counters zero; with another UUID, if given."""
         self.write(f"reset {gpu}" + (f" uuid={uuid}" if uuid else ""))
 
     def set(self, gpu: int | str, **attributes: int | str) -> None:
@@ -180,7 +180,7 @@ class FakeNvml:
         self.write(" ".join([f"create {gpu} {profile}", *(f"{key}={value}" for key, value in options.items())]))
 
     def destroy(self, gpu: int | str, instance: int | str = "*") -> None:
-        """Take away a GPU instance, by its ID, with its compute instances; without an ID all of them."""
+        """Remove a GPU instance by its ID, with its compute instances; without an ID all of them."""
         self.write(f"destroy {gpu} {instance}")
 
     def break_function(self, gpu: int | str, function: str, error: str) -> None:
@@ -192,7 +192,7 @@ class FakeNvml:
         self.write(f"hang {gpu} {function}" + (f" {seconds}" if seconds else ""))
 
     def repair(self, gpu: int | str, function: str = "") -> None:
-        """End what break_function and hang of the same words began; without a function, all of it for this GPU."""
+        """End break_function and hang of the same arguments; without a function, all of them for this GPU."""
         self.write(f"repair {gpu} {function}".rstrip())
 
     def recorded_calls(self) -> list[Call]:

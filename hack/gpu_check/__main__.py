@@ -28,7 +28,7 @@ _LIBRARY_NOT_FOUND = 12
 
 
 class Trouble(Exception):
-    """It cannot be checked; the text names the remedy."""
+    """The check is impossible; the text names the remedy."""
 
 
 def survey(environment: Mapping[str, str], symbols: Sequence[str], timeout_seconds: float) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def likest_machine(real: Mapping[str, Any]) -> str:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Do all of it and print it; the exit status."""
+    """Run the check and print the result; returns the exit status."""
     from hack.gpu_check import tables
     from hack.gpu_check.comparison import compare
 

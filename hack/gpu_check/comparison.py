@@ -22,12 +22,12 @@ class Finding:
 
 
 def compare(real: Survey, fake: Survey) -> list[Finding]:
-    """What differs, faults first."""
+    """Differences, faults first."""
     ours, theirs = outcomes(fake), outcomes(real)
     findings = [*_missing(real, fake)]
     for function in sorted(ours.keys() & theirs.keys()):
         shapes_differ = _shapes(theirs[function]) != _shapes(ours[function])
-        # an empty list, or a refusal on one side, shows nothing about types
+        # an empty list, or a refusal on one side, does not reveal types
         is_fault = shapes_differ and bool(_shapes(theirs[function])) and bool(_shapes(ours[function]))
         if is_fault or theirs[function] != ours[function]:
             findings.append(Finding(function, _written(theirs[function]), _written(ours[function]), is_fault))
@@ -43,7 +43,7 @@ def outcomes(survey: Survey) -> dict[str, frozenset[str]]:
 
 
 def refused(survey: Survey) -> dict[str, dict[int, int]]:
-    """By function about a GPU: which errors, and on how many GPUs."""
+    """Errors of each function about a GPU, with the number of GPUs."""
     counted: dict[str, dict[int, int]] = {}
     for gpu in survey["gpus"]:
         for function, answer in gpu["calls"].items():

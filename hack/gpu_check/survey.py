@@ -1,7 +1,6 @@
 """Calls every NVML function that this project may use, in the NVML that the loader finds, and prints the results as
 JSON.
 
-
 It only reads, except that it creates an event set and frees it. It runs in a separate process, so that a driver that
 hangs or crashes ends nothing else. Needs only the standard library and pynvml.
 """
@@ -57,7 +56,7 @@ _SLOW_MS = 100.0
 
 
 def plain(value: Any) -> Any:
-    """What of it is data."""
+    """The data of a value."""
     if isinstance(value, ctypes.Structure):
         return {name: plain(getattr(value, name)) for name, *_ in value._fields_}
     if isinstance(value, ctypes.Array | list | tuple):
@@ -79,14 +78,14 @@ def shape(value: Any) -> str:
 
 
 def answer(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-    """What a call came to: `value` and `shape`, or the number of its `error`; and how long it took."""
+    """The result of a call: `value` and `shape`, or the number of its `error`; and its duration."""
     began = time.perf_counter()
     try:
         value = plain(function(*arguments))
     except pynvml.NVMLError as error:
         found: dict[str, Any] = {"error": error.value}
     except UnicodeDecodeError as error:
-        # from firmware that is damaged: pynvml cannot give it to anybody
+        # damaged firmware: pynvml cannot return the value
         found = {"value": error.object.decode(errors="replace"), "shape": "text that is not UTF-8"}
     else:
         found = {"value": value, "shape": shape(value)}
@@ -95,7 +94,7 @@ def answer(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
 
 
 def named(name: str, arguments: Iterable[int]) -> str:
-    """As it stands in tables: nvmlDeviceGetTemperature(0)."""
+    """The name in tables: nvmlDeviceGetTemperature(0)."""
     return f"{name}({', '.join(map(str, arguments))})"
 
 
@@ -132,7 +131,7 @@ def _mig_devices(handle: Any) -> list[dict[str, Any]]:
 
 
 def _links(handle: Any) -> list[dict[str, Any]]:
-    """Up to one after the last that there is: some drivers leave gaps, with an error for each."""
+    """Links up to one after the last existing one: some drivers leave gaps, with an error for each."""
     links = [
         {what: answer(getattr(pynvml, f"nvmlDeviceGetNvLink{what}"), handle, link) for what in _OF_A_LINK}
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS)
@@ -142,7 +141,7 @@ def _links(handle: Any) -> list[dict[str, Any]]:
 
 
 def of_a_pair(one: Any, other: Any) -> dict[str, Any]:
-    """What joins two GPUs."""
+    """The connections of two GPUs."""
     return {
         "nvmlDeviceGetTopologyCommonAncestor()": answer(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other),
         "nvmlDeviceGetP2PStatus(NVLINK)": answer(
@@ -173,7 +172,7 @@ def wrong_use(handles: list[Any]) -> dict[str, Any]:
 
 
 def events(handles: list[Any]) -> dict[str, Any]:
-    """An event set from its making to its end. Nothing is expected to happen meanwhile."""
+    """Create, use and free an event set. No event is expected."""
     made = pynvml.nvmlEventSetCreate()
     found = {}
     if handles:
@@ -202,7 +201,7 @@ def _handles() -> tuple[list[Any], dict[int, int]]:
 
 
 def survey(symbols: Iterable[str]) -> dict[str, Any]:
-    """All of it. Raises NVMLError where NVML cannot even be initialised."""
+    """The whole survey. Raises NVMLError if NVML cannot be initialised."""
     pynvml.nvmlInit()
     try:
         handles, unreachable = _handles()

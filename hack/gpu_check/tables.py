@@ -27,7 +27,7 @@ def error_name(number: int) -> str:
 
 
 def value(answer: Mapping[str, Any], otherwise: object = "-") -> Any:
-    """What a call returned, or what stands for a refusal."""
+    """The value that a call returned, or a text for an error."""
     return answer.get("value", otherwise)
 
 
@@ -122,7 +122,9 @@ def _mig_row(gpu: int, device: Mapping[str, Any]) -> list[str]:
 
 
 def matrix(survey: Survey) -> list[str]:
-    """What joins each two GPUs: NV and the number of links to each other, SW and that to switches, or the way over PCIe."""
+    """Connections of each pair of GPUs: NV and the number of direct links, SW and that to switches, or the way over
+    PCIe.
+    """
     count = len(survey["gpus"])
     head = ["", *(f"GPU{index}" for index in range(count))]
     rows = [
@@ -156,7 +158,7 @@ def refusals(survey: Survey) -> list[str]:
 
 
 def findings(found: Sequence[Finding], machine: str) -> list[str]:
-    """What differs from the fake."""
+    """Differences from the fake."""
     if not found:
         return [f"no call differs from the fake's {machine}"]
     rows = [

@@ -1,6 +1,7 @@
-"""What builds the images: docker, podman or buildah from the Dockerfiles, or the release's own way from Debian's packages.
+"""Builders of the images: docker, podman or buildah from the Dockerfiles, or the release's own way from Debian's
+packages.
 
-The choice is pure; a builder's archive is an OCI one, as that of the release.
+The choice is pure; each builder's archive is an OCI archive, like the release's.
 """
 
 import platform
@@ -39,9 +40,11 @@ def facts() -> Facts:
 
 
 def choose(wanted: str, architectures: Sequence[str], machine: Facts) -> tuple[str, ...]:
-    """The ways to build for these architectures, best first. wanted: BUILDER, which allows that one alone. Raises InstallError.
+    """The ways to build for these architectures, best first. wanted: BUILDER, which allows only that one. Raises
+    InstallError.
 
-    A builder makes images of this machine's architecture; for others it needs an emulator, and comes after Debian's packages.
+    A builder makes images of this machine's architecture; for others it needs an emulator, and comes after Debian's
+    packages.
     """
     if wanted and wanted not in (*PROGRAMS, DEBIAN):
         raise InstallError(f"BUILDER={wanted} is unknown", f"name one of {', '.join((*PROGRAMS, DEBIAN))}")
@@ -69,7 +72,7 @@ def build(builder: str, dockerfile: Path, tree: Path, name: str, architecture: s
     """Build an image and write it as an OCI archive; it stays in no store of images. Raises InstallError."""
     label = f"org.opencontainers.image.version={name.rpartition(':')[2]}"
     options = ["--quiet", "--platform", f"linux/{architecture}", "--label", label, "-f", str(dockerfile), "-t", name]
-    # who is offline notices it now, and not after three attempts
+    # fail now without a network, and not after three attempts
     options += [] if builder == "docker" else ["--retry=0"]
     commands.run([builder, "build", *options, str(tree)], f"{builder} build", remedy=_REMEDY)
     try:

@@ -28,7 +28,7 @@ _LABEL: Final = "app.kubernetes.io/name=nodedevice"
 _LIMIT: Final = "--request-timeout=30s"
 # of the first question, and of a server that drops packets
 _ANSWER: Final = "--request-timeout=10s"
-# where distributions leave an administrator's
+# distributions' paths of an administrator's kubeconfig
 _KUBECONFIGS: Final = ("/etc/rancher/k3s/k3s.yaml", "/etc/rancher/rke2/rke2.yaml", "/etc/kubernetes/admin.conf")
 # what an install makes that an ordinary account may not
 _RIGHTS: Final = (
@@ -43,9 +43,9 @@ _OLDEST_HELM: Final = (3, 14)
 
 
 class Cluster:
-    """folder: for a copy of the kubeconfig. say: called where a program has to be fetched, a line at a time.
+    """folder: for a copy of the kubeconfig. say: called with a line for each download.
 
-    is_plan: Helm is used where this machine has it, and not fetched.
+    is_plan: use Helm only if this machine has it; do not fetch it.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None], *, is_plan: bool = False) -> None:
@@ -109,7 +109,7 @@ class Cluster:
         )
 
     def differs(self, manifest: str) -> bool:
-        """Whether an object of a release's manifest is missing, or has other content than the manifest says."""
+        """Whether an object of a release's manifest is missing, or its content differs from the manifest."""
         diff = ("diff", "--server-side", "--force-conflicts", "--field-manager=make-install", "-f", "-")
         done = self._attempt(*diff, stdin=manifest)
         # 0: equal, 1: differs; more: it could not be found out, and an upgrade does no harm
@@ -125,7 +125,9 @@ class Cluster:
         return bool(self._helm)
 
     def releases(self, owner: Owner) -> list[Json]:
-        """All of this cluster, as Helm lists them, in any state; without Helm only that owner's. Raises InstallError."""
+        """All releases of this cluster, as Helm lists them, in any state; without Helm only that owner's. Raises
+        InstallError.
+        """
         if not self.has_helm:
             return self._release_by_secrets(owner)
         states = ("--deployed", "--failed", "--pending", "--uninstalling")
@@ -204,7 +206,7 @@ def _resolve_paths(content: Json) -> None:
 
 
 def _shown(program: str, arguments: Sequence[str]) -> str:
-    """A command's first words, which name it."""
+    """The first words of a command, which identify it."""
     return " ".join([program, *[word for word in arguments if not word.startswith("-")][:2]])
 
 
@@ -241,6 +243,6 @@ def own_release() -> str:
 
 
 def values_file(values: Mapping[str, Any], file: Path) -> Path:
-    """Write values for Helm, as JSON: its reader of YAML takes some words for numbers. Returns the file."""
+    """Write values for Helm, as JSON: its YAML reader takes some words for numbers. Returns the file."""
     file.write_text(json.dumps(values))
     return file

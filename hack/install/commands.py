@@ -103,7 +103,7 @@ def last_words(text: str) -> str:
 
 
 def parsed(text: str, what: str) -> Any:
-    """JSON that a program printed; None for nothing. Raises InstallError."""
+    """Parse a program's JSON output; None for no output. Raises InstallError."""
     try:
         return json.loads(text) if text.strip() else None
     except ValueError as exc:

@@ -1,7 +1,7 @@
-"""What stops an install or an uninstall. One sentence with what to do, which `make install` prints.
+"""Errors that stop an install or an uninstall. Each is one sentence with a remedy, which `make install` prints.
 
-InstallError             this cluster, machine or set of arguments does not allow it
-└── NoRoute              no way from here to the nodes; names the three ways
+InstallError             not possible with this cluster, machine or arguments
+└── NoRoute              images cannot reach the nodes; names the three ways
 """
 
 

@@ -32,7 +32,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Containerd:
-    """A containerd of this machine. boot_id, machine_id: as it sees them. root: its file system as seen from here."""
+    """A containerd of this machine. boot_id, machine_id: in its own view. root: its file system in this process's view."""
 
     boot_id: str
     machine_id: str

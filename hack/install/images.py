@@ -21,7 +21,7 @@ from hack.install.errors import InstallError
 from hack.release import debian_root, images, oci
 from hack.release.errors import ReleaseError
 
-# the oldest time that all formats of archives have; nothing in an image depends on when it was built
+# the oldest time in all formats of archives; an image does not depend on the time of its build
 _EPOCH: Final = 315532800
 # archives of former sources, of each program
 _KEPT: Final = 4
@@ -90,7 +90,7 @@ def build(found: Mapping[str, Image], wanted: Wanted, say: Callable[[str], None]
         return
     folder = cache_folder() / "install"
     folder.mkdir(parents=True, exist_ok=True)
-    # of its own: who builds programs at the same time is not waited for
+    # a lock of its own: it does not wait for builds of programs
     with lock(folder, say):
         for left in folder.glob(".build-*"):  # of one that was killed
             shutil.rmtree(left, ignore_errors=True)

@@ -1,6 +1,7 @@
-"""`make install`: from the working tree to the cluster of the current kubeconfig, until the first NodeDevice is published.
+"""`make install`: installs the working tree in the cluster of the current kubeconfig, and waits for the first
+NodeDevice.
 
-What would be done is found out and printed first; until then nothing is changed, and nothing at all where something is in the way.
+It determines and prints its actions first, and changes nothing until then, and nothing if there is an obstacle.
 """
 
 import tempfile
@@ -22,7 +23,7 @@ from hack.install.steps import Steps
 from hack.release import chart
 
 _OLDEST_MINOR: Final = 34
-# after all agents are there: what offers no device by then offers none
+# after all agents run: later, no new devices are expected
 _SETTLE_SECONDS: Final = 20.0
 _EVERY_SECONDS: Final = 0.5
 
@@ -60,7 +61,7 @@ def install(arguments: Arguments, steps: Steps) -> None:
 
 
 def _check(arguments: Arguments) -> None:
-    """What needs no cluster."""
+    """Checks without a cluster."""
     chart.check_registry(arguments.registry)
     if arguments.values is not None:
         given_values.check(arguments.values)
@@ -81,7 +82,7 @@ def _plan(cluster: Cluster, arguments: Arguments, scratch: Path, steps: Steps) -
     is_new = arguments.owner not in owners.of_releases(listed)
     files = _values_files(arguments, scratch, is_new)
     if cluster.has_helm:
-        # a value that the chart refuses is known before anything else is in the way
+        # a value that the chart refuses is reported before other obstacles
         cluster.planned(arguments.owner, files)
     else:
         steps.say("Helm is not on this machine: the install fetches or builds it, which checks VALUES in full")
@@ -116,7 +117,7 @@ def _images_file(scratch: Path, named: dict[str, values.Named], way: Route) -> P
 
 
 def _is_there(cluster: Cluster, arguments: Arguments, plan: Plan, scratch: Path) -> bool:
-    """Whether the cluster has all of it as it would be, and it runs on every node."""
+    """Whether the cluster already has all of the plan, running on every node."""
     if plan.is_new:
         return False
     named = nodes.named_by(plan.route, plan.images)
@@ -182,7 +183,7 @@ class _Watched:
         return state.is_begun or self._is_settled(state)
 
     def _is_settled(self, state: Rollout) -> bool:
-        """Whether all agents have run for a while, so that nothing more is to be expected."""
+        """Whether all agents have run for a while, so that no change is expected."""
         if not state.is_complete:
             self._complete_since = None
             return False

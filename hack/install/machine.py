@@ -14,12 +14,12 @@ from hack.install.route import PROGRAMS
 
 _ANSWER_SECONDS = 5.0
 _BOOT_ID = "proc/sys/kernel/random/boot_id"
-# where the kubelet takes it from, in its order
+# the kubelet's sources, in its order
 _MACHINE_IDS = ("etc/machine-id", "var/lib/dbus/machine-id")
 
 
 def facts(sockets: Iterable[str]) -> Machine:
-    """sockets: where a containerd may be."""
+    """sockets: possible sockets of a containerd."""
     found = {path: containerd for path in sockets if (containerd := _containerd(path))}
     programs = frozenset(program for program in PROGRAMS if shutil.which(program))
     return Machine(programs, found, _as_root(), _ctr())

@@ -23,7 +23,7 @@ _OURS: Final = re.compile(r"(?:.*/)?nodedevice-(?:agent|operator)(?:[:@].*)?")
 
 
 def bring(route: Route, found: Mapping[str, Image], say: Say) -> dict[str, Named]:
-    """Get the images to where the nodes have them. Returns how the chart names them. Raises InstallError or ReleaseError."""
+    """Get the images to the nodes. Returns their names for the chart. Raises InstallError or ReleaseError."""
     named = named_by(route, found)
     if route.registry:
         _push(route.registry, found, named, say)
@@ -41,7 +41,7 @@ def bring(route: Route, found: Mapping[str, Image], say: Say) -> dict[str, Named
 
 
 def named_by(route: Route, found: Mapping[str, Image]) -> dict[str, Named]:
-    """How the chart names built images: by digest where the nodes know them by it."""
+    """Names of built images for the chart: by digest if the nodes know them by it."""
     return {
         program: Named(program, image.tag, images.digest(image.archive) if route.has_digests else "")
         for program, image in found.items()
@@ -79,7 +79,7 @@ def ours(names: Iterable[str]) -> list[str]:
 
 
 def remove_images(access: Access) -> None:
-    """All of our images, by each of their names. Raises InstallError."""
+    """Remove all of our images, by each of their names. Raises InstallError."""
     listed = _listed(access)
     chosen = {name: digest for name, digest in listed.items() if _OURS.fullmatch(name)}
     if access.ctr is None:

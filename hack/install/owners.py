@@ -20,7 +20,7 @@ _UNFINISHED = ("pending-install", "pending-upgrade", "pending-rollback", "uninst
 
 @dataclass(frozen=True, order=True)
 class Owner:
-    """namespace: of the release. release: empty where the workloads are of no release of Helm's."""
+    """namespace: of the release. release: empty for workloads without a Helm release."""
 
     namespace: str
     release: str
@@ -36,7 +36,7 @@ def of_releases(listed: Iterable[Mapping[str, Any]]) -> set[Owner]:
 
 
 def check_idle(listed: Iterable[Mapping[str, Any]]) -> None:
-    """Raises InstallError, with how to go on, where a release of ours is in the middle of something."""
+    """Raises InstallError, with a remedy, if a release of ours has an operation in progress."""
     for each in listed:
         if _CHART.match(each.get("chart", "")) and each.get("status") in _UNFINISHED:
             found = _owner(each)
@@ -59,9 +59,9 @@ def of_workloads(items: Iterable[Mapping[str, Any]]) -> set[Owner]:
 
 
 def check_kinds(definitions: Iterable[Mapping[str, Any]], release: str) -> None:
-    """Raises InstallError where the cluster's kinds are of a newer release than `release`, the tree's.
+    """Raises InstallError if the cluster's kinds are of a newer release than `release`, the tree's.
 
-    Helm would replace them by older ones, and objects would lose the fields that these do not have.
+    Helm would replace them by older ones, and objects would lose fields that the older ones lack.
     """
     for definition in definitions:
         marks = definition["metadata"].get("annotations") or {}

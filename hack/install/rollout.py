@@ -6,7 +6,7 @@ from typing import Any
 
 from hack.install.facts import Json
 
-# of a container's waiting state: with time alone these do not end
+# reasons of a waiting container that do not end by themselves
 _PULLS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
 _OF = "app.kubernetes.io/component"
 
@@ -15,7 +15,6 @@ _OF = "app.kubernetes.io/component"
 class Rollout:
     """ready, wanted: agents of the present image and configuration. has_operator: one runs. devices: NodeDevices with
     content.
-
 
     has_agents: they belong to the release; without them, as without an operator, those run elsewhere and are not
     awaited.
@@ -112,7 +111,7 @@ def _pull_remedy(reason: str, message: str) -> str:
 
 
 def _is_of(pod: Json, template: Json) -> bool:
-    """Whether a pod that does not end has the image and the annotations, which a configuration's checksum is of, of a template."""
+    """Whether a running pod has the image and the annotations of a template; a configuration's checksum is one of these."""
     had, wanted = ((each.get("metadata") or {}).get("annotations") or {} for each in (pod, template))
     is_current = _image(pod["spec"]) == _image(template["spec"]) and wanted.items() <= had.items()
     return is_current and not pod["metadata"].get("deletionTimestamp")

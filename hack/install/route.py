@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hack.install.errors import InstallError, NoRoute
 from hack.install.facts import Command, Containerd, Machine, Node, linux
 
-# the agent's directory on a node, where the chart's values name no other
+# the agent's directory on a node, by default of the chart
 STATE_DIR = "/var/lib/nodedevice"
 _ALL_IMAGES = ("--namespace", "k8s.io", "images")
 _WAYS = """
@@ -25,9 +25,10 @@ Nothing was changed."""
 
 @dataclass(frozen=True)
 class Access:
-    """How images on nodes are seen and removed. nodes: their names, for people.
+    """Access to images on nodes, to list and remove them. nodes: their names, for people.
 
-    ctr: containerd's own client, up to `images`; None where only `listing` and `removing` are possible, with the name at the end.
+    ctr: containerd's own client, up to `images`; None if only `listing` and `removing` are possible, with the name at
+    the end.
     state: removes the agent's directory.
     """
 
@@ -40,9 +41,10 @@ class Access:
 
 @dataclass(frozen=True)
 class Route:
-    """name: for people. loads: commands that bring an archive, `{archive}`, to nodes; none where a registry does.
+    """name: for people. loads: commands that import an archive, `{archive}`, on nodes; empty with a registry.
 
-    has_digests: an image gets its name by digest on the node. access: of the nodes that this machine can reach; may be empty.
+    has_digests: an image gets its name by digest on the node. access: of the nodes that this machine can reach; may
+    be empty.
     """
 
     name: str
@@ -88,7 +90,7 @@ def sockets(nodes: Sequence[Node], named: str) -> tuple[str, ...]:
 
 
 def choose(nodes: Sequence[Node], machine: Machine, registry: str = "", containerd: str = "") -> Route:
-    """registry, containerd: REGISTRY and CONTAINERD, empty where not set. Raises NoRoute or InstallError."""
+    """registry, containerd: REGISTRY and CONTAINERD, empty if not set. Raises NoRoute or InstallError."""
     ours = linux(nodes)
     if not ours:
         raise InstallError("the cluster has no Linux node", "add one; agents run on Linux alone")

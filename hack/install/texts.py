@@ -34,7 +34,9 @@ def nodes(found: Sequence[Node]) -> str:
 
 
 def next_steps(table: str, devices: Sequence[Json], arguments: str) -> str:
-    """What to type next. table: of NodeDevices, as kubectl prints it. devices: the same. arguments: of make, for its release."""
+    """The next commands. table: of NodeDevices, as kubectl prints it. devices: the same. arguments: of make, for its
+    release.
+    """
     resource = free_resource(devices)
     pod = f"A pod with a device:\n\n{_POD.format(resource=resource)}" if resource else _NO_DEVICE
     shown = f"kubectl get nodedevices\n{table}\n" if table else ""
@@ -51,7 +53,7 @@ def free_resource(devices: Iterable[Json]) -> str:
 
 
 def cordons(devices: Iterable[Json]) -> list[str]:
-    """NodeDevices with cordoned devices, and which; an uninstall keeps these."""
+    """NodeDevices with their cordoned devices; an uninstall keeps these."""
     found = []
     for device in devices:
         cordoned = (device.get("spec") or {}).get("cordonedDevices") or []

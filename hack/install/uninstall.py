@@ -22,7 +22,7 @@ from hack.install.owners import Owner
 from hack.install.route import STATE_DIR, Access
 from hack.install.steps import Steps
 
-# of a hook that was cut off: Helm keeps no account of them
+# of an interrupted hook: Helm does not track them
 _SWEPT: Final = "jobs,pods,roles,rolebindings,serviceaccounts,clusterroles,clusterrolebindings"
 _PATIENCE: Final = "--timeout=2m"
 _GOES_ON: Final = "the cluster goes on with it; type the same again, which waits for it"
@@ -113,7 +113,7 @@ def _found(cluster: Cluster, arguments: Arguments) -> Found:
 
 
 def _images(found: Sequence[facts.Node], arguments: Arguments) -> dict[Access, list[str]]:
-    """On the nodes that this machine can reach. However they got there, they are removed in the same way."""
+    """Images on the nodes that this machine can reach. All are removed in the same way."""
     here = machine.facts(route.sockets(found, arguments.containerd))
     images = {}
     for access in route.reachable(found, here, arguments.containerd):
@@ -137,7 +137,7 @@ def _confirm(arguments: Arguments) -> None:
 
 
 def _remove(cluster: Cluster, found: Found, arguments: Arguments, steps: Steps) -> None:
-    """What an uninstall removes in any case; typed again, it goes on."""
+    """The part that an uninstall always removes; repeated, it continues."""
     if not found.owner:
         return
     workloads = [each for each in cluster.labelled_workloads() if each["metadata"]["namespace"] == arguments.namespace]
@@ -162,7 +162,7 @@ def _clean_up(cluster: Cluster, arguments: Arguments, daemon_sets: Sequence[str]
 
 
 def _remove_kept(cluster: Cluster, found: Found, arguments: Arguments, steps: Steps) -> None:
-    """What an uninstall keeps. Nodes come last: what runs there has ended."""
+    """The part that an uninstall keeps. Nodes come last, after all their programs have ended."""
     with steps.timed("kinds"):
         if found.kinds:
             steps.say("kinds, with all of their objects")

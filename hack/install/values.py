@@ -1,4 +1,4 @@
-"""What the chart is given: where the images are and under which names, and what to offer at first. Pure."""
+"""Values for the chart: the images' location and names, and the first devices to offer. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _FIRST: Final = {"resourceName": FIRST_RESOURCE, "groups": [{"paths": [{"path": 
 
 @dataclass(frozen=True)
 class Named:
-    """How the chart names an image. digest: empty where nodes know it by its tag alone."""
+    """An image's name in the chart. digest: empty if nodes know it by its tag alone."""
 
     program: str
     tag: str
@@ -41,7 +41,9 @@ def at_first() -> Json:
 
 
 def is_unchanged(deployed: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:
-    """Whether an upgrade would change nothing: both as `helm status` and `helm upgrade --dry-run` print a release in JSON."""
+    """Whether an upgrade would change nothing: both as `helm status` and `helm upgrade --dry-run` print a release in
+    JSON.
+    """
     if (deployed.get("info") or {}).get("status") != "deployed":
         return False
     return _content(deployed) == _content(planned)

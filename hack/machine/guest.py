@@ -1,7 +1,8 @@
-"""What a guest has besides Debian's packages: units, and what a minimal system lacks. Writes into a tree; starts nothing.
+"""Adds a guest's files to Debian's packages: units, and parts that a minimal system lacks. Writes into a tree; starts
+nothing.
 
-A machine's identity comes from outside: name and address on the kernel's command line (`nd.name=`, `nd.ip=`), certificates and
-configurations on a second disk, mounted read-only at /opt/node.
+A machine's identity comes from outside: name and address on the kernel's command line (`nd.name=`, `nd.ip=`),
+certificates and configurations on a second disk, mounted read-only at /opt/node.
 """
 
 from pathlib import Path

@@ -1,7 +1,6 @@
 """The disk that every machine begins with: Debian, a kernel's modules, the node's programs, and images in the runtime's
 store.
 
-
 Made once per set of inputs, and kept in the user's cache folder. Images are imported here, by the same containerd: in
 the emulated machine that takes a minute.
 """
@@ -52,7 +51,7 @@ def machine_image(archives: Sequence[Path], progress: Progress, kernel_suite: st
     apt = packages.Apt(kernel_suite, folder / f"apt-{kernel_suite}")
     package = apt.kernel_package()
     sources = {name: (_HERE / f"{name}.py").read_text() for name in ("guest", "kernel", "image")}
-    # of the images that are made here, which have no archive of their own
+    # of the images that are built here, which have no archive of their own
     sources["images"] = Path(images.__file__).read_text()
     base_key = _digest([sources["kernel"], *guest.PACKAGES, package, apt.version_of(package)])
     # archives of images are named after their sources, folders of programs after their pins
@@ -113,7 +112,7 @@ def _make_disk(
 
 
 def _import_images(root: Path, binaries: Mapping[str, Path], archives: Sequence[Path]) -> None:
-    """Into the tree's /var/lib/containerd, by a containerd here whose /var/lib is another folder."""
+    """Import into the tree's /var/lib/containerd, by a containerd here whose /var/lib is another folder."""
     # short: sockets lie below it
     with tempfile.TemporaryDirectory(prefix="ndm-") as scratch:
         machine = Machine(Path(scratch) / "m")
@@ -148,7 +147,7 @@ def _answers(command: Sequence[str]) -> bool:
 
 
 def _complete(target: Path, make: Callable[[Path], None]) -> None:
-    """A folder that is there complete or not at all."""
+    """A folder that appears complete or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f".{target.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""A guest's kernel, from Debian's package: unpacked, which an emulated machine is slow at, with the modules that it uses.
+"""A guest's kernel, from Debian's package: unpacked here, as an emulated machine is slow at that, with its modules.
 
-The cloud kernels have neither USB nor GPUs, so it is the ordinary one. Packages carry no modules.dep.
+The cloud kernels have neither USB nor GPUs, so it is the ordinary one. Packages contain no modules.dep.
 """
 
 import lzma

@@ -16,7 +16,7 @@ from hack.cluster.local.how_to_use import ROOT, TYPED, a_pod
 from hack.machine.virtual_machine import SECOND_MONITOR, serial_properties
 from tests.e2e.machine.cluster import BY_ID, SERIAL, MachineCluster, serial_ports
 
-# what `device_add` makes of it is in the API within a second
+# the API shows the result of `device_add` within a second
 _SERIAL: Final = "AAA"
 _PORT: Final = "1"
 
@@ -33,7 +33,7 @@ def machine_cluster(folder: Path, progress: Callable[[str], None]) -> Iterator[M
 
 
 def how_to_use(cluster: MachineCluster) -> list[str]:
-    """Lines for a shell; those with # are for people."""
+    """Lines for a shell; lines with # are for people."""
     return [
         kubectl_alias(find(["kubectl"])["kubectl"], cluster.control_plane.admin_kubeconfig),
         "# (it enters the network of the control plane and the machine, which is their own)",
@@ -87,6 +87,6 @@ def _monitors(folder: Path) -> list[Path]:
 
 
 def kubectl_alias(kubectl: Path, kubeconfig: Path) -> str:
-    """A whole line for a shell: this process's network is where the API server listens."""
+    """An alias for a shell: the API server listens in this process's network."""
     command = ["nsenter", "--net", "--target", str(os.getpid()), str(kubectl), "--kubeconfig", str(kubeconfig)]
     return f"alias kubectl={shlex.quote(shlex.join(command))}"

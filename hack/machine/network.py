@@ -1,9 +1,8 @@
 """The machines' network: a bridge in a network namespace of its own, with the control plane in it. It ends with its last
 process.
 
-It forwards nothing to other networks, and changes no setting of this machine's own network: processes that start machines
-run below
-`unshare --net` (`enter` does that to a process that is about to begin).
+It forwards nothing to other networks, and changes no setting of this machine's own network: processes that start
+machines run below `unshare --net` (`enter` does that to a process that is about to begin).
 """
 
 import os
@@ -46,7 +45,7 @@ def create(service_address: str) -> None:
 
 
 def add_tap(name: str, address: str, pods: str) -> None:
-    """A machine's end of the bridge. pods: the network of its pods, which are reached through it."""
+    """Add a machine's end of the bridge. pods: the network of its pods, which are reached through it."""
     _ip("tuntap", "add", "dev", name, "mode", "tap")
     _ip("link", "set", name, "master", BRIDGE, "up")
     _ip("route", "replace", pods, "via", address)

@@ -182,13 +182,13 @@ def _identity(
 
 
 def _of_a_whole_machine(options: MachineOptions) -> dict[str, Any]:
-    """What a kubelet does otherwise than on a part of this machine: as everywhere, it has the whole one."""
+    """Settings of a kubelet that has a whole machine."""
     grace = f"{options.shutdown_seconds}s"
     return {
         "cgroupDriver": "systemd" if options.systemd_cgroups else "cgroupfs",
         **dict.fromkeys(("cgroupRoot", "failCgroupV1", "failSwapOn", "oomScoreAdj", "localStorageCapacityIsolation")),
         "enforceNodeAllocatable": ["pods"],
-        # a full disk is tested, which is faster than a kubelet that evicts pods for it
+        # tests fill the disk, faster than a kubelet would evict pods for it
         "evictionHard": {"memory.available": "10Mi"},
         # an emulated machine is slow
         "runtimeRequestTimeout": "4m",

@@ -46,7 +46,7 @@ def install(progress: Callable[[str], None]) -> None:
 
 
 class Apt:
-    """Debian's packages as this machine's apt has them; of another suite, with lists of its own and nothing installed.
+    """Debian's packages from this machine's apt; of another suite, with lists of its own and an empty status.
 
     suite: as trixie, of the same mirror; empty for the machine's own.
     """
@@ -64,7 +64,7 @@ class Apt:
                     raise
 
     def kernel_package(self) -> str:
-        """The package with the kernel itself, which the one without a version depends on. Raises BinaryError."""
+        """The package with the kernel itself, a dependency of the unversioned package. Raises BinaryError."""
         name = "linux-image-amd64"
         lines = self._do("apt-cache", "depends", name).splitlines()
         found = [line.split()[1] for line in lines if "Depends: linux-image" in line]
@@ -92,7 +92,7 @@ class Apt:
 
 
 def debian_sources() -> Path:
-    """apt's Debian sources of this machine, which reach its mirror. Raises BinaryError."""
+    """apt's Debian sources of this machine, with its mirror. Raises BinaryError."""
     for path in (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list")):
         if path.exists() and path.read_text().strip():
             return path

@@ -5,8 +5,8 @@
     machine.add("usb-serial", id="s1", chardev="c1", bus="xhci.0", serial="AAA")
     machine.reset()
 
-KVM is of no use where this machine is itself a virtual one of the kind without svm or vmx, so it is emulation, ten to twenty times
-slower: timeouts are generous.
+KVM does not work on virtual machines without svm or vmx, so it is emulation, ten to twenty times slower: timeouts are
+generous.
 """
 
 import contextlib
@@ -111,7 +111,7 @@ class VirtualMachine:
         return True
 
     def kill(self) -> None:
-        """As if the cable was pulled: what the guest had not flushed is lost."""
+        """Like a power cut: unflushed data of the guest is lost."""
         if self._monitor is not None:
             with contextlib.suppress(QMPError, OSError, RuntimeError):
                 self._monitor.close()
@@ -189,7 +189,9 @@ class VirtualMachine:
     # -- inside -----------------------------------------------------------------------------------------------------------
 
     def run(self, script: str, timeout_seconds: float = _DOOR_SECONDS) -> str:
-        """What a script in its shell prints. Raises CommandError with that when the script fails, OSError without the door."""
+        """Output of a script in its shell. Raises CommandError with the output if the script fails, OSError without the
+        door.
+        """
         return run_inside(self.address, script, timeout_seconds)
 
     def wait_door(self, timeout_seconds: float = _DOOR_SECONDS) -> None:
@@ -231,7 +233,7 @@ class VirtualMachine:
             *_drive("d1", f"file={self._identity},format=raw,readonly=on"),
             *("-netdev", f"tap,id=n0,ifname={self.tap},script=no,downscript=no"),
             *("-device", f"virtio-net-pci,netdev=n0,mac={mac},romfile=", "-device", "virtio-rng-pci"),
-            # more ports than there are by default: behind a hub devices have other names
+            # more ports than the default: behind a hub devices would have other names
             *("-device", f"qemu-xhci,id=xhci,p2={USB_PORTS},p3={USB_PORTS}", "-device", "pcie-root-port,id=rp1,slot=1"),
             *("-device", "pcie-root-port,id=rp2,slot=2", "-device", "virtio-serial-pci,id=vser"),
             *("-serial", f"file:{self.console}"),
@@ -293,7 +295,7 @@ def serial_properties(serial: str, port: str, bus: str = "xhci.0") -> dict[str, 
 
 
 def run_inside(address: str, script: str, timeout_seconds: float = _DOOR_SECONDS) -> str:
-    """What a script prints in the shell of the machine at that address; errors as of `run`."""
+    """Output of a script in the shell of the machine at that address; errors as in `run`."""
     with socket.create_connection((address, DOOR_PORT), timeout=timeout_seconds) as door:
         door.sendall(f"exec 2>&1\n(\n{script}\n)\necho; echo $?\n".encode())
         door.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""What the agent depends on, as wheels for a machine without a network: its locked requirements, for the guest's Python.
+"""The agent's dependencies as wheels for a machine without a network: its locked requirements, for the guest's Python.
 
 Downloaded once for these requirements, and kept in the user's cache folder.
 """

@@ -93,7 +93,7 @@ def _constructor(node: ast.ClassDef) -> Iterator[str]:
 
 
 def _aliases(sources: Iterable[Path]) -> re.Pattern[str]:
-    """What annotates a function: Callable itself, and names that were given to such types."""
+    """Annotations for functions: Callable itself, and its aliases."""
     names = {"Callable"}
     for source in sources:
         for node in ast.parse(source.read_text(encoding="utf-8")).body:

@@ -96,7 +96,7 @@ class Walk:
 
 
 def _innermost(entries: list[Entry]) -> list[Entry]:
-    """Of coroutines that go on together, each because of the next, only the last: the others just wait for it."""
+    """The innermost of coroutines that continue together: the others only wait for it."""
     found = []
     for index, entry in enumerate(entries):
         after = next((e for e in entries[index + 1 :] if e.thread == entry.thread), None)
@@ -111,7 +111,7 @@ def _source(root: Path, file: str) -> Path:
 
 
 def _passes_on(file: Path, line: int) -> bool:
-    """Whether the function that begins in that line does nothing but call another one, with plain names as arguments."""
+    """Whether the function that begins in that line only calls another one, with plain names as arguments."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
@@ -159,7 +159,7 @@ class Cluster:
                 future.set_result(time.monotonic_ns())
 
     async def sent(self, verb: str, *parts: str) -> int:
-        """When the next such request comes, in monotonic nanoseconds."""
+        """Time of the next such request, in monotonic nanoseconds."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         wait = (lambda seen, path: seen == verb and all(part in path for part in parts), future)
         self._waits.append(wait)

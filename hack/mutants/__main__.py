@@ -105,7 +105,7 @@ def _reasons() -> dict[session.Place, str]:
 
 
 def _files(folders: Iterable[str]) -> list[str]:
-    """What may be changed in them, by path from the root."""
+    """Files that may be changed, by path from the root."""
     found = [file for folder in folders for file in sorted((_ROOT / folder).rglob("*.py"))]
     return [file.relative_to(_ROOT).as_posix() for file in found if not file.name.endswith(_GENERATED)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def changed_since(commit: str, root: Path, folders: Sequence[str]) -> dict[str, list[range]]:
-    """By file (from the root), the lines of each function that has changed since `commit` left this branch.
+    """Lines of each function that has changed since `commit` left this branch, by file (from the root).
 
     Functions inside functions belong to the outer one, decorators to theirs. Raises ValueError, one line for people.
     """

@@ -27,7 +27,8 @@ _STATEMENTS = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change. file: from the repository's root. function: dotted, with its classes. lines: whose tests are run, from 1.
+    """One change. file: from the repository's root. function: dotted, with its classes. lines: from 1; tests of these
+    are run.
 
     before, after: the lines that differ, without indentation. text: the whole file, changed.
     """
@@ -42,13 +43,13 @@ class Mutant:
 
     @property
     def id(self) -> str:
-        """The same as long as the function and these lines have their text, wherever in the file they are."""
+        """Constant while the function and these lines keep their text, anywhere in the file."""
         parts = (self.file, self.function, self.before, self.after, str(self.occurrence))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
 def mutants_of(root: Path, file: Path) -> list[Mutant]:
-    """All of one file, in the order of the source."""
+    """All mutants of one file, in the order of the source."""
     source = file.read_text(encoding="utf-8")
     name, seen = file.relative_to(root).as_posix(), Counter[tuple[str, str, str]]()
     whole = {line: each for _, each, _ in functions(source) for line in each}
@@ -133,7 +134,7 @@ def _is_for_people(node: Node) -> bool:
 
 
 def _changed(node: Node) -> Iterator[Node]:
-    """What could stand there instead."""
+    """Possible replacements of a node."""
     for kind, operator in mutation_operators:
         if isinstance(node, kind):
             found = list(operator(node))

@@ -1,7 +1,6 @@
 """Finds changes that prove nothing, by the syntax alone: tests cannot notice them, or another change of the place proves
 more.
 
-
 Pure, and without libcst. Narrow on purpose: every change that could be noticed, in a file or in a message, is tried,
 and named in equivalent.toml if necessary.
 """
@@ -37,13 +36,12 @@ def _loses(old: str, new: str, texts: tuple[str, ...], instead: str) -> bool:
     return is_less and old == new
 
 
-@lru_cache(maxsize=8)  # one function stands before many changes
+@lru_cache(maxsize=8)  # many changes share one original function
 def canonical(function: str) -> str:
     """One dump for all texts that do the same. Raises SyntaxError.
 
     - `.get(key, "")`, and with any literal that is false, is `.get(key)` where only the truth of the result counts: in a
-    test,
-      and before `or`.
+      test, and before `or`.
     - `zip(…, strict=False)` is zip without it: the default.
     - `cast(kind, value)` is the value.
     - X is not a character to strip: mutmut writes XX around a text, which adds X alone to the characters of `strip`.

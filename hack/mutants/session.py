@@ -1,6 +1,6 @@
-"""Which mutants are tried, what came of each so far, and which of them change nothing that anyone could notice.
+"""Chooses mutants, and records their results so far and the equivalent ones, which change nothing that can be noticed.
 
-Pure but for two files: the results, in which a run that was cut off goes on, and the list of equivalent mutants.
+Pure except for two files: the results, from which an interrupted run resumes, and the list of equivalent mutants.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ def sample(mutants: Iterable[_AnyChange], count: int, seed: int) -> list[_AnyCha
 
 
 def equivalents(file: Path) -> dict[Place, str]:
-    """By place, the reason. Raises ValueError naming the entry that lacks something."""
+    """Reasons by place. Raises ValueError naming the incomplete entry."""
     found: dict[Place, str] = {}
     for number, entry in enumerate(tomllib.loads(file.read_text(encoding="utf-8")).get(EQUIVALENT, []), 1):
         if set(entry) != {*Place._fields, "reason"} or not all(
@@ -97,7 +97,7 @@ class Results:
                 self._by_id[found.id] = found
 
     def find(self, key: str, tests: str) -> Result | None:
-        """None: to be tried. What once was killed stays so; other tests may kill what survived."""
+        """None: to be tried. A killed mutant stays killed; other tests may kill a survivor."""
         found = self._by_id.get(key)
         return found if found is not None and (found.word in _GOOD or found.tests == tests) else None
 
@@ -127,7 +127,7 @@ def table(found: Sequence[tuple[Change, str]], rooms: Mapping[str, str], *, is_u
 
 
 def unreached_table(found: Sequence[tuple[Change, str]]) -> str:
-    """By file, how many of its mutants no test reaches; empty when each is reached."""
+    """Number of mutants that no test reaches, by file; empty if each is reached."""
     unreached = Counter(mutant.file for mutant, word in found if word == UNREACHED)
     if not unreached:
         return ""

@@ -75,7 +75,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Outcome:
-    """word: killed, survived, timeout or unreached (no test runs these lines). test: which one failed first, if one did."""
+    """word: killed, survived, timeout or unreached (no test runs these lines). test: the first that failed, if any."""
 
     word: str
     test: str = ""
@@ -83,15 +83,15 @@ class Outcome:
 
 
 def preload() -> None:
-    """Once, before anything else here. Raises ImportError."""
+    """Call it once, before anything else here. Raises ImportError."""
     for name in _PRELOADED:
         importlib.import_module(name)
 
 
 def reach(root: Path, files: Sequence[str], deadline_seconds: float = 1800) -> Reach:
-    """Runs every unit test; one that fails without any mutant proves nothing, and is left out by name.
+    """Runs every unit test; a test that fails without any mutant proves nothing, and is left out by name.
 
-    Raises RuntimeError with the end of the output when they cannot be run, or take too long.
+    Raises RuntimeError with the end of the output if they cannot be run, or take too long.
     """
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         answer, output = Path(name) / "reach.json", Path(name) / "output"
@@ -133,7 +133,7 @@ def _in_child(job: Callable[[], int], output: Path, deadline_seconds: float) -> 
                 status = os.waitstatus_to_exitcode(code)
             else:
                 time.sleep(0.01)
-    finally:  # also when the run is cut off by Ctrl-C, which a child in its own session does not see
+    finally:  # also after Ctrl-C, which a child in its own session does not receive
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)  # with what a test may have left running
         if status is None:
@@ -164,7 +164,6 @@ class _Rules:
     """Settings for both kinds of runs, on top of the profile of tests/conftest.py, whose number of examples stays: no
     shrinking of failures, and the same examples each time.
 
-
     Tests run in an empty directory: a mutant that removes files of an unset directory removes those of the current
     one.
     """
@@ -187,7 +186,7 @@ class _Rules:
 
 
 class _Measured(_Rules):
-    """Sets whose lines these are for coverage, and keeps how long each test took."""
+    """Sets the test of the following lines for coverage, and records the duration of each test."""
 
     def __init__(self, coverage: Any, scratch: str) -> None:
         super().__init__(scratch)
@@ -208,7 +207,7 @@ class _Measured(_Rules):
 
 
 class _Chosen(_Rules):
-    """Only these tests, in this order; writes down which one fails."""
+    """Only these tests, in this order; records the failed one."""
 
     def __init__(self, tests: Sequence[str], failed: Path, scratch: str) -> None:
         super().__init__(scratch)
@@ -261,7 +260,7 @@ def _module_of(file: str) -> str:
 
 
 class _Instead(importlib.machinery.SourceFileLoader):
-    """Finder and loader of one module, whose source is another text."""
+    """Finder and loader of one module with a replaced source."""
 
     def __init__(self, module: str, path: Path, text: str) -> None:
         super().__init__(module, str(path))

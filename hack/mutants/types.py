@@ -31,6 +31,6 @@ def _is_clean(root: Path, file: str) -> bool:
 
 
 def _status(root: Path, file: str, *options: str) -> int:
-    """With the rules of pyproject.toml, and a cache of its own."""
+    """Checked by the rules of pyproject.toml, with a cache of its own."""
     command = (sys.executable, "-m", "mypy", "--cache-dir", "build/mutants/types", *_ERRORS_ALONE, *options, file)
     return subprocess.run(command, cwd=root, check=False, capture_output=True).returncode

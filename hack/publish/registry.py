@@ -91,7 +91,7 @@ class Registry:
 
 
 def login(prefix: str, username: str, password: str, folder: Path) -> Mapping[str, str]:
-    """Environment in which crane, cosign and Helm log in there as that user: a file in `folder`. Empty without a user."""
+    """Environment for crane, cosign and Helm with that user's login: a file in `folder`. Empty without a user."""
     if not username:
         return {}
     remember_login(username, password)

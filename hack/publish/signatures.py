@@ -11,7 +11,7 @@ from hack.publish.dist import Dist, Image
 from hack.publish.programs import Program
 
 BUNDLE = "SHA256SUMS.sigstore.json"
-# a signature by key is not entered into a public log, and nothing is asked of one
+# a signature by key is not entered into a public log, and no log is contacted
 _BY_KEY = ("--use-signing-config=false", "--tlog-upload=false")
 
 
@@ -38,7 +38,7 @@ class Signer:
         self._cosign.run(name, "attest", *self._how, "--type", kind, "--predicate", str(predicate), name)
 
     def attest_image(self, dist: Dist, image: Image, repository: str) -> None:
-        """How the whole was built, and of what each architecture's image consists."""
+        """Attest the build of the whole release, and the content of each architecture's image."""
         self.attest(f"{repository}@{image.digest}", "slsaprovenance1", dist.provenance)
         for architecture, digest in image.manifests.items():
             self.attest(f"{repository}@{digest}", "cyclonedx", dist.sbom(image, architecture))

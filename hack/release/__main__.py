@@ -1,4 +1,4 @@
-"""`make release`: everything that is published, from one commit into one folder, whole or not at all.
+"""`make release`: builds everything that is published, from one commit into one folder, completely or not at all.
 
 python -m hack.release VERSION [--registry PREFIX] [--source ADDRESS] [--target dist]
 """

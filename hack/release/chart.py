@@ -1,6 +1,6 @@
 """The chart of a release: the tree's, with the images' digests and the registry in its values.
 
-`helm package` checks the chart and chooses what belongs into it. Its archive holds the hour it was made, so it is written again.
+`helm package` checks the chart and chooses its files. Its archive contains the time, so it is written again.
 """
 
 import gzip
@@ -16,7 +16,7 @@ _REGISTRY = re.compile(r'^(image:\n(?:  .*\n)*?  registry: )""$', re.MULTILINE)
 
 
 def check_registry(registry: str) -> None:
-    """Raise ReleaseError where REGISTRY cannot stand before the name of an image; empty is right."""
+    """Raise ReleaseError if REGISTRY cannot be a prefix of an image; empty is valid."""
     if registry and not re.fullmatch(r"[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)*", registry):
         raise ReleaseError(f"REGISTRY={registry} is not a prefix of an image", "write it as registry.example.com/team")
 

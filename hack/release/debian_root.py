@@ -1,7 +1,6 @@
 """The base of the images: Debian's packages for one architecture, unpacked and never executed: any machine makes any
 architecture.
 
-
 apt keeps its lists in a folder of ours: neither the machine's packages nor its architectures change.
 /var/lib/dpkg/status lists the unpacked packages, as scanners expect.
 """
@@ -41,7 +40,7 @@ def make(root: Path, architecture: str) -> Path:
 
 
 class _Apt:
-    """apt for an architecture, with lists and a cache of its own, and nothing installed."""
+    """apt for an architecture, with lists and a cache of its own, and an empty status."""
 
     def __init__(self, folder: Path, architecture: str) -> None:
         self.folder = folder

@@ -36,7 +36,7 @@ def write(zipapp: Path, licence: Path, version: str, source: str, made: Path) ->
 
 
 def manifest(version: str, source: str, uri: str, sha256: str) -> dict[str, Any]:
-    """As krew reads it. version: without the v that it wants before it."""
+    """The manifest for krew. version: without the v that krew adds."""
     homepage = {"homepage": source} if source else {}
     platform = {
         "selector": {"matchExpressions": [{"key": "os", "operator": "In", "values": ["linux", "darwin"]}]},

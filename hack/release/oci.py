@@ -1,6 +1,6 @@
 """OCI archives: layers whose bytes depend on the files alone, and an index of the architectures. Runs no program.
 
-Specification: OCI image layout 1.0; what containerd's `ctr image import`, podman and skopeo read.
+Specification: OCI image layout 1.0, which containerd's `ctr image import`, podman and skopeo read.
 """
 
 import gzip
@@ -44,7 +44,6 @@ def write(
     """Write an archive with an image for each architecture. Returns the index's digest, `sha256:…`, which the chart
     refers to.
 
-
     name: as `nodedevice-agent:0.1.0`, of docker.io unless it names a registry. images: layers by architecture, the
     lowest first.
     config: of all of them. An archive of a single architecture is also a docker archive.
@@ -77,7 +76,9 @@ def write(
 
 
 def _for_docker(name: str, configuration: Mapping[str, object], layers: Sequence[Layer]) -> dict[str, object]:
-    """An entry of docker's manifest.json, which names files of the same archive; docker reads no index of OCI's in all versions."""
+    """An entry of docker's manifest.json, which names files of the same archive; not all versions of docker read an OCI
+    index.
+    """
     files = [_file(layer.digest) for layer in layers]
     return {"Config": _file(str(configuration["digest"])), "RepoTags": [name], "Layers": files}
 

@@ -1,7 +1,6 @@
 """Bills of materials in CycloneDX 1.6: content of an image by its own databases, requirements of a distribution or a
 chart.
 
-
 They do not depend on the time or place of writing.
 """
 

@@ -16,7 +16,7 @@ _SEMANTIC = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}(-[0-9A-Za-z-]+(\.[0-9A-
 
 
 def parse(text: str) -> Version:
-    """`0.1.0`, `0.2.0-rc.1`. Raises ReleaseError where one of the two kinds of version does not allow it."""
+    """`0.1.0`, `0.2.0-rc.1`. Raises ReleaseError if one of the two kinds of version does not allow it."""
     remedy = "write it as VERSION=0.1.0 or VERSION=0.2.0-rc.1"
     if not text:
         raise ReleaseError("no VERSION is given", remedy)
@@ -30,7 +30,7 @@ def parse(text: str) -> Version:
 
 
 def check_sources(version: Version, pyprojects: Mapping[str, str], chart: str) -> None:
-    """Raise ReleaseError where a distribution or the chart says another version.
+    """Raise ReleaseError if a distribution or the chart has another version.
 
     pyprojects: texts of the pyproject.toml files by their paths. chart: text of Chart.yaml.
     """

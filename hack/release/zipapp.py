@@ -28,13 +28,13 @@ _HEAD: Final = b"""#!/bin/sh
 trap '' INT
 exec python3 -I "$0" "$@"
 """
-# Small, as Python compiles it at each start. From its second line on Ctrl-C ends the program, as it ends every small one.
+# Small, as Python compiles it at each start. From its second line on, Ctrl-C ends the program silently.
 _MAIN: Final = b"""import _signal
 _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 from zipapp_start import main
 main()
 """
-# what rich needs to colour source code and Markdown, which this program does not show
+# rich uses these to colour source code and Markdown, which this program does not show
 _LEFT_OUT: Final = frozenset({"markdown-it-py", "mdurl", "pygments"})
 _PINNED: Final = re.compile(r"^([A-Za-z0-9_.-]+)==([^ \\]+)", re.MULTILINE)
 
@@ -71,7 +71,7 @@ def _content(root: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _library(name: str, version: str) -> Iterator[tuple[str, bytes]]:
-    """Its modules in Python, and its licence. Raises ReleaseError where another version is installed."""
+    """Its modules in Python, and its licence. Raises ReleaseError if another version is installed."""
     found = importlib.metadata.distribution(name)
     if found.version != version:
         raise ReleaseError(

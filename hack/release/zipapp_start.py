@@ -10,7 +10,7 @@ import sys
 # replaced by a hash of the zip's content
 CONTENT = "@CONTENT@"
 OLDEST = (3, 11)
-# seconds after which another release's folder goes, unless it is used
+# seconds after which the unused folder of another release is removed
 _UNUSED = 30 * 24 * 3600
 
 
@@ -47,7 +47,7 @@ def unpacked(archive: str) -> str:
 
 
 def cache_folder() -> str:
-    """Raises ValueError where the user has none."""
+    """Raises ValueError if the user has none."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
         home = os.path.expanduser("~")
@@ -67,7 +67,7 @@ def is_own(folder: str) -> bool:
 
 
 def prepared(base: str) -> bool:
-    """Make the folder, where all that is above it and exists is the user's own: root leaves nothing in another's home."""
+    """Make the folder, if all its existing parents belong to the user: root writes nothing into another user's home."""
     above = base
     while not os.path.lexists(above):
         above = os.path.dirname(above)

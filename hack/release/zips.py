@@ -1,4 +1,4 @@
-"""Zip archives whose bytes depend on the files alone."""
+"""Writes zip archives whose bytes depend on the files alone."""
 
 import io
 import zipfile

@@ -35,7 +35,7 @@ def gpu_cluster(folder: Path, nodes: int, progress: Callable[[str], None]) -> It
 
 
 def add_gpu_nodes(control_plane: ControlPlane, count: int) -> list[str]:
-    """So many Nodes with an empty NodeDevice each. Returns their names."""
+    """Create Nodes with an empty NodeDevice each. Returns their names."""
     found = [f"gpu-{number}" for number in range(count)]
     control_plane.add_nodes(found)
     units = str(GPUS * UNITS)
@@ -82,7 +82,7 @@ class Extenders:
 
 @contextmanager
 def extenders(control_plane: ControlPlane, folder: Path, count: int) -> Iterator[Extenders]:
-    """So many extender processes, started."""
+    """Start `count` extender processes."""
     with ExitStack() as undo:
         ports = undo.enter_context(reserved_ports(2 * count))
         programs = []
@@ -96,7 +96,7 @@ def extenders(control_plane: ControlPlane, folder: Path, count: int) -> Iterator
 
 @asynccontextmanager
 async def scheduler_with(control_plane: ControlPlane, folder: Path, found: Extenders) -> AsyncIterator[str]:
-    """A scheduler that asks these extenders, when one of them is active. Gives its name."""
+    """A scheduler that calls these extenders, once one of them is active. Yields its name."""
     async with Service(found.addresses) as service:
         await service.wait_ready()
         asked = Extender(f"http://127.0.0.1:{service.port}", [RESOURCE], _TIMEOUT_SECONDS)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 
 def placed_units(pods: Iterable[int], devices: int, size: int) -> int:
-    """How many units it places of pods that need so many of one device each. size: units of a device."""
+    """How many units fit, for pods that need so many of one device each. size: units of a device."""
     free, placed = [size] * devices, 0
     for units in sorted(pods, reverse=True):
         at = next((i for i, left in enumerate(free) if left >= units), None)

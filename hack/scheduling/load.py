@@ -1,4 +1,4 @@
-"""Pods that come and go on nodes whose agents are models, and what became of them."""
+"""Creates and deletes pods on nodes with modelled agents, and records the outcome."""
 
 import asyncio
 import random
@@ -19,9 +19,9 @@ from hack.scheduling.node_model import CONTAINER, GPUS, RESOURCE, UNITS, BoundPo
 NAMESPACE: Final = "default"
 _PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _DEVICES: Final = f"/apis/{names.API_VERSION}/{names.NODE_DEVICES}"
-# pods that there are, in units, of what the nodes have
+# units of existing pods, as a share of the nodes' units
 _FILL: Final = 1.0
-# what an agent takes from a pod's change to its status
+# an agent's delay from a pod's change to its status
 _AGENT_SECONDS: Final = 0.1
 _QUIET_SECONDS: Final = 15.0
 
@@ -79,11 +79,11 @@ class Load:
 
     @property
     def bound(self) -> int:
-        """How many pods have been bound so far."""
+        """Number of bound pods so far."""
         return self._bound
 
     async def come_and_go(self, count: int) -> Outcome:
-        """So many pods of 1 to 80 units. The nodes are full: for each that has no room one that is bound ends, any of them."""
+        """Create pods of 1 to 80 units. The nodes are full: for each pod without room, a random bound one ends."""
         room = _FILL * len(self._models) * GPUS * UNITS
         for _ in range(count):
             units = self._random.randint(1, UNITS)
@@ -128,7 +128,7 @@ class Load:
         await self._api.post(_PODS, body, "load")
 
     async def _end_one(self) -> None:
-        """Any that is bound, as soon as there is one."""
+        """End a random bound pod, as soon as one exists."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._on.keys() & self._units.keys())
         name = self._random.choice(sorted(self._on.keys() & self._units.keys()))
@@ -136,7 +136,7 @@ class Load:
         await self._api.delete(f"{_PODS}/{name}")
 
     async def _watch(self) -> None:
-        """What the API shows of these pods, in its order."""
+        """Events of these pods from the API, in its order."""
         async for event in self._api.watch(_PODS, _Event, {}):
             name, pod = event.object.metadata.name, event.object
             if not name.startswith(f"{self._run}-"):

@@ -61,7 +61,7 @@ class NodeModel:
 
     @property
     def units(self) -> int:
-        """How many units pods hold."""
+        """Number of units that pods hold."""
         return sum(held.pod.units for held in self._held.values())
 
     def bound(self, pod: BoundPod) -> None:

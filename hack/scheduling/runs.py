@@ -53,7 +53,7 @@ async def with_extenders(
 
 
 async def without(site: Site, pods: int, seed: int) -> Outcome:
-    """The same pods with a scheduler that sees sums."""
+    """The same pods with a scheduler that only knows sums."""
     with scheduler_alone(site.control_plane, site.folder) as scheduler:
         async with Api(site.control_plane.admin_kubeconfig) as api, Load(api, site.nodes, scheduler, seed) as load:
             return await load.come_and_go(pods)
@@ -88,7 +88,7 @@ async def _disturb(found: Extenders, *, is_pause: bool) -> int:
         return int(await asyncio.to_thread(found.kill))
     paused = await asyncio.to_thread(found.pause)
     if paused is not None:
-        # longer than its Lease: another one is active when it goes on
+        # longer than its Lease: another one is active when it continues
         await asyncio.sleep(_PAUSE_SECONDS)
         found.go_on(paused)
     return int(paused is not None)

@@ -39,7 +39,7 @@ class Service:
         await self._server.wait_closed()
 
     async def wait_ready(self) -> None:
-        """Until it leads somewhere."""
+        """Wait until an extender leads."""
         while not self._target:
             await asyncio.sleep(_PROBE_SECONDS)
 

@@ -60,7 +60,7 @@ async def make(api: Api, count: int, pods: int = PODS) -> None:
 
 
 async def publish(api: Api, model: NodeModel) -> None:
-    """What the agent of that node reports."""
+    """Publish the status that the agent of that node reports."""
     body = model.status()
     await api.apply(f"{_DEVICES_PATH}/{body['metadata']['name']}/status", body, names.AGENT_FIELD_MANAGER)
 

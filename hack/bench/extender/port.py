@@ -1,4 +1,4 @@
-"""kube-scheduler's side of the extender's port: one connection that is kept, as kube-scheduler keeps it."""
+"""A client of the extender's port: one persistent connection, as kube-scheduler has."""
 
 import http.client
 import time

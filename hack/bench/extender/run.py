@@ -49,7 +49,7 @@ class _Site:
 async def measure(
     results: dict[str, Result], nodes: int, folder: Path, progress: Progress, pods: int = fleet.PODS
 ) -> None:
-    """All of it with so many nodes, into `results` one after the other. pods: bound ones a node."""
+    """Run all steps with this number of nodes, and add the rows to `results`. pods: bound ones per node."""
     with ControlPlane.start(folder / f"cluster-{nodes}", lambda _: None) as control_plane, reserved_ports(2) as ports:
         install_chart(control_plane, {"scheduler": {"enabled": True, "managedResources": [RESOURCE]}})
         control_plane.stop_controllers()

@@ -29,7 +29,7 @@ _ROUNDS: Final = 3
 _LEAST: Final = 0.6
 _UNITS: Final = 20
 _PODS_PATH: Final = f"/api/v1/namespaces/{fleet.NAMESPACE}/pods"
-# the first and the last of them are bound while the scheduler begins and ends
+# the first and last of them are bound while the scheduler starts and ends
 _EDGE: Final = _PODS // 20
 _MOST_SECONDS: Final = 300.0
 
@@ -55,7 +55,7 @@ async def measure(folder: Path, progress: Progress) -> dict[str, Result]:
     extended: list[_Bound] = []
     paced: list[_Bound] = []
     with gpu_cluster(folder / "throughput", _NODES, progress) as (control_plane, nodes):
-        # what kubelets do with bound pods would take as much of this machine, and more of it while pods are bound slowly
+        # kubelets would need as much of this machine, and more of it while pods are bound slowly
         control_plane.stop_controllers()
         async with Api(control_plane.admin_kubeconfig) as api:
             for node in nodes:
@@ -98,9 +98,9 @@ async def _alone(control_plane: ControlPlane, folder: Path, paced: float | None 
 
 
 async def _bind_all(api: Api, scheduler: str, prefix: str, started: AbstractAsyncContextManager[str]) -> _Bound:
-    """Until a watch shows all of them bound. The pods are deleted.
+    """Bind pods until a watch shows all of them bound, then delete them.
 
-    prefix: of their names, another one each time: a bind that comes too late for a pod must not find another one.
+    prefix: of their names, unique per call: a late bind must not hit a pod of the next call.
     """
     names = [f"{prefix}-{number}" for number in range(_PODS)]
     bodies = (fleet.pod(name, _UNITS, scheduler=scheduler) for name in names)
@@ -125,7 +125,9 @@ def _cpu_seconds() -> float:
 
 
 async def _bind_times(api: Api, wanted: frozenset[str]) -> list[float]:
-    """When a watch showed each of them bound. The API server ends a watch that reads too slowly: another one goes on."""
+    """Time at which a watch showed each of them bound. The API server ends a watch that reads too slowly: a new watch
+    continues.
+    """
     times: dict[str, float] = {}
     while len(times) < len(wanted):
         async for event in api.watch(_PODS_PATH, _Event, {}):

@@ -1,8 +1,7 @@
 """`make bench-node`: what the agent costs a real node, compared to a bare kubelet with the same plugin.
 
 A table, and build/bench-node.json. All in one run and in turn, on one control plane, so that differences mean something on
-a noisy
-machine. Needs root, as `make e2e` does.
+a noisy machine. Needs root, as `make e2e` does.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """`make bench-dra`: the cost of observing a DRA driver for the agent of a real node, compared to the same agent without
 it.
 
-
 110 pods: 8 have a device of ours each, and 20 a claim each on one of the driver's 8 devices. The two agents run in
 turn, in one run on one node, because load of a machine differs between runs. Prints a table and writes
 build/bench-dra.json. Needs root and half an hour; BENCH_SECONDS: total time per agent.
@@ -42,7 +41,7 @@ _SECONDS = int(os.environ.get("BENCH_SECONDS", "600"))
 _TURNS = (True, False, False, True)
 _SETTLING_SECONDS = 30
 _GOAL_MIB = 44
-# of a core, in percent: what observing may add while nothing happens
+# of a core, in percent: the limit for observing while idle
 _ADDED_CPU = 0.05
 
 

@@ -79,9 +79,9 @@ def _relayed(of: NodeUnderTest, taken: dict[str, float]) -> Iterator[None]:
 
 
 def health_to_node(nri: NodeUnderTest, bare: NodeUnderTest) -> dict[str, Result]:
-    """How long until the Node shows that a device has broken: our agent and operator, and the bare kubelet. Seconds.
+    """Seconds until the Node shows an unhealthy device: with our agent and operator, and with the bare kubelet.
 
-    A plugin says that a device is unhealthy -> fewer are allocatable on the Node. A device each, in turn.
+    A plugin reports a device as unhealthy -> the Node has less allocatable. One device per round, in turn.
     """
     ours, kubelets = [], []
     with Observer.nodes(nri.control_plane.admin_kubeconfig) as nodes:

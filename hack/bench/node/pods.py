@@ -1,7 +1,7 @@
-"""How long a pod takes to start, with and without a device, by each way of giving it one. Seconds.
+"""Measures how long a pod takes to start, with and without a device, by each way of delivery. Seconds.
 
-And what pods without devices notice of an agent that is dead or silent: nothing, but for one container. That is the first after the
-agent has fallen silent: the runtime waits two seconds for it, then hangs up. It shows as the p99.
+Also the effect of a dead or silent agent on pods without devices: none, except for one container. It is the first
+after the agent has fallen silent: the runtime waits two seconds for it, then hangs up. It shows as the p99.
 """
 
 import signal
@@ -44,7 +44,7 @@ def starts(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
 
 
 def turned(ways: Sequence[T], by: int) -> Sequence[T]:
-    """The same ways in the same order, beginning with another one."""
+    """The same ways in the same order, starting with the next one."""
     first = by % len(ways)
     return (*ways[first:], *ways[:first])
 

@@ -73,7 +73,7 @@ _EXPECTED = (TimeoutError, EOFError, Refused, ClusterError, OSError)
 
 
 def charts(all_measured: Sequence[Measured]) -> list[Chart]:
-    """How it grows with the fleet."""
+    """Charts of the growth with the fleet."""
     cold = [(m.nodes, m.cold.seconds) for m in all_measured if m.cold is not None]
     restart = [(m.nodes, m.restart.seconds) for m in all_measured if m.restart is not None]
     changes = [(m.nodes, m.changes) for m in all_measured if m.changes is not None and m.changes.changed]

@@ -35,7 +35,7 @@ class _Request(msgspec.Struct):
 
 
 class OperatorRequests:
-    """What the operator asked the API server for, since the last time that was asked here."""
+    """The operator's requests to the API server since the last call."""
 
     def __init__(self, audit_log: Path) -> None:
         self._log = audit_log
@@ -82,7 +82,7 @@ class Cost:
         return {name: now[name] - before for name, before in self._before.items()}
 
     def cores(self) -> dict[str, float]:
-        """How many cores each process kept busy on average."""
+        """Average number of cores that each process kept busy."""
         passed = time.monotonic() - self._began
         return {name: seconds / passed for name, seconds in self.seconds().items()}
 

@@ -17,11 +17,11 @@ from nodedevice_api.nodedevice import AgentStatus, AllocationStatus, ClaimedDevi
 from hack.cluster import agent_objects
 from hack.cluster.agent_objects import SINCE
 
-# BENCH_RESOURCES=3: as on nodes whose kubelet serves another one, which is observed
+# BENCH_RESOURCES=3: one of them is served by the kubelet, and only observed
 RESOURCES = ("bench.example.com/gpu", "bench.example.com/nic", "bench.example.com/observed")[
     : int(os.environ.get("BENCH_RESOURCES", "2"))
 ]
-# BENCH_DRA=3: so many pools of DRA drivers a node, besides, which are only shown
+# BENCH_DRA=3: additional pools of DRA drivers per node, which are only shown
 POOLS = tuple(f"gpu-{number}.bench.example.com/devices" for number in range(int(os.environ.get("BENCH_DRA", "0"))))
 DEVICES = 8
 PODS = 2
@@ -35,7 +35,7 @@ _BREAKABLE = DEVICES - 1
 
 @dataclass(frozen=True)
 class Owner:
-    """What others point to: the Node, or a pod."""
+    """An object that others refer to: the Node, or a pod."""
 
     name: str
     uid: str
@@ -50,7 +50,7 @@ def pod_name(node: str, number: int) -> str:
 
 
 def advertised(is_broken: bool) -> int:
-    """What a Node must show of a resource, with that one free device broken or not."""
+    """The number that a Node must show for a resource, with that one free device unhealthy or not."""
     return DEVICES - 1 if is_broken else DEVICES
 
 
@@ -60,7 +60,7 @@ def node(name: str) -> dict[str, Any]:
 
 
 def node_status(name: str) -> dict[str, Any]:
-    """What the kubelet writes when it starts."""
+    """The status that the kubelet writes when it starts."""
     capacity = {"cpu": "96", "memory": "1056293520Ki", "ephemeral-storage": "983349346Ki", "pods": "110"}
     kinds = ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
     conditions = [

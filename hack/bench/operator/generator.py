@@ -56,7 +56,7 @@ class Command(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """bare: writes of spare Nodes, that nothing but the API server had a part in."""
+    """bare: writes of spare Nodes, which only the API server handles."""
 
     seconds: float
     changes: list[Change] = []
@@ -162,7 +162,7 @@ class Generator:
         return fleet.Owner(name, made.metadata.uid)
 
     async def _make_agent(self, owner: fleet.Owner) -> str:
-        """What the agent of a node and its pods bring; the resource version of its Lease."""
+        """Create the objects of a node's agent and pods. Returns the resource version of its Lease."""
         made = await self._maker.post(_LEASES, lease(owner.name, now_text()), names.AGENT_FIELD_MANAGER)
         for number in range(fleet.PODS):
             content = await self._maker.post(_PODS, fleet.pod(owner.name, number), _KUBELET)
@@ -175,7 +175,7 @@ class Generator:
             self._broken[owner.name, resource] = False
             await self._publish(self._maker, owner.name, resource)
         for pool in fleet.POOLS:
-            # nothing of a Node changes with it, so that no change of it is measured
+            # it changes nothing of a Node, so it does not disturb the measurement
             body = node_device(owner.name, pool, owner.uid)
             path = f"{NODE_DEVICES}/{body['metadata']['name']}"
             await self._maker.apply(path, body, names.AGENT_FIELD_MANAGER)

@@ -1,6 +1,7 @@
-"""`make bench-token`: what one node's token that writes NodeDevices, 20,000 of them, costs the capacity of other nodes.
+"""`make bench-token`: one node's token writes 20,000 NodeDevices; measures the effect on the capacity of other nodes.
 
-BENCH_NODES: the others, 100. BENCH_OBJECTS: how many it writes. The same changes are measured before, and while it writes.
+BENCH_NODES: the others, 100. BENCH_OBJECTS: number of NodeDevices. The same changes are measured before and during
+the writes.
 """
 
 import asyncio
@@ -100,7 +101,7 @@ async def _round(generator: GeneratorProcess, observer: NodeObserver, flips: _Fl
 
 
 async def _write(control_plane: ControlPlane, folder: Path, uid: str, objects: int, progress: Progress) -> None:
-    """With the token of the agent of its node, as fast as the API server takes them. uid: the Node's."""
+    """Write with the token of the agent of its node, as fast as the API server accepts. uid: the Node's."""
     node = fleet.node_name(_MAD)
     home = folder / "token"
     home.mkdir(mode=0o700)

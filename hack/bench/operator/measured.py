@@ -29,7 +29,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Settled:
-    """seconds: from the start of the process until nothing is left to do. writes: by kind."""
+    """seconds: from the start of the process until all work is done. writes: by kind."""
 
     seconds: float
     writes: Mapping[str, int]
@@ -45,11 +45,12 @@ class Idle:
 
 @dataclass(frozen=True)
 class Changes:
-    """Latencies are from the sending of a change.
+    """Latencies start when a change is sent.
 
-    changed: until the Node shows it. shown: until a plain watch shows the change; own: from then until the Node shows it, less than
-    nothing where the operator was faster than that watch. bare: a write of a Node until a watch shows it, the operator having no
-    part in it. superseded: changes that no Node showed before the next one of the same resource; they are in no list.
+    changed: until the Node shows it. shown: until a plain watch shows the change. own: from then until the Node shows
+    it, negative if the operator was faster than that watch. bare: a write of a Node until a watch shows it, without
+    the operator. superseded: changes that no Node showed before the next one of the same resource; no list contains
+    them.
     """
 
     superseded: int

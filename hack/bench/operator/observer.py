@@ -56,10 +56,10 @@ class NodeObserver:
         return await self._wait(lambda: self._are_right(wanted), timeout_seconds)
 
     async def wait_changes(self, changes: list[Change], timeout_seconds: float) -> list[float | None]:
-        """Seconds from each change's sending until the Node showed it; None where the next change came before.
+        """Seconds from each change's sending until the Node showed it; None if the next change came first.
 
-        So it is where a device breaks and recovers before the Node has shown either.
-        Raises TimeoutError when the last change of a resource is not shown in time.
+        That happens if a device fails and recovers before the Node has shown either.
+        Raises TimeoutError if the last change of a resource is not shown in time.
         """
         following: dict[tuple[str, str], float] = {}
         until = []
@@ -95,14 +95,14 @@ class NodeObserver:
         return max((moments[-1] for moments in self._since.values() if moments), default=time.monotonic())
 
     def _verify_watch(self) -> None:
-        """Raise what ended the watch: without it nothing would ever be shown."""
+        """Raise the error that ended the watch: without a watch, no change would show."""
         assert self._task is not None
         if self._task.done():
             self._task.result()
 
     async def _watch(self) -> None:
         query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        # the API server ends a watch whose reader is behind, as one is on a machine that is full
+        # the API server ends a watch whose reader is too slow, as on a busy machine
         while True:
             async for event in self._api.watch(NODES, _Event, query):
                 self._take_in(event.object, time.monotonic())

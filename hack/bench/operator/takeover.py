@@ -69,7 +69,7 @@ class Pair:
         return change.sent_at + waited - ended_at
 
     def _is_settled(self) -> bool:
-        """Whether one leads and has nothing to do, and the other has seen everything."""
+        """Whether one leads without work, and the other has seen every change."""
         return is_leader_without_work(self._leader.address) and self._other.is_ready()
 
     async def _until(self, what: str, is_so: Callable[[], bool]) -> None:

@@ -70,7 +70,7 @@ def build(binaries: Sequence[str], cache: Path, progress: Callable[[str], None])
             return
         go = find_go(max(family_of(binary).go_version for binary in missing), cache, progress)
         here = cores()
-        # when Go has compiled none of it before
+        # if Go has an empty cache
         forecast = Forecast({name: _CORE_SECONDS.get(name, _CORE_SECONDS_OF_OTHERS) / here for name in missing})
         about = f"about {duration(forecast.seconds)} on {here:g} cores, at most"
         progress(f"building {', '.join(missing)} into {cache}, once: {about}")

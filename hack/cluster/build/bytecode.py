@@ -1,7 +1,6 @@
 """Python's byte code for an image whose file system is read-only: uncompiled modules would be compiled at each start,
 for seconds.
 
-
 Equal sources give equal bytes: no times. Debian compiles its standard library at installation, and ours is only
 unpacked.
 """
@@ -18,7 +17,7 @@ WITHOUT_DOCSTRINGS: Final = 2
 
 
 def compile_folder(folder: Path, seen_as: str, levels: Sequence[int] = (WITH_DOCSTRINGS,)) -> None:
-    """seen_as: where the folder is in the image. levels: of optimization. This Python has to be of the image's release."""
+    """seen_as: the folder's path in the image. levels: of optimization. This Python must have the image's release."""
     for level in levels:
         compileall.compile_dir(
             str(folder),

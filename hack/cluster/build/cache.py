@@ -1,4 +1,4 @@
-"""Where built and downloaded programs are kept, and who may write there. Needs nothing but the standard library."""
+"""The folder of built and downloaded programs, and its lock. Needs only the standard library."""
 
 import contextlib
 import fcntl

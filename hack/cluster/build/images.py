@@ -49,7 +49,7 @@ def write_archive(path: Path, busybox: Path, checker: Path) -> None:
 
 
 def write_program_archive(path: Path, reference: str, program: Path) -> None:
-    """Write an image of nothing but one static program, which runs in it."""
+    """Write an image with one static program, which runs in it."""
     _write(path, [Image(reference, (f"/bin/{program.name}",))], _layer([program]))
 
 

@@ -19,7 +19,7 @@ _GO_MODULES = Path(__file__).parent / "go"
 _TESTS = Path(__file__).parents[3] / "tests"
 _EXAMPLES = Path(__file__).parents[3] / "docs/plugin-examples"
 _CUT_DEBUG_INFO = "-s -w"
-# what the linker would cut away takes the compiler a tenth of its time
+# debug information that the linker removes takes the compiler a tenth of its time
 _MAKE_NO_DEBUG_INFO = "-gcflags=all=-dwarf=false"
 
 
@@ -32,7 +32,7 @@ class Family:
     module: the Go module whose version is the family's; empty for a program that is all our own.
     packages: for each program, the Go package it is built from.
     version_variables: linker variables that hold the version, where the source does not (or the program says v0.0.0).
-    tags: build tags, as a rule to leave something out.
+    tags: build tags, mostly to leave features out.
     asked_by: environment variable that may select another version than the pinned one.
     go_mod_name: file that pins them, if a folder has several; the file with the sums has the same name with `.sum`.
     """
@@ -97,7 +97,7 @@ class Family:
         major, minor = self.version.removeprefix("v").split(".")[:2]
         values = {"version": self.version, "major": major, "minor": minor}
         variables = [f"-X {variable}={value.format(**values)}" for variable, value in self.version_variables.items()]
-        # -buildvcs=false: the state of *this* repository says nothing about them
+        # -buildvcs=false: the state of *this* repository does not describe them
         tags = ("-tags", ",".join(self.tags)) if self.tags else ()
         go_mod = ("-modfile", self.go_mod_name) if self.go_mod_name != "go.mod" else ()
         linker = " ".join([_CUT_DEBUG_INFO, *variables])
@@ -155,7 +155,7 @@ FAMILIES = (
         asked_by="KUBERNETES",
     ),
     Family(
-        # apart from the rest of Kubernetes: a control plane alone, which most tests need, is built without it
+        # separate from the rest of Kubernetes: most tests need only a control plane, which is built without it
         name="kubelet",
         module="k8s.io/kubernetes",
         packages={"kubelet": "k8s.io/kubernetes/cmd/kubelet"},
@@ -194,12 +194,12 @@ FAMILIES = (
     Family(
         name="oracle",
         module="k8s.io/kubernetes",
-        # the kubelet's internal packages change from release to release, so it is of the pinned one alone
+        # the kubelet's internal packages differ between releases, so it is of the pinned one alone
         packages={"oracle": "nodedevice.io/tests/oracle"},
         folder=_TESTS / "oracle",
     ),
     Family(
-        # of a runtime of today, and of one that skips the plugins whose connection is closed
+        # of a current runtime, and of one that skips plugins with a closed connection
         name="nri-library-older",
         module=_NRI,
         packages={"nri-library-0.12.3": "nodedevice.io/tests/nri-library"},
@@ -264,7 +264,7 @@ ALL_BINARIES = tuple(name for family in FAMILIES for name in family.packages)
 
 
 def family_of(binary: str) -> Family:
-    """The family that a program belongs to. Raises KeyError for a name that none has."""
+    """The family that a program belongs to. Raises KeyError for an unknown program."""
     for family in FAMILIES:
         if binary in family.packages:
             return family

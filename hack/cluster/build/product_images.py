@@ -54,7 +54,7 @@ def why_not_here() -> str:
 
 
 def product_images(progress: Callable[[str], None]) -> dict[str, ProductImage]:
-    """Both images as the sources are now, by program; built where the cache folder has none of these sources.
+    """Both images of the current sources, by program; built if the cache folder lacks them.
 
     Raises BinaryError with the end of the builder's output and a remedy.
     """
@@ -72,7 +72,7 @@ def product_images(progress: Callable[[str], None]) -> dict[str, ProductImage]:
 
 
 def context(program: str, folder: Path) -> Path:
-    """A copy of what a Dockerfile takes from the project: sources may be edited while they are built. Returns `folder`."""
+    """A copy of a Dockerfile's inputs from the project: sources may be edited while they are built. Returns `folder`."""
     dockerfile = PROGRAMS[program]
     for source in (dockerfile, *_COPIED.findall((_ROOT / dockerfile).read_text())):
         target = folder / source
@@ -126,7 +126,7 @@ def base_root(root: Path) -> Path:
     packages = root.with_name("packages")
     packages.mkdir()
     _apt(["download", "-qq", *_closure(_BASE_PACKAGES)], packages)
-    # Debian's file system is merged: what packages put into /lib belongs in /usr/lib
+    # Debian's file system is merged: files of packages in /lib belong in /usr/lib
     for name in ("bin", "sbin", "lib", "lib64"):
         (root / "usr" / name).mkdir(parents=True)
         (root / name).symlink_to(f"usr/{name}")
@@ -141,7 +141,7 @@ def base_root(root: Path) -> Path:
 
 
 def _closure(packages: Sequence[str]) -> list[str]:
-    """Those packages with all that they depend on, as name=version, as if nothing was installed."""
+    """Those packages with all their dependencies, as name=version, as if no package was installed."""
     output = _apt(["install", "-s", "-y", "-o", "Dir::State::status=/dev/null", "--no-install-recommends", *packages])
     lines = (line.split() for line in output.splitlines() if line.startswith("Inst "))
     return sorted(f"{words[1]}={words[2].lstrip('(')}" for words in lines)

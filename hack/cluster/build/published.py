@@ -58,7 +58,7 @@ class Published:
 
 
 def published(binary: str) -> Published | None:
-    """The file of a program at the version that is asked for; None where its project publishes none for this kind of machine."""
+    """The file of a program at the requested version; None if its project publishes none for this kind of machine."""
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         return None

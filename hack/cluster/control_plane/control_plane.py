@@ -75,16 +75,16 @@ class ControlPlane(Cluster):
             return control_plane
 
     def audit_events(self) -> Iterator[dict[str, Any]]:
-        """Every request that the API server has finished so far (a watch: ended), oldest first."""
+        """All completed requests of the API server (a watch: ended), oldest first."""
         return audit_log.requests(self.audit_log)
 
     def stop_apiserver(self) -> None:
-        """End the API server as a crash would; the controllers are paused until it is back.
+        """End the API server like a crash; the controllers are paused until it is back.
 
-        Asked to end in order, it would first wait for its watchers, which takes longer than most outages that are tested.
-
-        Controllers that could go on asking would find it late: client-go's reflectors back off to 30 to 60 s, and forget that only
-        after two minutes without a failure. After outages of 20 s each, a namespace had its ServiceAccount 29 to over 60 s late.
+        A graceful end would first wait for its watchers, which takes longer than most tested outages.
+        Running controllers would find it late: client-go's reflectors back off to 30 to 60 s, and reset that only
+        after two minutes without a failure. After outages of 20 s each, a namespace had its ServiceAccount 29 to over
+        60 s late.
         """
         self._signal_controllers(signal.SIGSTOP)
         self._layout.apiserver.kill()
@@ -96,7 +96,7 @@ class ControlPlane(Cluster):
         self._signal_controllers(signal.SIGCONT)
 
     def back_up(self, folder: Path) -> None:
-        """Copy etcd's data into `folder`, which is made. The API server is away meanwhile."""
+        """Copy etcd's data into `folder`, which is made. The API server is down meanwhile."""
         with self._without_etcd():
             shutil.copytree(self._layout.etcd_data, folder)
 

@@ -12,7 +12,7 @@ _TIMEOUT_SECONDS = 2.0
 
 
 def trusting(authority: Path, certificate: Certificate | None = None) -> ssl.SSLContext:
-    """TLS that believes only this authority, and shows a certificate where one is asked for."""
+    """TLS that trusts only this authority, and presents a certificate on request."""
     context = ssl.create_default_context(cafile=str(authority))
     if certificate is not None:
         context.load_cert_chain(certificate.certificate, certificate.key)

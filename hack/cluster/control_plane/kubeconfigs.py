@@ -1,4 +1,4 @@
-"""Kubeconfig files: where the API server is, how to know it, and as whom to speak.
+"""Writes kubeconfig files: address of the API server, its authority, and the client's identity.
 
 The authority is embedded, so a file works from any folder.
 """

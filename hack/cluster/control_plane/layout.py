@@ -1,4 +1,4 @@
-"""Everything a control plane needs before its first process starts: folder, ports, certificates, kubeconfigs, command lines.
+"""Prepares a control plane before its first process starts: folder, ports, certificates, kubeconfigs, command lines.
 
 Starts nothing.
 """
@@ -50,7 +50,7 @@ class Layout:
 
     @property
     def processes(self) -> tuple[Process, ...]:
-        """All of them, in the order in which they start; they end in the opposite one."""
+        """All processes, in the order in which they start; they end in reverse order."""
         return self.etcd, self.apiserver, *self.controllers
 
     @property
@@ -119,7 +119,7 @@ def lay_out(
 
 
 def api_address(service_network: str) -> str:
-    """The address at which pods find the API server: the first of the network is the Service `kubernetes`'s."""
+    """The API server's address for pods: the first of the network is the Service `kubernetes`'s."""
     return str(ip_network(service_network)[1])
 
 

@@ -63,7 +63,7 @@ def is_current_wanted() -> bool:
 class CurrentCluster(Cluster):
     """Made by `start`. Records the objects that it created in the cluster, and deletes them in stop()."""
 
-    # another KWOK in that cluster, if there is one, does not touch our Nodes
+    # another KWOK in that cluster does not touch our Nodes
     played_by = "nodedevice"
     # keeps the pods of the cluster's other users off them
     taints = (nodes.LENT_TAINT,)
@@ -119,7 +119,7 @@ class CurrentCluster(Cluster):
         self.verify_alive()
 
     def apply(self, manifest: str) -> None:
-        """As for any cluster, each document with our mark; pods tolerate our Nodes' taint."""
+        """Like any cluster's, but each document gets our mark; pods tolerate our Nodes' taint."""
         documents = [document for document in yaml_text.load_all(manifest) if document]
         for document in documents:
             document["metadata"]["labels"] = {**(document["metadata"].get("labels") or {}), **self.labels}
@@ -128,7 +128,7 @@ class CurrentCluster(Cluster):
         super().apply(yaml_text.dump_all(documents))
 
     def add_nodes(self, names: Sequence[str], wait_ready: bool = True) -> None:
-        """As for any cluster. Raises CurrentClusterError, with nothing made, when it has a Node of one of these names."""
+        """Like any cluster's. Raises CurrentClusterError, and creates nothing, if a Node has one of these names."""
         if taken := [name for name in self._names("nodes") if name in names]:
             raise CurrentClusterError(
                 f"the cluster has a Node {' and '.join(taken)} already, which is not changed: use another cluster"
@@ -169,7 +169,7 @@ class CurrentCluster(Cluster):
         return str(version["gitVersion"])
 
     def _take_leftovers(self, context: str, progress: Callable[[str], None]) -> None:
-        """Take away what a run that was killed has left. Raises CurrentClusterError when it may be one that goes on."""
+        """Delete the objects of a killed run. Raises CurrentClusterError if that run may still exist."""
         things = leftovers.found(self)
         for mark in things:
             if mark.holder() is Holder.RUNS:
@@ -193,7 +193,7 @@ class CurrentCluster(Cluster):
 
     def _clean_up(self, progress: Callable[[str], None]) -> None:
         """Everything that came from us; programs have ended before."""
-        # a second Ctrl-C would leave half of it there
+        # a second Ctrl-C would leave objects there
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         progress("taking everything out of the cluster again")
         leftovers.take_away(self, self._mark)

@@ -1,4 +1,5 @@
-"""What `make up` prints: lines for a shell. Those with a # are for people; indented behind it, they are commands to type.
+"""Prints the output of `make up`: lines for a shell. Lines with a # are for people; lines indented after them are
+commands.
 
 `tests/e2e/test_up.py` types them.
 """

@@ -12,7 +12,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.local.owner_label import LABEL, Mark
 from hack.cluster.waiting import wait_until
 
-# Nodes first, so that nothing is started there any more; namespaces last, with all that is in them.
+# Nodes first, so that no pod starts there any more; namespaces last, with all their objects.
 _KINDS: Final = (
     *("nodes", "validatingadmissionpolicybindings", "validatingadmissionpolicies"),
     # of the chart's in kube-system
@@ -21,13 +21,13 @@ _KINDS: Final = (
 )
 # The operator keeps these, and writes no mark; a cluster that already has an operator is not used at all.
 _OPERATORS: Final = ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies")
-# The node controller checks every 5 s which Nodes are gone, and reports each.
+# The node controller checks every 5 s for deleted Nodes, and reports each.
 _LAST_EVENT: Final = "RemovingNode"
 _LAST_EVENT_SECONDS: Final = 8.0
 
 
 def found(cluster: Cluster) -> dict[Mark, list[str]]:
-    """Everything found, as kind/name, by who brought it. Raises CommandError."""
+    """All leftovers, as kind/name, by owner. Raises CommandError."""
     things: dict[Mark, list[str]] = {}
     for item in json.loads(cluster.kubectl("get", ",".join(_KINDS), "-A", "-l", LABEL, "-o", "json"))["items"]:
         mark = Mark.parse(item["metadata"]["labels"][LABEL])
@@ -43,7 +43,7 @@ def take_away(cluster: Cluster, mark: Mark) -> None:
     nodes = dict(line.split() for line in listed.splitlines())
     first, *rest = _KINDS
     for name in nodes:
-        # also where the Node itself cannot be deleted, no pod that is deleted now is followed there by another
+        # so that no new pod replaces a deleted one, even if the Node cannot be deleted
         cluster.kubectl("cordon", name, check=False)
     _delete(cluster, first, mark)
     _delete_pods(cluster, nodes)
@@ -58,7 +58,7 @@ def take_away(cluster: Cluster, mark: Mark) -> None:
 
 
 def commands(mark: Mark) -> list[str]:
-    """How a person takes it away; pods on a Node that is gone are deleted by the cluster itself, and Events after an hour."""
+    """Commands that delete the leftovers; the cluster itself deletes pods of a deleted Node, and Events after an hour."""
     return [
         f"kubectl delete {','.join(_OPERATORS)} {required_plugins.NAME} --ignore-not-found",
         f"kubectl delete {','.join(_KINDS)} -A -l {_selector(mark)}",
@@ -77,7 +77,7 @@ def _delete_pods(cluster: Cluster, nodes: Iterable[str]) -> None:
 
 
 def _delete_events(cluster: Cluster, nodes: Mapping[str, str]) -> None:
-    """What Events report of these Nodes, by name their uid, and of their NodeDevices; the last of it comes when they are gone."""
+    """Delete Events about these Nodes (uid by name) and their NodeDevices; the last ones appear after their deletion."""
     # a cluster may have a node controller that checks more rarely: then a line stays for the hour that Events stay
     with suppress(TimeoutError):
         wait_until(partial(_is_all_reported, cluster, nodes), "the node controller reports it", _LAST_EVENT_SECONDS)

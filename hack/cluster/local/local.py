@@ -1,8 +1,8 @@
 """`make up` and `make down`: the whole product as a local cluster that stays until it is stopped.
 
-`up` starts a keeper in the background that holds everything; what the keeper says goes to a log, and when all is ready its
-KUBECONFIG is printed. One cluster a checkout; a second `up` prints the first one's, and waits with the first while it comes up.
-Ctrl-C while it comes up ends it, keeper and all.
+`up` starts a keeper in the background that holds everything. The keeper's output goes to a log; when all is ready,
+`up` prints the KUBECONFIG. One cluster per checkout; a second `up` prints the first one's, and waits for it while it
+starts. Ctrl-C during the start ends it, including the keeper.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def main() -> None:
 
 @main.command()
 def up() -> None:
-    """Start it, unless it runs, and say how to use it."""
+    """Start it, unless it runs, and print how to use it."""
     folder = _folder()
     running = _keeper(folder)
     if running is None:
@@ -57,7 +57,7 @@ def up() -> None:
 
 @main.command()
 def down() -> None:
-    """End it; not there: nothing happens."""
+    """End it. Does nothing if it does not run."""
     folder = _folder()
     keeper = _keeper(folder)
     if keeper is None:
@@ -113,7 +113,7 @@ def _write_ready(folder: Path, stack: Stack) -> None:
 
 
 def _publish(folder: Path, printed: list[str]) -> None:
-    """What `up` prints; with it, all is ready."""
+    """Write the output of `up`; this also marks the cluster as ready."""
     temporary = folder / ".ready"
     temporary.write_text("\n".join(printed) + "\n")
     temporary.rename(folder / "ready")
@@ -141,12 +141,12 @@ def _start(folder: Path) -> None:
 
 
 def _start_keeper(folder: Path, fork: Fork) -> "subprocess.Popen[bytes]":
-    """In a new folder. Raises ClickException when there can be none."""
+    """Start the keeper in a new folder. Raises ClickException if that fails."""
     command = [sys.executable, "-m", "hack.cluster.local.local", "keep"]
     if _is_machine():
         if reason := why_not_here():
             raise click.ClickException(f"no machine can be had here: {reason}")
-        # while there is a network: machines have one of their own
+        # while a network is available: machines have only their own
         subprocess.run([sys.executable, "-m", "hack.machine"], cwd=_ROOT, check=True)
         command = ["unshare", "--net", *command]
     shutil.rmtree(folder, ignore_errors=True)
@@ -185,13 +185,13 @@ def _follow(folder: Path, has_ended: Callable[[], bool]) -> None:
 
 
 def _asked() -> str:
-    """What distinguishes the cluster that is asked for, as make gets it."""
+    """The settings that distinguish a cluster, as make passes them."""
     given = {name: os.environ.get(name, "") for name in ("CLUSTER", "MACHINE")}
     return "".join(f" {name}={value}" for name, value in given.items() if value not in ("", "0"))
 
 
 def _check_asked(folder: Path) -> None:
-    """Raises ClickException where another cluster is up than is asked for; `make up` alone asks for any."""
+    """Raises ClickException if another cluster than the requested one runs; `make up` without settings accepts any."""
     running = (folder / "asked").read_text()
     if _asked() not in ("", running):
         raise click.ClickException(
@@ -231,7 +231,7 @@ def _keeper(folder: Path) -> int | None:
 
 
 def _machines_keeper() -> int:
-    """Process ID of the keeper of `make up MACHINE=1`. Raises ClickException where another cluster is up, or none."""
+    """Process ID of the keeper of `make up MACHINE=1`. Raises ClickException if another cluster runs, or none."""
     keeper = _keeper(_folder())
     if keeper is None or not is_machine(_folder() / "run"):
         raise click.ClickException("no machine is up: make up MACHINE=1")

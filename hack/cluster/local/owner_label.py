@@ -36,7 +36,7 @@ class Mark:
 
     @classmethod
     def own(cls) -> Self:
-        """That of this process."""
+        """The mark of this process."""
         started = _started(os.getpid())
         assert started is not None
         return cls(_machine(), os.getpid(), started)

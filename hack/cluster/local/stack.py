@@ -26,7 +26,7 @@ from hack.cluster.waiting import wait_until
 GPU = "example.com/gpu"
 FILES = "example.com/dev"
 NODE_A, NODE_B = "node-a", "node-b"
-# which pods the second scheduler places: their spec.schedulerName. Also the name of its account.
+# the spec.schedulerName of pods that the second scheduler places. Also the name of its account.
 SCHEDULER = "nodedevice-scheduler"
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 5.0
@@ -64,13 +64,13 @@ class Program:
         return answers(f"http://{self.address}/readyz")
 
     def start(self) -> None:
-        """Start it and wait until it says that it is ready. Raises ComponentError."""
+        """Start it and wait until it reports ready. Raises ComponentError."""
         self.process.start()
         self.process.wait_ready(self.is_ready, _READY_SECONDS)
 
 
 class Stack:
-    """Everything, running. Use start() as a context manager; all of it ends with it."""
+    """The whole product, running. Use start() as a context manager; everything ends with it."""
 
     def __init__(self, control_plane: Cluster, operator: Program, agents: dict[str, Program]) -> None:
         self.control_plane = control_plane
@@ -90,11 +90,12 @@ class Stack:
         scheduled: Sequence[str] = (),
         chart: Callable[[Mapping[str, Any], Progress], Sequence[Mapping[str, Any]]] | None = None,
     ) -> Self:
-        """Bring all of it up. folder: made for it, its path short (it holds sockets). plugins: by node name. resources: how
-        many NodeDevices there will be; default, one for each setting of a plugin. scheduled: resources that a second scheduler is
-        for, which asks the extender about them; none: without it. chart: the chart's manifests for its values; default, by helm.
+        """Start everything. folder: created for it, with a short path (it holds sockets). plugins: by node name.
 
-        Raises ClusterError when a part does not come up, with the end of its log.
+        resources: expected number of NodeDevices; by default one for each setting of a plugin.
+        scheduled: resources of a second scheduler, which calls the extender for them; empty: without it.
+        chart: the chart's manifests for its values; by default from helm.
+        Raises ClusterError with the end of a part's log if the part does not start.
         """
         reach_loopback_directly()
         plugins = PLUGINS if plugins is None else plugins
@@ -134,7 +135,7 @@ class Stack:
             return stack
 
     def ready_count(self) -> int:
-        """How many NodeDevices are Ready."""
+        """Number of Ready NodeDevices."""
         path = '{.items[*].status.conditions[?(@.type=="Ready")].status}'
         return self.control_plane.kubectl("get", "nodedevices", "-o", f"jsonpath={path}").split().count("True")
 
@@ -152,7 +153,7 @@ class Stack:
             raise TimeoutError(f"{exc}\n{self._state()}") from None
 
     def _state(self) -> str:
-        """For a person who has to find out why: the NodeDevices, and what the programs logged last."""
+        """State for a person who debugs: the NodeDevices, and the programs' last log lines."""
         shown = self.control_plane.kubectl("get", "nodedevices", "-o", "wide", check=False)
         return "\n".join([shown, *(tail(process.log) for process in self._processes)])
 
@@ -187,7 +188,7 @@ def agent_program(control_plane: Cluster, home: Path, node_name: str, port: int,
 
 
 def agent_by(kubeconfig: Path, home: Path, node_name: str, port: int, **settings: Any) -> Program:
-    """The same with that kubeconfig."""
+    """The same agent with that kubeconfig."""
     address = f"127.0.0.1:{port}"
     content = {
         "nodeName": node_name,
@@ -209,7 +210,7 @@ def agent_by(kubeconfig: Path, home: Path, node_name: str, port: int, **settings
 
 
 def extender_program(control_plane: Cluster, folder: Path, port: int, verbs_port: int) -> Program:
-    """The extender with the account's own token that the chart gives it, not started yet. verbs_port: where a scheduler asks it."""
+    """The extender with its account's token from the chart, not started yet. verbs_port: its port for schedulers."""
     home = _home(folder, "extender")
     kubeconfig = control_plane.service_account_kubeconfig(SYSTEM_NAMESPACE, SCHEDULER, home / "kubeconfig")
     address = f"127.0.0.1:{port}"
@@ -244,7 +245,7 @@ def _start_scheduler(
 
 
 def _end(process: Process) -> None:
-    """In order when it can, so that it tidies up after itself; else at once."""
+    """Gracefully if possible, so that it cleans up; else at once."""
     try:
         if process.pid is not None:
             process.stop(_STOP_SECONDS)

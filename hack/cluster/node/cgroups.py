@@ -1,4 +1,4 @@
-"""The cgroup of a real node's own, below which the kubelet puts all pods."""
+"""The cgroup of a real node: the kubelet puts all pods below it."""
 
 import contextlib
 from pathlib import Path
@@ -10,7 +10,7 @@ _TO_COPY = ("cpuset.cpus", "cpuset.mems")
 
 
 def create(name: str) -> None:
-    """Make it in every hierarchy. There already: nothing happens. Raises OSError where this is not allowed."""
+    """Create it in every hierarchy. Does nothing if it exists. Raises OSError if not permitted."""
     for root in map(Path, cgroup_roots()):
         (root / name).mkdir(exist_ok=True)
         for setting in _TO_COPY:
@@ -19,7 +19,7 @@ def create(name: str) -> None:
 
 
 def controllers() -> set[str]:
-    """Names of the controllers that are there, of either version."""
+    """Names of the available controllers, of either version."""
     roots = list(map(Path, cgroup_roots()))
     unified = [
         (root / "cgroup.controllers").read_text().split() for root in roots if (root / "cgroup.controllers").exists()

@@ -1,6 +1,7 @@
-"""containerd's configuration on a machine of its own: which settings, and why each.
+"""containerd's configuration on a machine of its own: settings with reasons.
 
-Starts nothing. Paths are as on a real node, inside the machine. TOML's strings and lists are JSON's.
+Starts nothing. Paths are as on a real node, inside the machine. Strings and lists have the same form in TOML and
+JSON.
 """
 
 import json
@@ -57,7 +58,7 @@ socket_path = {nri_socket}
 plugin_path = "/var/lib/nri/plugins"
 plugin_config_path = "/var/lib/nri/conf.d"
 
-# what holds a container back whose pod requires a plugin that is not there
+# holds a container back if its pod requires a missing plugin
 [plugins.'io.containerd.nri.v1.nri'.default_validator]
 enable = {validator_enabled}
 """
@@ -65,7 +66,7 @@ enable = {validator_enabled}
 
 @dataclass(frozen=True)
 class RuntimeSettings:
-    """What differs from run to run. nri: its socket is there. validator: required plugins are enforced.
+    """Settings that differ between runs. nri: enable its socket. validator: enforce required plugins.
 
     systemd_cgroups: runc asks systemd for its cgroups.
     """

@@ -34,7 +34,7 @@ def reachable_from_pods(control_plane: ControlPlane, node: RealNode) -> Iterator
 
 @contextmanager
 def relayed(control_plane: ControlPlane, address: str, log: Path) -> Iterator[None]:
-    """What comes in at an address of ours goes to the API server. Raises ComponentError."""
+    """Relays connections at an address of ours to the API server. Raises ComponentError."""
     server = urlsplit(control_plane.url)
     command = [sys.executable, "-I", "-S", str(RELAY), address, str(PORT)]
     relay = Process("relay", [*command, str(server.hostname), str(server.port)], log)

@@ -1,4 +1,4 @@
-"""The kubelet's configuration on a machine of its own: which settings, and why each.
+"""The kubelet's configuration on a machine of its own: settings with reasons.
 
 Starts nothing. Paths are as on a real node, inside the machine.
 """
@@ -21,7 +21,7 @@ HEALTH_PORT = 10248
 
 @dataclass(frozen=True)
 class KubeletSettings:
-    """What differs from run to run. status_seconds: how often it reports its Node (upstream's default is 10)."""
+    """Settings that differ between runs. status_seconds: how often it reports its Node (upstream's default is 10)."""
 
     node_name: str
     address: str
@@ -59,10 +59,10 @@ def _values(settings: KubeletSettings) -> dict[str, Any]:
         **_on_a_small_machine(settings),
         "containerRuntimeEndpoint": f"unix://{containerd.SOCKET}",
         "staticPodPath": MANIFESTS,
-        # the folder is made when the first manifest comes, and one that is not there is not watched
+        # the folder is created with the first manifest, and a missing folder is not watched
         "fileCheckFrequency": "1s",
         "nodeStatusUpdateFrequency": f"{settings.status_seconds}s",
-        # many pods start at once in tests, and nothing here is a registry or a shared API server
+        # many pods start at once in tests, and no registry or API server is shared here
         "registryPullQPS": 0,
         "kubeAPIQPS": 200,
         "kubeAPIBurst": 400,

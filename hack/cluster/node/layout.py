@@ -1,4 +1,4 @@
-"""Everything a real node needs before its first process starts: folders, certificates, configurations, command lines.
+"""Prepares a real node before its first process starts: folders, certificates, configurations, command lines.
 
 Starts nothing.
 """
@@ -53,7 +53,7 @@ class NodeLayout:
 
 
 def choose_key() -> str:
-    """What distinguishes a run's bridge and cgroup from another's; a bridge's name has 15 characters at most."""
+    """A key that makes a run's bridge and cgroup unique; a bridge's name has 15 characters at most."""
     return uuid.uuid4().hex[:8]
 
 

@@ -4,10 +4,8 @@
     containerd = machine.process("containerd", [...], log); containerd.start()
     machine.power_off(); machine.boot()      every process gone at once, disk kept, /run empty, another boot id
 
-Needs root. Knows nothing of Kubernetes. Inside, /run, /var/lib and /var/log are folders of the run, so programs that insist
-on
-the paths of a real node (`/var/lib/kubelet/device-plugins`) meet no other files; `outside` translates such a path to one of
-this machine.
+Needs root. Independent of Kubernetes. Inside, /run, /var/lib and /var/log are folders of the run. So programs can use the
+paths of a real node, such as /var/lib/kubelet/device-plugins. `outside` translates such a path to one of this machine.
 """
 
 import contextlib
@@ -66,7 +64,6 @@ class Machine:
         """End every process in it at once, like a power failure; returns when the last has ended. Does nothing if
         already off.
 
-
         /run is lost, as on a node, where it is in memory.
         """
         if self._init is None:
@@ -120,7 +117,7 @@ class MachineProcess(Process):
         return None
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone. Ended already: nothing happens."""
+        """kill -9, and wait until it has ended. Does nothing if already ended."""
         program = self.pid
         if program is not None:
             with contextlib.suppress(ProcessLookupError):

@@ -62,7 +62,7 @@ def _reap() -> None:
 
 
 def _mount_all(folder: Path, boot_id: str) -> None:
-    # nothing of it is seen outside; inside, mounts are shared, as a kubelet expects its root to be
+    # invisible outside; inside, mounts are shared, as a kubelet expects its root to be
     _mount("--make-rprivate", "/")
     _mount("--make-rshared", "/")
     _mount("-t", "proc", "proc", "/proc")

@@ -1,6 +1,7 @@
-"""The one network link that a real node has outside: an empty bridge, whose address is the node's.
+"""The only network link of a real node on the machine: an empty bridge with the node's address.
 
-A kubelet refuses an address on loopback; pods get theirs on the same bridge. Nothing is routed, no setting of the machine changes.
+A kubelet refuses an address on loopback; pods get theirs on the same bridge. Routes and settings of the machine stay
+unchanged.
 """
 
 import random
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 from hack.cluster.errors import CommandError
 
-# Private addresses that hardly anybody uses; each run takes a network of its own among them.
+# Rarely used private addresses; each run takes a network of its own among them.
 _NETWORKS = "10.213"
 
 
@@ -61,7 +62,7 @@ def create(network: NodeNetwork) -> None:
 
 
 def add_address(network: NodeNetwork, address: str) -> None:
-    """One more for the bridge; it goes with it. Raises CommandError with ip's message."""
+    """Add an address to the bridge; it is removed with the bridge. Raises CommandError with ip's message."""
     _ip("address", "add", f"{address}/32", "dev", network.bridge)
 
 

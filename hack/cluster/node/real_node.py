@@ -60,9 +60,10 @@ class RealNode:
         progress: Callable[[str], None] = lambda _: None,
         options: NodeOptions | None = None,
     ) -> Self:
-        """Start one in `folder`, which is made, and removed again at the end; its path has to be short. Ready when this returns.
+        """Start one in `folder`, which is made, and removed again at the end; its path has to be short. Ready when this
+        returns.
 
-        Raises ClusterError: a program that cannot be had, a folder in use, a process that does not come up.
+        Raises ClusterError: a missing program, a folder in use, or a process that does not start.
         """
         binaries = find(BINARIES, progress)
         folder = folder.absolute()
@@ -106,7 +107,7 @@ class RealNode:
         self.containerd.wait_ready(lambda: self._ctr("version", check=False) is not None, _READY_SECONDS)
 
     def start_kubelet(self) -> None:
-        """Start it, and wait until it says that it is healthy. Raises ComponentError."""
+        """Start it, and wait until it reports healthy. Raises ComponentError."""
         self.kubelet.start()
         self.kubelet.wait_ready(self._kubelet_answers, _READY_SECONDS)
 
@@ -138,7 +139,7 @@ class RealNode:
         self._ctr("--namespace", "k8s.io", "images", "tag", "--force", reference, another)
 
     def container_specification(self, namespace: str, pod: str, container: str) -> dict[str, Any]:
-        """What the runtime made of a container, as the OCI runtime specification has it."""
+        """The runtime's specification of a container, in the form of the OCI runtime specification."""
         labels = {"io.kubernetes.pod.namespace": namespace, "io.kubernetes.pod.name": pod}
         wanted = {**labels, "io.kubernetes.container.name": container, "io.cri-containerd.kind": "container"}
         filters = ",".join(f'labels."{name}"=={value}' for name, value in wanted.items())
@@ -156,7 +157,7 @@ class RealNode:
             process.verify_alive()
 
     def stop(self) -> None:
-        """End every process and remove all that was made. Stopped already: nothing happens."""
+        """End every process and remove everything that was created. Does nothing if already stopped."""
         self._undo.close()
 
     def _boot(self) -> None:

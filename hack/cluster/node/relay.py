@@ -1,7 +1,7 @@
-"""Pass TCP connections on, byte for byte, from one address to another.
+"""Relays TCP connections, byte for byte, from one address to another.
 
-Run as a script by its path: `python -I -S relay.py LISTEN_HOST LISTEN_PORT TO_HOST TO_PORT`. It says `listening` when it does.
-Each side's end of speech is passed on too, so that neither waits for the other for ever.
+Run as a script by its path: `python -I -S relay.py LISTEN_HOST LISTEN_PORT TO_HOST TO_PORT`. It prints `listening`
+when it does. Each side's end of stream is passed on as well, so that neither waits for the other forever.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Wait until the starter is gone, then remove its folder: the clean-up that kill -9 cannot skip.
+"""Waits until the starter has ended, then removes its folder: this cleanup also happens after kill -9.
 
-Run as a script by its path: `python -I -S folder_janitor.py STARTER_PID FOLDER [COMMAND...]`, in a session of its own so that
-Ctrl-C does not reach it. A starter that ends in order terminates the janitor first and removes the folder itself. COMMAND
-removes what the starter left elsewhere; it runs before the folder goes.
+Run as a script by its path: `python -I -S folder_janitor.py STARTER_PID FOLDER [COMMAND...]`, in a session of its own
+so that Ctrl-C does not reach it. A starter that ends gracefully terminates the janitor first and removes the folder
+itself. COMMAND cleans up elsewhere; it runs before the folder is removed.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Pages on 127.0.0.1, where everything listens that is started here, and no proxy in the way to it.
+"""Fetches pages from 127.0.0.1, the address of all servers started here, without a proxy.
 
-Many a machine names a proxy in its environment, and not every program knows by itself that loopback is not behind it.
+Many environments configure a proxy, and not every program bypasses it for loopback.
 """
 
 import os

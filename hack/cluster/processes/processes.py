@@ -1,7 +1,7 @@
-"""Processes of the control plane: started, watched, ended, and never left behind.
+"""Starts, watches and ends processes of the control plane, and leaves none behind.
 
-Knows nothing of Kubernetes. Each process logs to a file of its own, is in a session of its own (so that Ctrl-C reaches
-only the starter, which then ends them in order) and dies with the starter by the kernel's hand.
+Independent of Kubernetes. Each process logs to a file of its own, and is in a session of its own (so that Ctrl-C
+reaches only the starter, which then ends them in order). The kernel ends it with its starter.
 """
 
 import contextlib
@@ -103,9 +103,9 @@ class Process:
             raise self.failure(f"ended with status {self._popen.returncode}")
 
     def wait_ready(self, is_ready: Callable[[], bool], timeout_seconds: float) -> None:
-        """Ask `is_ready` until it says yes.
+        """Poll `is_ready` until it returns True.
 
-        Raises ComponentError as soon as the process ends, or when it is not ready within timeout_seconds.
+        Raises ComponentError as soon as the process ends, or if it is not ready within timeout_seconds.
         """
         deadline = time.monotonic() + timeout_seconds
         while not is_ready():
@@ -115,9 +115,9 @@ class Process:
             self._pause(_POLL_SECONDS)
 
     def kill(self) -> None:
-        """End the process at once, without a chance to save anything. Ended already: nothing happens.
+        """Kill the process. Does nothing if already ended.
 
-        Also one whose `start` was interrupted.
+        Also works after an interrupted `start`.
         """
         if self._popen is not None:
             self._popen.kill()
@@ -183,7 +183,7 @@ def running(command: Sequence[str], **options: Any) -> "Iterator[subprocess.Pope
     finally:
         process = fork.made()
         if process is not None and process.returncode is None:
-            # one that got our own Ctrl-C, as it did not lead a group yet, has ended
+            # it received the Ctrl-C before it led a group of its own, and has ended
             with process, contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 

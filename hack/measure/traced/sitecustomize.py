@@ -1,7 +1,8 @@
-"""Records which functions of ours a program enters: Python imports this at its start where its folder is in PYTHONPATH.
+"""Records which functions of ours a program enters: Python imports this at its start if its folder is in PYTHONPATH.
 
-WALK_TRACE: folder in which each process writes a file of lines `monotonic ns, thread, call | resume, file, line, function`. A
-resume is a coroutine or generator that goes on after an await or yield. Generated files are left out.
+WALK_TRACE: folder in which each process writes a file of lines `monotonic ns, thread, call
+resume, file, line, function`. A resume is a coroutine or generator that continues after an await or yield. Generated
+files are left out.
 """
 
 import inspect

@@ -48,14 +48,14 @@ Progress = Callable[[str], None]
 
 
 def measure(results: dict[str, Result], progress: Progress) -> None:
-    """Fills `results`, a row or some after each measurement."""
+    """Fills `results`, with one or more rows after each measurement."""
     with bench_folder() as folder:
         _without_cluster(results, folder, progress)
         _with_cluster(results, folder, progress)
 
 
 def _without_cluster(results: dict[str, Result], folder: Path, progress: Progress) -> None:
-    """First, while no other process of ours runs."""
+    """Run first, while none of our other processes runs."""
     progress("measuring the device manager")
     results |= {"allocate_8": load.allocate(8, 200, 20_000), "allocate_1000": load.allocate(1000, 20, 2_000)}
     progress("measuring allocations through a plugin")
@@ -93,7 +93,7 @@ def _with_cluster(results: dict[str, Result], folder: Path, progress: Progress) 
         results["config_to_node"] = latency.config_to_node(stack, nodes)
         configs = opened.enter_context(Observer.configs(kubeconfig))
         results["refusal_to_status"] = latency.refusal_to_status(stack, configs)
-        # last: each of its resources stays known to the agent, with a watch of its own
+        # last: the agent keeps a watch for each of its resources
         progress("measuring registrations")
         results["registration_to_node"] = latency.registration_to_node(stack, nodes)
 

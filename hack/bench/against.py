@@ -32,7 +32,7 @@ _ROOT: Final = Path(__file__).parents[2]
 _OUT: Final = _ROOT / "build" / "bench-against.json"
 _KEPT: Final = _ROOT / "build" / "bench-against"
 _BENCH: Final = "hack.bench"
-# for a control plane to end in order
+# time for a control plane to end gracefully
 _STOP_SECONDS: Final = 60.0
 
 # would take the file for the bench's output
@@ -40,7 +40,7 @@ Measure = Callable[[Path], dict[str, Result]]
 
 
 class Round(msgspec.Struct):
-    """One measurement of either side, by the names of the rows."""
+    """One measurement of both sides, by row name."""
 
     old: dict[str, Result]
     new: dict[str, Result]
@@ -95,7 +95,7 @@ def _prepared(path: Path, venv: Path) -> Tree:
 
 
 def _fits(tree: Tree, commit: str) -> bool:
-    """Whether the bench can be imported there; prints why not."""
+    """Whether that tree can import the bench; prints the cause if not."""
     try:
         trees.verify_imports(tree, f"{_BENCH}.__main__")
     except TreeError as exc:
@@ -110,7 +110,7 @@ def missing(kept: Path, count: int) -> list[int]:
 
 
 def measure_missing(kept: Path, count: int, old: Measure, new: Measure, progress: Callable[[str], None]) -> None:
-    """Measure these rounds, old and new in turn, and keep each that is complete."""
+    """Measure these rounds, old and new in turn, and keep each complete one."""
     for number in missing(kept, count):
         progress(f"round {number} of {count}: old")
         before = old(kept / f"old-{number}.log")
@@ -156,7 +156,7 @@ def bench_of(tree: Tree, ended_early: Callable[[str], None] | None = None) -> Me
 
 @contextmanager
 def _running(command: Sequence[str], folder: Path, output: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that Ctrl-C does not reach; ended in order with the block, by kill -9 with us."""
+    """A process that Ctrl-C does not reach; ended gracefully with the block, killed with this process."""
     with running(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT) as process:
         try:
             yield process

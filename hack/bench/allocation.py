@@ -39,7 +39,7 @@ _PATIENCE_SECONDS = 30
 
 
 class Node(Hosted):
-    """A plugin host with one plugin. changed_at: when something last changed that would be published, by perf_counter."""
+    """A plugin host with one plugin. changed_at: time of the last change that would be published, by perf_counter."""
 
     changed_at = 0.0
 
@@ -125,7 +125,7 @@ async def _bare(stub: "DevicePluginAsyncStub") -> float:
 
 
 def _durable_write(folder: Path, content: bytes) -> float:
-    """A file, replaced so that it outlives a power cut."""
+    """Replace a file so that it survives a power cut."""
     temporary, path = folder / ".compared.tmp", folder / "compared"
     began = time.perf_counter()
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -146,7 +146,7 @@ def _writes_so_far() -> float:
 
 @contextlib.asynccontextmanager
 async def _node(folder: Path) -> AsyncIterator[Node]:
-    """Running, its plugin registered and listed, the checkpoint written once."""
+    """A running node: its plugin is registered and listed, and the checkpoint written once."""
     plugin_dir = folder / "plugins"
     command = [sys.executable, "-m", "tests.fakes.plugin_process", "--plugin-dir", str(plugin_dir)]
     plugin = Process("device plugin", [*command, "--resource", _NAME, "--count", str(PODS)], folder / "plugin.log")

@@ -31,7 +31,7 @@ _ROOT: Final = Path(__file__).parents[2]
 _OUT: Final = _ROOT / "build/bench-cli.json"
 _NODE_DEVICES: Final = f"/apis/{names.GROUP}/{names.VERSION}/{names.NODE_DEVICES}"
 _FEW, _RUNS = 100, 7
-# one node in so many has a broken device
+# share of nodes with an unhealthy device
 _BROKEN: Final = 250
 # Starts a command, discards its output, and prints its use of resources. It is a small process of its own: a child's memory
 # includes that of the process that forked it.

@@ -35,7 +35,7 @@ _API_SERVER = "kube-apiserver"
 _CHANGES = 10
 _IDLE_SECONDS = 30.0
 _SETTLED_SECONDS = 10.0
-# connections that are made side by side
+# connections that are opened in parallel
 _AT_ONCE = 50
 
 Progress = Callable[[str], None]
@@ -81,7 +81,7 @@ class Agents:
         await asyncio.sleep(_SETTLED_SECONDS)
 
     async def until_seen(self, generation: int) -> None:
-        """Raises what ended a watch."""
+        """Raises the error that ended a watch."""
         while sum(seen >= generation for seen in self._seen.values()) < self._count:
             for task in self._tasks:
                 if task.done():

@@ -20,7 +20,7 @@ NODE = "node-gpu"
 _GPU = "nvidia.com/gpu"
 _MACHINE, _COUNT = "dgx2-v100", 16
 _RUNS = 50
-# A device that changes three times within ten seconds waits on purpose: all sixteen take their turn in more than that.
+# A device that changes three times within ten seconds waits on purpose: a round of all sixteen takes longer than that.
 _PAUSE_SECONDS = 0.35
 
 
@@ -36,7 +36,7 @@ def xids(stack: Stack, nodes: Observer, fake: FakeNvml) -> dict[str, Result]:
     uuids = sorted(described(_MACHINE)[1])
     clear = clear_dir(stack.agents[NODE].folder)
     clear.mkdir(parents=True, exist_ok=True)
-    # asked, not reserved: what the observer saw of the start may be forgotten by now
+    # polled: the observer may have dropped the events of the start by now
     stack.wait_for("all GPUs are advertised", lambda: _capacity(stack) == str(_COUNT))
     measured = []
     for run in range(_RUNS):
@@ -51,7 +51,7 @@ def xids(stack: Stack, nodes: Observer, fake: FakeNvml) -> dict[str, Result]:
         nodes.wait(has(NODE, _GPU, _COUNT), since=began)
         time.sleep(_PAUSE_SECONDS)
     found = result(measured, "s", 0.15)
-    # a GPU is not awaited longer than any other device: the design's goal for one in a hundred
+    # a GPU waits no longer than any other device: the design's goal for the 99th percentile
     p99 = judged(found.p99, found.p99, "s", 0.5, _RUNS)
     return {"xid_to_node": found, "xid_to_node_p99": p99, "gpu_reader_rss": _reader_rss(stack)}
 

@@ -30,7 +30,7 @@ from tests.fakes.hostile_lists import hostile_lists
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 
 _OUT = Path(__file__).parents[2] / "build" / "bench-hostile.json"
-# names, and devices of each
+# number of names, and of devices of each
 _PLUGINS = ((20, 14_000), (64, 30_000))
 _SECONDS = 30.0
 _LEAST = 200
@@ -83,7 +83,7 @@ def _measure(folder: Path, progress: Progress) -> dict[str, Result]:
 def _agent(
     folder: Path, call: Callable[[Any], Any], opened: ExitStack, progress: Progress
 ) -> tuple[Program, PluginConnection]:
-    """Running on a Node of its own, and its runtime's side of the connection."""
+    """An agent that runs on a Node of its own, and the runtime's side of its connection."""
     find(["helm"], progress)
     manifests = installed_manifests({})
     control_plane = opened.enter_context(ControlPlane.start(folder / "cluster", progress))

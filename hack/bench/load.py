@@ -71,7 +71,9 @@ def available(seen: Seen, node_name: str, resource_name: str) -> int | None:
 
 @contextlib.contextmanager
 def event_loop() -> Iterator[Callable[[Any], Any]]:
-    """An event loop in a thread, for plugins that serve while this thread waits. Gives a function that runs a coroutine."""
+    """An event loop in a thread, for plugins that serve while this thread waits. Yields a function that runs a
+    coroutine.
+    """
     with device_plugins.event_loop() as loop:
         yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
 

@@ -35,7 +35,7 @@ from tests.fakes.plugin import FakeDevice, FakePlugin
 _OUT = Path(__file__).parents[2] / "build" / "bench-plugins.json"
 _BESIDE = "beside.example.com/gpu"
 _NAMESPACE = "beside"
-# Each breaks and recovers once a while: one that does so again and again is flapping, and waits on purpose.
+# Each fails and recovers at intervals: a flapping device waits on purpose.
 _DEVICES = 64
 _CALM_SECONDS = 10.0
 _GONE_SECONDS = 30.0
@@ -60,7 +60,7 @@ class Seen:
 
 
 class Beside:
-    """The plugin that serves on, and its pods."""
+    """The plugin that keeps serving, and its pods."""
 
     def __init__(self, stack: Stack, call: Callable[[Any], Any], nodes: Observer) -> None:
         self._cluster, self._call, self._nodes = stack.control_plane, call, nodes
@@ -99,7 +99,7 @@ class Beside:
 
 
 def run(plugins: int, devices: int, progress: Progress) -> Seen:
-    """plugins: that end; each has so many devices."""
+    """plugins: number that ends; each has this number of devices."""
     with bench_folder() as folder, Stack.start(folder, progress, {NODE_A: {}}) as stack, event_loop() as call:
         return _run(stack, call, plugins, devices, progress)
 

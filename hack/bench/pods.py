@@ -28,11 +28,11 @@ from hack.cluster.errors import ClusterError
 _OUT = Path(__file__).parents[2] / "build" / "bench-pods.json"
 _PODS = "/api/v1/pods"
 _API_SERVER = "kube-apiserver"
-# connections that are made side by side
+# connections that are opened in parallel
 _AT_ONCE = 50
 _IN_PAGES = 100
 _LIMIT = "2"
-# a pod of some kilobytes, as most are
+# a typical pod of some kilobytes
 _FILLER = "x" * 3000
 
 Progress = Callable[[str], None]
@@ -70,7 +70,7 @@ async def measure(count: int, pods: int, folder: Path, progress: Progress) -> di
 
 
 async def _cost(pid: int, lists: Iterable[Awaitable[None]]) -> float:
-    """CPU seconds of the API server while all are read."""
+    """CPU seconds of the API server for all reads."""
     cost = Cost({_API_SERVER: pid})
     await asyncio.gather(*lists)
     return cost.seconds()[_API_SERVER]

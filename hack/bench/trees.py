@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-# what a benchmark runs or reads
+# code that a benchmark runs, and files that it reads
 PRODUCT = ("charts", "common", "crds", "kube", "node-agent", "operator", "proto", "requirements")
 BENCH = ("hack", "tests")
 _PACKAGES = ("proto", "common", "kube", "operator", "node-agent")
@@ -53,7 +53,7 @@ def copy_working_tree(root: Path, path: Path) -> None:
     """Copy the tree's current files, committed or not, without ignored ones. Raises TreeError."""
     listing = ("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PRODUCT, *BENCH)
     for name in set(_git(root, "cannot list files", *listing).split("\0")) - {""}:
-        # deleted, and not committed so
+        # deleted in the working tree
         if not os.path.lexists(root / name):
             continue
         (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def lay_over(path: Path, other: Path) -> None:
 
 
 def restore(path: Path) -> None:
-    """Give a worktree back what its commit has, after lay_over(). Raises TreeError."""
+    """Restore a worktree's committed benchmarks, after lay_over(). Raises TreeError."""
     for folder in BENCH:
         shutil.rmtree(path / folder, ignore_errors=True)
     _git(path, "cannot restore the benchmarks of the commit", "checkout", "--quiet", "HEAD", "--", *BENCH)

@@ -1,4 +1,4 @@
-"""Which rows of a benchmark are worse than they were at another commit. Values in, values out."""
+"""Decides which rows of a benchmark are worse than at another commit. Values in, values out."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from hack.bench.results import PER_SECOND, Result
 
 # always allowed, as a fraction of the old median
 _ALLOWED = 0.05
-# a row of its own for one in a hundred
+# a row of its own for the 99th percentile
 _P99_ROW = "_p99"
 
 
 class Verdict(Enum):
-    """The values are what the table shows."""
+    """The values are the texts in the table."""
 
     WORSE = "WORSE"
     BETTER = "better"
@@ -49,7 +49,7 @@ def rows(old: Sequence[Mapping[str, Result]], new: Sequence[Mapping[str, Result]
 
 
 def worse(found: Sequence[Row]) -> list[str]:
-    """The names of the rows that are."""
+    """Names of the worse rows."""
     return [row.name for row in found if row.verdict is Verdict.WORSE]
 
 
@@ -74,7 +74,7 @@ def _row(name: str, old: Sequence[Result], new: Sequence[Result]) -> Row:
 
 
 def _verdict(difference: float, allowed: float, *, is_rate: bool) -> Verdict:
-    """difference: the new median less the old one. is_rate: more is better."""
+    """difference: the new median minus the old one. is_rate: more is better."""
     if abs(difference) <= allowed:
         return Verdict.EQUAL
     return Verdict.BETTER if (difference > 0) == is_rate else Verdict.WORSE

@@ -78,7 +78,9 @@ def run_parts(chosen: Sequence[Part]) -> bool:
 
 
 def _part(part: Part) -> bool:
-    """Its tests wait by the clock and draw at random, so a part is run again at once when it fails, and the second run decides."""
+    """Tests of a part depend on clocks and random numbers. So a failed part is run again at once, and the second run
+    decides.
+    """
     if _is_ok(f"part {part.name}", part.lanes, is_gate=False):
         return True
     print(f"part {part.name} failed: once more, and that counts", flush=True)
@@ -116,7 +118,7 @@ def _on_release(version: str, lane: Lane) -> bool:
 
 
 def _all_of(title: str, jobs: Mapping[str, Callable[[], bool]]) -> bool:
-    """Each that has not passed on this very tree yet; all run, also after a failure."""
+    """Run each job that has not passed on this exact tree yet; all run, also after a failure."""
     finished = Finished.of_tree(ROOT)
     verdicts = {}
     for name, job in jobs.items():

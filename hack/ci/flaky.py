@@ -1,4 +1,4 @@
-"""Does the gate pass on a machine that stalls? It runs in a cgroup with part of the CPU, frozen whole for seconds,
+"""Runs the gate on a machine that stalls: in a cgroup with part of the CPU, frozen whole for seconds,
 repeatedly.
 
 python -m hack.ci.flaky     three runs, each with its verdict; continues with the run at which an earlier try of the same
@@ -48,7 +48,7 @@ class Stall:
         self.freeze_file.write_text(self.freeze if is_frozen else self.thaw)
 
     def command(self, command: list[str]) -> list[str]:
-        """The command, started inside."""
+        """The command that runs `command` inside."""
         enter = "; ".join(f"echo $$ >{folder}/cgroup.procs" for folder in self.folders)
         return ["/bin/sh", "-ec", f'{enter}; exec "$@"', "sh", *command]
 
@@ -106,7 +106,7 @@ def _remove(made: Stall) -> None:
 
 
 def run_stalling(command: list[str], share: float) -> tuple[int, int]:
-    """The command's exit status, and how often it was frozen. Raises NotHereError."""
+    """The command's exit status, and the number of freezes. Raises NotHereError."""
     freezes = 0
     with stall(share) as cgroup:
         process = subprocess.Popen(cgroup.command(command), cwd=ROOT)

@@ -44,9 +44,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """gate: without the real node. only_in_everything: paths of tests that no part has, and the part that runs them.
+    """gate: without the real node. only_in_everything: paths of tests outside all parts, with the part that runs them.
 
-    releases: by the version of Kubernetes, what runs on it.
+    releases: lanes by the version of Kubernetes.
     """
 
     gate: Part

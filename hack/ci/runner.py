@@ -20,7 +20,7 @@ from typing import Final
 from hack.ci.parts import CONTROL_PLANE, ROOT, Lane
 
 _BUILD: Final = ROOT / "build" / "ci"
-# four keep two cores busy to the end, as most of a test is waiting
+# four keep two cores busy, as tests mostly wait
 _AT_ONCE: Final = 4
 # ends only a lane that hangs: the longest takes a quarter of it
 _HANGS_AFTER_SECONDS: Final = 3600.0
@@ -32,7 +32,7 @@ _KEEP_BYTE_CODE: Final = {"PYTHONDONTWRITEBYTECODE": ""}
 
 @dataclass(frozen=True)
 class Outcome:
-    """failed and passed count tests; a lane of make has none. seconds: from its start to its end."""
+    """failed and passed: numbers of tests; a lane of make has none. seconds: duration."""
 
     lane: str
     is_ok: bool
@@ -43,7 +43,7 @@ class Outcome:
 
 
 def run(title: str, lanes: Sequence[Lane], *, is_gate: bool) -> list[Outcome]:
-    """Ends when all have ended, also after a failure: one run shows everything that is broken."""
+    """Ends after all lanes have ended, also after a failure: one run shows all faults."""
     _BUILD.mkdir(parents=True, exist_ok=True)
     profile = "gate" if is_gate else "part"
     seed = None if is_gate else random.SystemRandom().randrange(2**32)
@@ -161,7 +161,7 @@ async def _process(
         yield process
     finally:
         if process.returncode is None:
-            # as Ctrl-C would: pytest stops the control plane and removes its folders
+            # like Ctrl-C: pytest stops the control plane and removes its folders
             os.killpg(process.pid, signal.SIGINT)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), 60)

@@ -1,4 +1,4 @@
-"""`python -m hack.cluster`: build the control plane's programs, or hold a control plane up in the foreground."""
+"""`python -m hack.cluster`: builds the control plane's programs, or runs a control plane in the foreground."""
 
 import signal
 import sys
@@ -13,7 +13,7 @@ from hack.cluster.errors import ClusterError
 
 @click.group()
 def main() -> None:
-    """A real Kubernetes control plane to test against."""
+    """A real Kubernetes control plane for tests."""
 
 
 @main.command()

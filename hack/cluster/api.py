@@ -25,7 +25,7 @@ from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.typed import typed_client
 from urllib3.exceptions import HTTPError
 
-# what a request or a watch ends with that has no response
+# errors of a request or a watch without a response
 NO_ANSWER: Final = (HTTPError, OSError)
 # Deleting many pods at once, or an object of the maximum size, takes long on a busy machine.
 _SECONDS: Final = 60.0
@@ -42,7 +42,7 @@ class PatchType(StrEnum):
 
 
 class Object(dict[str, Any]):
-    """An object of the API, or a part of one. Fields that are given as None are left out."""
+    """An object of the API, or a part of one. Fields with the value None are left out."""
 
     Status: ClassVar[type["Object"]]
     resource: ClassVar[Resource]
@@ -73,7 +73,7 @@ class Object(dict[str, Any]):
 
 
 class Listed(list[Any]):
-    """Objects, as of that version."""
+    """Objects of a list, at that version."""
 
     def __init__(self, version: str, objects: Iterable[Object]) -> None:
         super().__init__(objects)
@@ -210,7 +210,7 @@ class Client:
             self._watches.discard(response)
 
     def close(self) -> None:
-        """End its watches."""
+        """Ends its watches."""
         self._is_closed = True
         for response in list(self._watches):
             with suppress(*NO_ANSWER, RuntimeError, AttributeError):
@@ -300,9 +300,9 @@ class AsyncClient:
 
 
 def open_client(kubeconfig: Path, field_manager: str | None = None, token: str = "") -> Client:
-    """field_manager: of its writes that name none; without it the API server makes one of the program's name.
+    """field_manager: of its writes that name none; by default the API server uses the program's name.
 
-    token: to speak as another one than the kubeconfig's user. Raises CredentialsError.
+    token: another identity than the kubeconfig's user. Raises CredentialsError.
     """
     login = credentials.load(str(kubeconfig))
     if token:

@@ -70,12 +70,12 @@ def wait_explained(control_plane: Cluster) -> None:
 def installed_manifests(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """The manifests that install_chart applies: all except workloads and objects of hooks."""
     manifests = render_chart(_merged(values or {}, _NO_WORKLOADS))
-    # no value switches the scheduler's Deployment off and leaves its account
+    # no value disables the scheduler's Deployment but keeps its account
     return [each for each in manifests if not is_hook(each) and each["kind"] != "Deployment"]
 
 
 def is_hook(manifest: Mapping[str, Any]) -> bool:
-    """Whether Helm makes it at install, upgrade, test or uninstall only, and not as a part of the release."""
+    """Whether Helm creates it only at install, upgrade, test or uninstall, and not as a part of the release."""
     return HOOK in (manifest["metadata"].get("annotations") or {})
 
 
@@ -102,7 +102,7 @@ def manifests_of(rendered: "subprocess.CompletedProcess[str]") -> list[dict[str,
 
 
 def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with others over them, map by map, as Helm merges several files."""
+    """Merge values over others, map by map, as Helm merges several files."""
     both = dict(values)
     for key, value in over.items():
         is_map = isinstance(value, Mapping) and isinstance(both.get(key), Mapping)

@@ -39,7 +39,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def verify_alive(self) -> None:
-        """Raise ComponentError, with the tail of its log, when a process of ours has ended by itself."""
+        """Raise ComponentError, with the tail of its log, if a process of ours has ended by itself."""
 
     @abstractmethod
     def wait(self) -> None:
@@ -61,7 +61,7 @@ class Cluster(ABC):
             input="" if stdin is None else stdin,
             capture_output=True,
             text=True,
-            # its discovery cache would otherwise be shared with the user's own clusters
+            # otherwise its discovery cache would be shared with the user's own clusters
             env={**os.environ, "KUBECONFIG": str(self.admin_kubeconfig), "HOME": str(self.folder)},
         )
         if done.returncode != 0:
@@ -75,18 +75,18 @@ class Cluster(ABC):
         self.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
 
     def add_node(self, name: str, wait_ready: bool = True) -> None:
-        """Make a Node that is played: Ready and schedulable when this returns, if wait_ready. Raises TimeoutError."""
+        """Create a played Node: Ready and schedulable when this returns, if wait_ready. Raises TimeoutError."""
         self.add_nodes([name], wait_ready)
 
     def add_nodes(self, names: Sequence[str], wait_ready: bool = True) -> None:
-        """Make many Nodes that are played; they get ready side by side."""
+        """Create many played Nodes; they become ready in parallel."""
         for name in names:
             nodes.create_node(self.client, name, self.version, self.played_by, self.labels, self.taints)
         if wait_ready:
             nodes.wait_schedulable(self.client, names)
 
     def remove_node(self, name: str) -> None:
-        """Delete a Node; its pods are deleted by the controller manager some time after."""
+        """Delete a Node; the controller manager deletes its pods later."""
         self.client.delete(Node, name)
 
     def add_namespace(self, name: str) -> None:
@@ -110,7 +110,7 @@ class Cluster(ABC):
         if node_name is not None:
             node = self.client.get(Node, node_name)
             bound_to = Object(apiVersion="v1", kind="Node", name=node_name, uid=node.metadata.uid)
-        # no audience named: that of the API server itself
+        # no audience: the API server itself
         spec = Object(audiences=[], expirationSeconds=_TOKEN_SECONDS, boundObjectRef=bound_to)
         issued = self.client.create(ServiceAccountToken(metadata=Object(), spec=spec), name, namespace=namespace)
         return kubeconfigs.write_for_token(path, self.admin_kubeconfig, issued.status.token)

@@ -46,7 +46,7 @@ class CommandError(ClusterError):
 
 
 class FolderError(ClusterError):
-    """A control plane removes its folder when it ends, so it wants one of its own."""
+    """A control plane removes its folder when it ends, so it needs a folder of its own."""
 
     def __init__(self, folder: Path, why: str) -> None:
         super().__init__(f"folder {folder}: {why}; name one that does not exist yet, where you can write")

@@ -13,7 +13,7 @@ from hack.cluster.processes.processes import Process
 _VERBS = ("filter", "prioritize", "bind", "preempt")
 # requests a second, as in the chart's values
 _QPS = 500
-# of one that is paced
+# of a paced scheduler
 _BURST = 10
 
 
@@ -50,7 +50,7 @@ def second_scheduler(
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(config))
     program = str(find(["kube-scheduler"])["kube-scheduler"])
-    # no event of the API that it watches shows that a device has room: it tries again by itself
+    # no watched event shows a free device: it retries by itself
     flags = [f"--config={path}", "--secure-port=0", "--pod-max-in-unschedulable-pods-duration=10s"]
     return Process(name, [program, *flags], folder / f"{name}.log")
 

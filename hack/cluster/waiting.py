@@ -1,4 +1,4 @@
-"""Waiting for something that the API shows some time after it was asked for."""
+"""Waits for a state that the API shows some time after a request."""
 
 from collections.abc import Callable
 from typing import Final

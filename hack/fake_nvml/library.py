@@ -29,7 +29,7 @@ CALLS_VARIABLE = "NODEDEVICE_FAKE_NVML_CALLS"
 
 _FLAGS = (
     *("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden"),
-    # nodelete: its watching thread must not find its code gone
+    # nodelete: its watching thread needs its code
     *("-shared", "-pthread", f"-Wl,-soname,{NAME}", "-Wl,-z,nodelete"),
 )
 
@@ -123,7 +123,7 @@ class FakeNvml:
         self.calls.unlink(missing_ok=True)
 
     def environment(self, inherited: Mapping[str, str] | None = None, *, records_calls: bool = False) -> dict[str, str]:
-        """The environment of a process that is to see this machine; inherited: default, that of this process."""
+        """The environment of a process that uses this machine; inherited: by default that of this process."""
         base = dict(os.environ if inherited is None else inherited)
         folders = [str(self._library.parent), *filter(None, [base.get("LD_LIBRARY_PATH")])]
         base |= {
@@ -141,7 +141,7 @@ class FakeNvml:
             control.write(b"".join((line.encode() if isinstance(line, str) else line) + b"\n" for line in lines))
 
     def rewrite(self, *lines: str) -> None:
-        """Let the control file hold these lines and no others: the machine is as described, and then they happen."""
+        """Replace the control file's lines: the machine is as described, and then these statements apply."""
         written = self.control.with_suffix(".new")
         written.write_text("".join(f"{line}\n" for line in lines))
         written.replace(self.control)
@@ -155,7 +155,7 @@ class FakeNvml:
         self.write(f"remove {gpu}")
 
     def add(self, gpu: int | str) -> None:
-        """A lost or removed one is back, from the next nvmlInit on."""
+        """Bring back a lost or removed GPU, from the next nvmlInit on."""
         self.write(f"add {gpu}")
 
     def reset(self, gpu: int | str, uuid: str | None = None) -> None:
@@ -172,11 +172,11 @@ class FakeNvml:
         self.write(f"xid {gpu} {number} {times}")
 
     def mig(self, gpu: int | str, mode: str) -> None:
-        """Switch MIG mode (enabled, disabled): at once and without a single instance."""
+        """Switch MIG mode (enabled, disabled): at once and without instances."""
         self.set(gpu, mig=mode)
 
     def create(self, gpu: int | str, profile: str, **options: int | str) -> None:
-        """Cut a GPU instance such as 1g.10gb out of a GPU in MIG mode; options: start, compute, uuid (see the README)."""
+        """Create a GPU instance such as 1g.10gb in a GPU in MIG mode; options: start, compute, uuid (see the README)."""
         self.write(" ".join([f"create {gpu} {profile}", *(f"{key}={value}" for key, value in options.items())]))
 
     def destroy(self, gpu: int | str, instance: int | str = "*") -> None:

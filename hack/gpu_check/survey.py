@@ -51,7 +51,7 @@ _FIELDS = {
     "NVML_FI_DEV_NVLINK_LINK_COUNT": pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT,
     "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION": pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
 }
-# no call may take longer than this on its own in a table; it is only reported, never judged
+# tables list calls that take longer than this; they are never a fault
 _SLOW_MS = 100.0
 
 

@@ -154,7 +154,7 @@ def refusals(survey: Survey) -> list[str]:
         for function, errors in sorted(refused(survey).items())
         for number, count in errors.items()
     ]
-    return ["not answered:", *(f"  {line}" for line in aligned(rows))] if rows else ["every call succeeds"]
+    return ["calls that fail:", *(f"  {line}" for line in aligned(rows))] if rows else ["every call succeeds"]
 
 
 def findings(found: Sequence[Finding], machine: str) -> list[str]:

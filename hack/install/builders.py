@@ -64,7 +64,7 @@ def choose(wanted: str, architectures: Sequence[str], machine: Facts) -> tuple[s
 
 
 def words(way: str) -> str:
-    """For people."""
+    """The way, in words for people."""
     return "of Debian's packages, as `make release` does" if way == DEBIAN else f"by {way}"
 
 

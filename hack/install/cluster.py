@@ -26,11 +26,11 @@ Json = dict[str, Any]
 KINDS: Final = tuple(f"{kind}.{GROUP}" for kind in ("nodedeviceconfigs", "nodedevices", "poddevices"))
 _LABEL: Final = "app.kubernetes.io/name=nodedevice"
 _LIMIT: Final = "--request-timeout=30s"
-# of the first question, and of a server that drops packets
+# for the first request, and for a server that drops packets
 _ANSWER: Final = "--request-timeout=10s"
 # distributions' paths of an administrator's kubeconfig
 _KUBECONFIGS: Final = ("/etc/rancher/k3s/k3s.yaml", "/etc/rancher/rke2/rke2.yaml", "/etc/kubernetes/admin.conf")
-# what an install makes that an ordinary account may not
+# objects of an install that an ordinary account may not create
 _RIGHTS: Final = (
     "create namespaces",
     "create customresourcedefinitions.apiextensions.k8s.io",
@@ -38,7 +38,7 @@ _RIGHTS: Final = (
     "create validatingadmissionpolicies.admissionregistration.k8s.io",
     "list nodes",
 )
-# `--reset-then-reuse-values` is younger than Helm 3
+# Helm 3 got `--reset-then-reuse-values` later
 _OLDEST_HELM: Final = (3, 14)
 
 
@@ -112,7 +112,7 @@ class Cluster:
         """Whether an object of a release's manifest is missing, or its content differs from the manifest."""
         diff = ("diff", "--server-side", "--force-conflicts", "--field-manager=make-install", "-f", "-")
         done = self._attempt(*diff, stdin=manifest)
-        # 0: equal, 1: differs; more: it could not be found out, and an upgrade does no harm
+        # 0: equal, 1: differs; otherwise unknown, and an upgrade does no harm
         return done.returncode != 0
 
     def _attempt(self, *arguments: str, stdin: str = "") -> Completed:

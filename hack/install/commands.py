@@ -13,7 +13,7 @@ from hack.install.errors import InstallError
 _REACH = (
     "check that the cluster runs and that this machine reaches it, or choose another with `kubectl config use-context`"
 )
-# They give their reasons only as text. The first that fits counts.
+# Programs report causes only as text. The first match counts.
 _REMEDIES: Final = (
     (
         r"[Uu]nauthorized|provide credentials|must be logged in",
@@ -34,7 +34,7 @@ _REMEDIES: Final = (
     (r"no space left", "free some space on that disk"),
 )
 _OTHERWISE: Final = "read the message, and repeat the command: it continues from there"
-# of a program that was interrupted
+# time for an interrupted program to end
 _END_SECONDS: Final = 30.0
 _NOISE: Final = re.compile(r"^(WARNING|W\d{4}|I\d{4}|E\d{4}|level=warning|time=)")
 
@@ -65,7 +65,7 @@ def attempt(command: Sequence[str], environment: Mapping[str, str] | None = None
         try:
             output, complaints = process.communicate(stdin)
         except KeyboardInterrupt:
-            # a terminal sends it the same signal: Helm then writes down that it was interrupted, and the next one can go on
+            # a terminal sends it the same signal: Helm then records the interruption, and the next call can continue
             _let_end(process)
             raise
     return Completed(command, process.returncode, output, complaints)
@@ -96,7 +96,7 @@ def failure(what: str, stderr: str, remedy: str = "") -> InstallError:
 
 
 def last_words(text: str) -> str:
-    """The end of what a program complained about, in one line."""
+    """The end of a program's error output, in one line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     chosen = [line for line in lines if not _NOISE.match(line)] or lines or ["it printed nothing"]
     return " ".join(" ".join(chosen[-3:]).split())[-600:].rstrip(".")

@@ -1,6 +1,6 @@
 """Checks a file of values without Helm and without a cluster, as `kubectl nodedevice config validate` does.
 
-Templates refuse more. They are Helm's part, at an install.
+Helm's templates refuse more, at an install.
 """
 
 import json
@@ -33,7 +33,7 @@ def check(file: Path) -> None:
 
 
 def problems(values: Any) -> list[str]:
-    """A sentence for each, beginning with its place."""
+    """A sentence for each fault, beginning with its place."""
     if not isinstance(values, dict):
         return ["it has no keys: a file of values is a mapping, such as `agents: {}`"]
     rules = json.loads(files("kubectl_nodedevice").joinpath("schemas.json").read_bytes())["values"]

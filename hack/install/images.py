@@ -23,7 +23,7 @@ from hack.release.errors import ReleaseError
 
 # the oldest time in all formats of archives; an image does not depend on the time of its build
 _EPOCH: Final = 315532800
-# archives of former sources, of each program
+# number of archives of earlier sources, of each program
 _KEPT: Final = 4
 _BUILT_BY: Final = (debian_root, images, oci, builders)
 
@@ -59,7 +59,7 @@ class Wanted:
 
 
 def of_the_tree(wanted: Wanted) -> dict[str, Image]:
-    """The images as the sources are now, by program; built or not."""
+    """The images of the current sources, by program; built or not."""
     check(wanted)
     folder = cache_folder() / "install"
     with tempfile.TemporaryDirectory(prefix="nodedevice-") as scratch:
@@ -69,7 +69,7 @@ def of_the_tree(wanted: Wanted) -> dict[str, Image]:
 
 
 def check(wanted: Wanted) -> None:
-    """Raises InstallError for an architecture that the locked wheels are not there for."""
+    """Raises InstallError for an architecture without locked wheels."""
     unknown = [each for each in wanted.architectures if each not in images.ARCHITECTURES]
     if unknown:
         raise InstallError(
@@ -92,7 +92,7 @@ def build(found: Mapping[str, Image], wanted: Wanted, say: Callable[[str], None]
     folder.mkdir(parents=True, exist_ok=True)
     # a lock of its own: it does not wait for builds of programs
     with lock(folder, say):
-        for left in folder.glob(".build-*"):  # of one that was killed
+        for left in folder.glob(".build-*"):  # of a killed build
             shutil.rmtree(left, ignore_errors=True)
         missing = [image for image in found.values() if not image.is_built]
         if missing:

@@ -49,7 +49,7 @@ def _containerd(path: str) -> Containerd | None:
         connection.settimeout(_ANSWER_SECONDS)
         try:
             connection.connect(path)
-            # the process that listens may live in a file system of its own, and have another boot ID
+            # the listening process may have its own file system and boot ID
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             pid, _, _ = struct.unpack("3i", credentials)
             if pid and os.access(f"/proc/{pid}/root/{_BOOT_ID}", os.R_OK):

@@ -1,4 +1,4 @@
-"""Carries a route out: archives to nodes or into a registry, and images and the agent's directory away again."""
+"""Carries a route out: moves archives to nodes or into a registry, and removes images and the agent's directory."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from hack.publish.programs import Program
 from hack.publish.registry import Registry, login
 
 Say = Callable[[str], None]
-# of any registry, and as the chart calls them
+# in any registry, under the chart's names
 _OURS: Final = re.compile(r"(?:.*/)?nodedevice-(?:agent|operator)(?:[:@].*)?")
 
 

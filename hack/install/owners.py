@@ -1,4 +1,4 @@
-"""Who has nodedevice in a cluster: releases of Helm, and workloads that came without it. There can be one only. Pure."""
+"""Finds the owner of nodedevice in a cluster: a Helm release, or workloads without Helm. Only one is allowed. Pure."""
 
 import contextlib
 import re
@@ -14,7 +14,7 @@ from hack.install.errors import InstallError
 _CHART = re.compile(r"nodedevice-v?\d")
 _RELEASE = "meta.helm.sh/release-name"
 _NAMESPACE = "meta.helm.sh/release-namespace"
-# in the middle of something, or cut off in it
+# an operation is in progress, or was interrupted
 _UNFINISHED = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
 
 
@@ -31,7 +31,7 @@ class Owner:
 
 
 def of_releases(listed: Iterable[Mapping[str, Any]]) -> set[Owner]:
-    """listed: what `helm list` prints as JSON."""
+    """listed: JSON output of `helm list`."""
     return {_owner(each) for each in listed if _CHART.match(each.get("chart", ""))}
 
 

@@ -89,7 +89,7 @@ def _trouble(pod: Json) -> str:
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason, message = waiting.get("reason", ""), " ".join(waiting.get("message", "").split())
         if reason in _PULLS:
-            # the registry's own words come last, and again after each attempt
+            # the registry's message comes last, and after each attempt
             words = "it is not on that node" if reason == "ErrImageNeverPull" else message.rpartition(": ")[2]
             return f"{where} lacks its image {_image(pod['spec'])} ({words}): {_pull_remedy(reason, message)}"
         if reason == "CrashLoopBackOff":

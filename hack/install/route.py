@@ -207,7 +207,7 @@ def _distribution(node: Node, named: str) -> _Distribution:
 
 
 def _is_of(node: Node, containerd: Containerd) -> bool:
-    """Whether that containerd is the node's: what both see of the machine agrees. Another container's has the same kernel."""
+    """Whether that containerd is the node's: both see the same machine. A container on this machine has the same kernel."""
     if not node.runtime.startswith("containerd://") or not node.boot_id or node.boot_id != containerd.boot_id:
         return False
     return not (node.machine_id and containerd.machine_id) or node.machine_id == containerd.machine_id
@@ -218,7 +218,7 @@ def _removal(root: str) -> Command:
 
 
 def _refusal(nodes: Sequence[Node], route: Route, named: str, answers: bool) -> tuple[str, str]:
-    """Why none of the ways is open, and what each needs."""
+    """The reasons why each way is closed, and its requirements."""
     here = {access.nodes for access in route.access}
     away = [node for node in nodes if node.name not in here]
     shown = ", ".join(f"{node.name} ({node.runtime})" for node in away[:3])

@@ -18,7 +18,7 @@ spec:
       resources: {{limits: {{{resource}: 1}}}}
 EOF
 kubectl wait --for=condition=Ready pod/try-device --timeout=120s
-kubectl get poddevices                  # the device it has
+kubectl get poddevices                  # the pod's device
 kubectl delete pod try-device --now"""
 _NO_DEVICE: Final = """\
 No device is free. Name some in a file of values (docs/install.md#the-agents-configuration), and install with it:

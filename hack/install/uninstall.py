@@ -124,7 +124,7 @@ def _images(found: Sequence[facts.Node], arguments: Arguments) -> dict[Access, l
 
 
 def _confirm(arguments: Arguments) -> None:
-    """Only what cannot be had back asks. Raises InstallError."""
+    """Asks only before irreversible deletions. Raises InstallError."""
     if not arguments.is_all or arguments.is_sure:
         return
     if not commands.is_terminal():
@@ -177,7 +177,7 @@ def _remove_kept(cluster: Cluster, found: Found, arguments: Arguments, steps: St
 
 
 def _remove_namespace(cluster: Cluster, namespace: str, steps: Steps) -> None:
-    """Unless others have something in it."""
+    """Remove it, unless it has other objects."""
     listed = cluster.kubectl("api-resources", "--namespaced", "--verbs=list,delete", "--output=name").split()
     kinds = ",".join(kind for kind in listed if not kind.startswith("events"))
     left = cluster.kubectl("get", kinds, "--namespace", namespace, "--output=name", "--ignore-not-found").split()

@@ -11,7 +11,7 @@ RELEASE: Final = "nodedevice"
 LOADED: Final = "localhost"
 # the chart's keys for the programs
 PARTS: Final = {"nodedevice-agent": "agents", "nodedevice-operator": "operator"}
-# of an install that has no values yet: a device that nearly every Linux has
+# of a new install: a device that nearly every Linux has
 FIRST_RESOURCE: Final = "example.com/fuse"
 _FIRST: Final = {"resourceName": FIRST_RESOURCE, "groups": [{"paths": [{"path": "/dev/fuse"}], "count": 4}]}
 

@@ -39,7 +39,7 @@ ExecStart=/usr/local/sbin/nd-identity
 [Install]
 WantedBy=multi-user.target
 """,
-    # as upstream's own unit has it
+    # as in upstream's own unit
     "containerd.service": f"""\
 [Unit]
 Description=containerd
@@ -106,7 +106,7 @@ _MASKED = (
         "systemd-random-seed.service",
         "systemd-timesyncd.service",
     ),
-    # it has no network to configure; what waits for one, as our unit does, would wait two minutes
+    # it configures no network; units that wait for one, as ours does, would wait two minutes
     *("systemd-networkd.service", "systemd-networkd.socket", "systemd-networkd-wait-online.service"),
     *(
         "modprobe@configfs.service",
@@ -144,10 +144,10 @@ def furnish(root: Path) -> None:
     for name in _MASKED:
         _link(units / name, "/dev/null")
     _link(units / "default.target", "/lib/systemd/system/multi-user.target")
-    # without it no sandbox gets a file of hosts
+    # otherwise no sandbox gets a hosts file
     _write(root / "etc/hosts", "127.0.0.1 localhost\n")
     _write(root / "etc/hostname", "machine\n")
-    # empty, and it gets one; with `uninitialized` systemd would set each unit to its preset first
+    # empty: systemd fills it; with `uninitialized` systemd would reset each unit to its preset first
     _write(root / "etc/machine-id", "")
     _write(root / "etc/modules-load.d/node.conf", "".join(f"{name}\n" for name in _MODULES))
     _write(root / "etc/sysctl.d/node.conf", "net.ipv4.ip_forward = 1\nkernel.panic = 10\nvm.overcommit_memory = 1\n")

@@ -54,7 +54,7 @@ def machine_image(archives: Sequence[Path], progress: Progress, kernel_suite: st
     # of the images that are built here, which have no archive of their own
     sources["images"] = Path(images.__file__).read_text()
     base_key = _digest([sources["kernel"], *guest.PACKAGES, package, apt.version_of(package)])
-    # archives of images are named after their sources, folders of programs after their pins
+    # names of image archives contain a digest of their sources, names of program folders their pins
     parts = (path.name for path in (*(binary.parent for binary in binaries.values()), *archives))
     key = _digest([base_key, *(sources[name] for name in ("guest", "image", "images")), *sorted(parts)])
     with lock(cache_folder(), progress):
@@ -113,7 +113,7 @@ def _make_disk(
 
 def _import_images(root: Path, binaries: Mapping[str, Path], archives: Sequence[Path]) -> None:
     """Import into the tree's /var/lib/containerd, by a containerd here whose /var/lib is another folder."""
-    # short: sockets lie below it
+    # short: it holds sockets
     with tempfile.TemporaryDirectory(prefix="ndm-") as scratch:
         machine = Machine(Path(scratch) / "m")
         machine.boot()

@@ -102,7 +102,7 @@ def unpacked(boot_image: bytes) -> bytes:
 
 
 def _closure(tree: Path, version: str, names: tuple[str, ...]) -> Iterator[Path]:
-    """Files of these modules and of all that they need, in the order of loading; a built-in one has none."""
+    """Files of these modules and of their dependencies, in the order of loading; built-in ones have none."""
     for name in names:
         shown = run(["modprobe", "-d", str(tree), "-S", version, "--show-depends", name])
         yield from (Path(line.split()[1]) for line in shown.splitlines() if line.startswith("insmod "))

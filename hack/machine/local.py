@@ -60,7 +60,7 @@ def what_to_type() -> list[str]:
 
 
 def is_machine(folder: Path) -> bool:
-    """Whether that of `machine_cluster` has a machine."""
+    """Whether the cluster in this folder has a machine."""
     return bool(_monitors(folder))
 
 

@@ -22,12 +22,12 @@ def services(cluster: int = 0) -> str:
 
 
 def is_own() -> bool:
-    """Whether this process is in a network namespace that leads nowhere: all its links are ours."""
+    """Whether this process is in a network namespace of its own: all its links are ours."""
     return all(name in ("lo", BRIDGE) or name.startswith("tap") for name in _links())
 
 
 def enter(module: str) -> None:
-    """Run this program again in a namespace of its own, if it is not; does not return then."""
+    """Run this program again in a namespace of its own, if necessary; does not return then."""
     if not is_own():
         os.execvp("unshare", ["unshare", "--net", sys.executable, "-m", module, *sys.argv[1:]])
 

@@ -56,7 +56,7 @@ class MachineNode:
         self.name = name
         self.machine = machine
         self._control_plane = control_plane
-        # ID of the last one that was waited for
+        # the last boot ID that was waited for
         self._boot = ""
 
     @classmethod
@@ -71,7 +71,8 @@ class MachineNode:
         number: int = 11,
         options: MachineOptions | None = None,
     ) -> Iterator[Self]:
-        """A node that is booting: several do side by side. api_server: its address there. number: the last one of its own address.
+        """A booting node: several can boot in parallel. api_server: its address there. number: last part of its own
+        address.
 
         Raises ClusterError.
         """
@@ -112,7 +113,7 @@ class MachineNode:
         deadline = time.monotonic() + timeout_seconds
         while True:
             self.machine.keep_booting()
-            # asked of the API: a shell inside, again and again, would slow its start down
+            # polls the API: a shell inside would slow the start down
             boot = self._boot_shown() if is_schedulable(self._control_plane.client, self.name) else self._boot
             if boot != self._boot:
                 self._boot = boot

@@ -87,7 +87,7 @@ class Apt:
         return folder / "unpacked"
 
     def _do(self, tool: str, *arguments: str, folder: Path | None = None) -> str:
-        # as ourselves: apt's own user may not write into a folder of ours
+        # as this user: apt's own user may not write into our folder
         return run([tool, "-o", "APT::Sandbox::User=", *self._options, *arguments], folder)
 
 
@@ -105,7 +105,7 @@ def _options_of(suite: str, folder: Path) -> list[str]:
     (folder / "status").touch()
     sources = debian_sources()
     ours = folder / sources.name
-    # the mirror has all suites under one name each, with -updates and -security behind it
+    # the mirror has all suites under one address, with the suffixes -updates and -security
     ours.write_text(re.sub(r"\b(bookworm|trixie)\b", suite, sources.read_text()))
     options = {
         "Dir::Etc::SourceList": ours if ours.suffix == ".list" else "/dev/null",

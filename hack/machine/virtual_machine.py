@@ -76,7 +76,7 @@ class VirtualMachine:
         self._numa, self._iommu = numa, iommu
         self.writes = folder / "writes.log" if write_log else None
         self.monitor = folder / "qmp"
-        # a monitor has one client at a time, and the first one's is this process
+        # a monitor accepts one client at a time: this process
         self.second_monitor = folder / SECOND_MONITOR
         self._image, self._identity = image, identity
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class VirtualMachine:
         return self._emulator.pid
 
     def start(self) -> None:
-        """Switch it on. Raises ComponentError when the emulator does not come up."""
+        """Switch it on. Raises ComponentError if the emulator does not start."""
         self.monitor.unlink(missing_ok=True)
         if self.writes is not None:
             self.writes.write_bytes(b"")
@@ -119,7 +119,7 @@ class VirtualMachine:
         self._emulator.kill()
 
     def reset(self) -> None:
-        """The reset button."""
+        """Press the reset button."""
         self._boot_began, self._boots_before = time.monotonic(), self._boots()
         self.command("system_reset")
 
@@ -140,11 +140,11 @@ class VirtualMachine:
             self.reset()
 
     def raw_disk(self, target: Path) -> None:
-        """A copy of what its disk began with, as raw bytes."""
+        """A copy of its disk's initial content, as raw bytes."""
         run(["qemu-img", "convert", "-O", "raw", str(self._image.disk), str(target)])
 
     def use_disk(self, raw: Path) -> None:
-        """Another content for its disk, while it is off."""
+        """Replace its disk's content, while it is off."""
         run(["qemu-img", "convert", "-O", "qcow2", str(raw), str(self._disk)])
 
     def verify_alive(self) -> None:
@@ -154,7 +154,7 @@ class VirtualMachine:
     # -- its devices ------------------------------------------------------------------------------------------------------
 
     def command(self, name: str, /, **arguments: Any) -> Any:
-        """A command of the emulator's monitor. Raises QMPError with its words."""
+        """A command of the emulator's monitor. Raises QMPError with its message."""
         assert self._monitor is not None
         return self._monitor.cmd(name, **{key.replace("_", "-"): value for key, value in arguments.items()})
 
@@ -211,7 +211,7 @@ class VirtualMachine:
 
     def _command(self) -> list[str]:
         line = f"{_KERNEL_LINE} nd.name={self.name} nd.ip={self.address}"
-        # before the devices that it translates for
+        # before the devices that use it
         iommu = ("-device", "intel-iommu") if self._iommu else ()
         if self._iommu:
             line += " intel_iommu=on"
@@ -259,7 +259,7 @@ class VirtualMachine:
         )
 
     def _spare_cards(self) -> tuple[str, ...]:
-        """Below ports of their own: each is an IOMMU group. The GPU cannot be plugged in later."""
+        """Below ports of their own: each is a separate IOMMU group. The GPU cannot be plugged in later."""
         if not self._iommu:
             return ()
         ports = (

@@ -13,7 +13,7 @@ from hack.cluster.build.cache import cache_folder
 from hack.machine.packages import run
 
 _REQUIREMENTS = Path(__file__).parents[2] / "requirements" / "agent.txt"
-# Debian's of the guest, with its C library
+# the guest's Debian, with its C library
 _FOR = ("--python-version", "3.11", "--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64")
 
 

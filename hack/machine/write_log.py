@@ -14,7 +14,7 @@ SECTOR = 512
 _MAGIC = 0x6A736677736872
 _FLUSH, _DISCARD = 1, 4
 _HEADER = struct.Struct("<QQQQ")
-# zeros for a discard are written piece by piece
+# discards are logged as zeros, piece by piece
 _PIECE_BYTES = 1024 * 1024
 
 
@@ -43,7 +43,7 @@ def requests(log: BinaryIO) -> Iterator[Request]:
         sector, count, flags, _ = _HEADER.unpack(log.read(_HEADER.size))
         is_discard = bool(flags & _DISCARD)
         following = at + SECTOR + (0 if is_discard else count * SECTOR)
-        # the emulator ended before it was logged
+        # the emulator ended before it logged the request
         if not (sector or count or flags) or following > end:
             return
         yield Request(sector * SECTOR, count * SECTOR, at + SECTOR, bool(flags & _FLUSH), is_discard)

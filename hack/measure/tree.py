@@ -1,4 +1,4 @@
-"""Size and shape of the source: what a reader meets in a folder, a file, a function, a constructor.
+"""Measures the source: the size and shape of folders, files, functions and constructors.
 
     python -m hack.measure.tree [--root FOLDER]
 
@@ -24,7 +24,7 @@ _SOURCES: Final = {
     "api": "proto/src",
     "cli": "cli/src",
 }
-# rows for these together
+# rows for these, summed up
 _PROGRAMS: Final = ("agent", "operator", "common")
 _GENERATED: Final = re.compile(r"_pb2(_grpc)?\.pyi?$")
 _NAMES_A_CALLABLE: Final = re.compile(r"\b(Callable|Coroutine|Awaitable)\b")

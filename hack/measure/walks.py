@@ -39,7 +39,7 @@ REPOSITORY: Final = Path(__file__).parents[2]
 RESOURCE: Final = "example.com/fake"
 NODE: Final = "node-a"
 _ROUNDS: Final = 7
-# Longer than any work that follows a change, so that it is in no other walk.
+# Longer than any work after a change, so that walks do not overlap.
 _QUIET_SECONDS: Final = 1.5
 _PATIENCE_SECONDS: Final = 60.0
 _TOP: Final = ("nodedevice_agent/agent.py", "nodedevice_operator/operator.py")
@@ -53,7 +53,7 @@ _WALKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A function that was entered. is_new: called, not gone on with."""
+    """A function that was entered. is_new: called, not resumed."""
 
     at_ns: int
     thread: str
@@ -143,7 +143,7 @@ def _is_plain_call(value: ast.expr) -> bool:
 
 
 class Cluster:
-    """Both programs and all that is around them."""
+    """Both programs and their environment."""
 
     def __init__(self, folder: Path, api: ApiServer, runtime: FakeRuntime) -> None:
         self.folder, self.api, self.runtime = folder, api, runtime
@@ -200,7 +200,7 @@ class Cluster:
         await capacity
 
     async def _device_list(self, number: int) -> None:
-        """One more device: the agent publishes it, and its publication is the operator's event."""
+        """Add a device: the agent publishes it, and its publication is the operator's event."""
         status = asyncio.create_task(self.sent("PATCH", "nodedevices", "status"))
         capacity = asyncio.create_task(self.sent("PATCH", f"nodes/{NODE}/status"))
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Change the code in one place at a time: does a unit test notice?
+"""Changes the code in one place at a time, and checks whether a unit test notices.
 
     python -m hack.mutants [--since COMMIT] [--count N] [--seed 1] [--only TEXT]
 
@@ -152,7 +152,7 @@ def _try_all(chosen: list[Mutant], reasons: dict[session.Place, str]) -> list[tu
 
 
 def _reach() -> trials.Reach:
-    """Measured again when a file of the programs or of the tests is another."""
+    """Measured again after any change of the programs or of the tests."""
     digest = _digest(*_PACKAGES.values(), *_TESTS)
     kept = _BUILD / "reach.json"
     if kept.exists() and (found := json.loads(kept.read_text()))["digest"] == digest:

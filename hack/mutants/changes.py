@@ -1,6 +1,7 @@
-"""Which functions have changed since a commit, uncommitted changes and new files included. Asks git and reads the working tree.
+"""Finds functions that have changed since a commit, including uncommitted changes and new files. Asks git and reads the
+working tree.
 
-Functions are compared by name and text, so one that only moved within its file, or with its file, has not changed.
+Functions are compared by name and text, so a function that only moved within its file, or with its file, has not changed.
 """
 
 import ast
@@ -28,7 +29,7 @@ def changed_since(commit: str, root: Path, folders: Sequence[str]) -> dict[str, 
 
 
 def changed_functions(old: str, new: str) -> list[range]:
-    """The lines, from 1, of each function of `new` that `old` does not have with the same name and text. Raises SyntaxError."""
+    """Lines, from 1, of each function of `new` that `old` lacks under the same name and text. Raises SyntaxError."""
     known = {(name, text) for name, _, text in functions(old)}
     return [lines for name, lines, text in functions(new) if (name, text) not in known]
 

@@ -102,7 +102,7 @@ def _lines(lines: Node, statement: Node, node: Node) -> range:
 
 
 def _in_functions(node: Node, names: tuple[str, ...] = (), statement: Node = None) -> Iterator[tuple[str, Node, Node]]:
-    """The function, the innermost statement and the node itself: of all nodes that may be changed."""
+    """The function, the innermost statement and the node itself, for all nodes that may be changed."""
     if isinstance(node, cst.Annotation | cst.Decorator | cst.Parameters) or _is_for_people(node):
         return
     if isinstance(node, cst.FunctionDef | cst.ClassDef):
@@ -138,7 +138,7 @@ def _changed(node: Node) -> Iterator[Node]:
     for kind, operator in mutation_operators:
         if isinstance(node, kind):
             found = list(operator(node))
-            # upper and lower case of a text prove no more than another text does
+            # changes of case prove no more than another text
             yield from found[:1] if isinstance(node, cst.BaseString) else found
     yield from _changed_by_ours(node)
 
@@ -166,7 +166,7 @@ _BEFORE_TEST = {
 
 
 def _difference(source: str, text: str) -> tuple[str, str]:
-    """The lines that are not the same, joined, without indentation."""
+    """The differing lines, joined, without indentation."""
     old, new = source.splitlines(), text.splitlines()
     while old and new and old[0] == new[0]:
         del old[0], new[0]

@@ -29,7 +29,7 @@ def proves_nothing(before: str, after: str) -> bool:
 
 
 def _loses(old: str, new: str, texts: tuple[str, ...], instead: str) -> bool:
-    """Whether all that differs is that one of these texts is not in `new`."""
+    """Whether the only difference is that `new` lacks one of these texts."""
     is_less = sum(map(new.count, texts)) < sum(map(old.count, texts))
     for text in texts:
         old, new = old.replace(text, instead), new.replace(text, instead)
@@ -75,7 +75,7 @@ class _Canonical(ast.NodeTransformer):
 
 
 def _of_zip(argument: ast.keyword) -> ast.keyword:
-    """zip has one alone. Under a name that no call has, so that another function's is not taken for it."""
+    """zip has this argument alone. Renamed, so that another function's argument does not match."""
     return ast.keyword(_STRICT_ZIP, argument.value)
 
 

@@ -41,7 +41,7 @@ _AnyChange = TypeVar("_AnyChange", bound=Change)
 
 
 class Place(NamedTuple):
-    """The line of a change as the list of equivalent ones has it."""
+    """The line of a change in the list of equivalent mutants."""
 
     file: str
     function: str
@@ -55,7 +55,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """word: killed, survived, timeout, unreached, refused, equivalent. test: the first that failed. tests: a digest of all then."""
+    """word: killed, survived, timeout, unreached, refused, equivalent. test: the first that failed. tests: a digest of
+    all tests.
+    """
 
     id: str
     word: str
@@ -86,7 +88,7 @@ def equivalents(file: Path) -> dict[Place, str]:
 
 
 class Results:
-    """One line of JSON for each mutant tried; of several for one, the last counts."""
+    """One line of JSON for each mutant tried; the last line of a mutant counts."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

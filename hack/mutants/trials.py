@@ -27,7 +27,7 @@ from typing import Any, Final
 import hypothesis
 import pytest
 
-# as test modules and ours import them
+# import roots of test modules and of ours
 _PRELOADED: Final = (
     *("aiohttp", "asyncio", "click", "google.protobuf", "grpc.aio", "hypothesis", "kopf", "kubernetes.client"),
     *("kubernetes.dynamic", "msgspec", "prometheus_client", "psutil", "pytest_asyncio", "tenacity", "yaml"),
@@ -37,13 +37,13 @@ _PROFILE: Final = "gate"  # of tests/examples.py: the examples of the gate, rega
 _MEMORY_BYTES: Final = 8 << 30
 _OPTIONS: Final = (
     *("-q", "--no-header", "-p", "no:cacheprovider", "-m", "not cluster and not root"),
-    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # plugins of pytest are preloaded as well
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # pytest plugins are preloaded as well
 )
 
 
 @dataclass(frozen=True)
 class Reach:
-    """tests: by file and line, the tests that run it. seconds: by test, how long it took."""
+    """tests: by file and line, the tests that run it. seconds: duration of each test."""
 
     tests: Mapping[str, Mapping[int, Sequence[str]]]
     seconds: Mapping[str, float]
@@ -135,7 +135,7 @@ def _in_child(job: Callable[[], int], output: Path, deadline_seconds: float) -> 
                 time.sleep(0.01)
     finally:  # also after Ctrl-C, which a child in its own session does not receive
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # with what a test may have left running
+            os.killpg(child, signal.SIGKILL)  # including processes that a test may have left
         if status is None:
             os.waitpid(child, 0)
     return status

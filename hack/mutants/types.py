@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-_REFUSED: Final = 1  # mypy's status; 2 is for a failure of its own
+_REFUSED: Final = 1  # mypy's exit status for errors; 2 is for a failure of its own
 # an unnecessary comment is not a reason
 _ERRORS_ALONE: Final = ("--no-warn-unused-ignores", "--no-warn-redundant-casts")
 

@@ -13,7 +13,7 @@ _LOG_IN = (
     "log in: REGISTRY_USERNAME and REGISTRY_PASSWORD for the registry, UV_PUBLISH_TOKEN or UV_PUBLISH_USERNAME and "
     "UV_PUBLISH_PASSWORD for the index"
 )
-# They give their reasons only as text.
+# Programs report causes only as text.
 _REMEDIES = (
     (r"UNAUTHORIZED|DENIED|unauthorized|denied|basic credential|\b40[13]\b", _LOG_IN),
     (
@@ -35,7 +35,7 @@ _OTHERWISE = "read its message; published files stay, and the same command conti
 
 @dataclass(frozen=True)
 class Program:
-    """A program with what all its calls have in common."""
+    """A program with the common settings of its calls."""
 
     path: Path
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -23,7 +23,7 @@ class Signer:
         self._how: Sequence[str] = ("--yes", *(("--key", str(key), *_BY_KEY) if key else ()))
 
     def sign_sums(self, dist: Dist) -> Path:
-        """One signature of the sums, and so of every file of the release."""
+        """Sign the sums, and with them every file of the release."""
         bundle = dist.folder / BUNDLE
         self._cosign.run("the signature", "sign-blob", *self._how, "--bundle", str(bundle), str(dist.sums))
         return bundle

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hack.release.errors import ReleaseError
 
-# as the base of the tests' images: libstdc++ is gRPC's
+# like the base of the tests' images: gRPC needs libstdc++
 _PACKAGES = ("base-files", "ca-certificates", "libstdc++6", "python3", "python3-pip")
 _REMEDY = "release on a Debian whose apt reaches its mirror"
 
@@ -59,7 +59,7 @@ class _Apt:
             self._command += ["-o", option]
 
     def fetch(self, packages: Sequence[str]) -> list[Path]:
-        """Download packages with all that they depend on. Returns the archives, sorted by name."""
+        """Download packages with all their dependencies. Returns the archives, sorted by name."""
         # without lists apt warns and ends with 0
         run([*self._command, "-o", "APT::Update::Error-Mode=any", "update", "-qq"], _REMEDY)
         plan = run([*self._command, "install", "-s", "-y", "--no-install-recommends", *packages], _REMEDY)

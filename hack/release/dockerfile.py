@@ -43,7 +43,7 @@ def read(text: str) -> Stage:
                 source, target = rest.split()
                 stage.copies.append((source, target))
             case "COPY":
-                # what a stage before has made: the whole of /opt/nodedevice, and launchers
+                # output of an earlier stage: the whole of /opt/nodedevice, and launchers
                 target = rest.split()[-1]
                 if target.startswith(_PROGRAMS):
                     stage.programs.append(target)

@@ -4,7 +4,7 @@ unchanged.
 
 
 class ReleaseError(Exception):
-    """A release cannot be made of this tree, with these arguments, on this machine."""
+    """A release is impossible with this tree, these arguments, or this machine."""
 
     def __init__(self, why: str, remedy: str) -> None:
         super().__init__(f"{why}: {remedy}")

@@ -28,7 +28,7 @@ _INSTALL_TEXT = """\
 #
 {images}
 {where}#
-# To remove it: first a Job (uninstall.yaml of the same release) ends agents and operators, and removes what they wrote to Nodes.
+# To remove it: first a Job (uninstall.yaml of the same release) ends agents and operators, and removes their changes to Nodes.
 # Pods keep running. Then all the rest is deleted: the CRDs, and with them every NodeDeviceConfig and every cordon.
 #
 #   kubectl apply --filename uninstall.yaml
@@ -48,7 +48,7 @@ metadata:
     pod-security.kubernetes.io/enforce: privileged
 """
 _UNINSTALL_TEXT = """\
-# Before {name} is removed: this Job ends agents and operators, and removes what they wrote to Nodes. install.yaml begins with the
+# Before {name} is removed: this Job ends agents and operators, and removes their changes to Nodes. install.yaml begins with the
 # three commands. To follow it: kubectl logs --namespace {namespace} --follow job/nodedevice-cleanup
 """
 

@@ -25,7 +25,9 @@ _NAMESPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")  # RFC 4122: URLs
 
 
 def of_image(name: str, version: str, architecture: str, roots: Iterable[Path], ours: Iterable[str], epoch: int) -> str:
-    """The text of an image's SBOM. roots: unpacked file systems; ours: distributions that are copied in without a dist-info."""
+    """The text of an image's SBOM. roots: unpacked file systems; ours: distributions that are copied without a
+    dist-info.
+    """
     subject = _component(name, version, PackageURL("oci", None, name, version, {"arch": architecture}), is_image=True)
     found = [component for root in roots for component in (*_debian(root), *_python(root))]
     found += [_pypi(distribution, version) for distribution in ours]

@@ -1,4 +1,6 @@
-"""`make workflows`: actionlint over .github/workflows, without linters of other languages that a machine may or may not have."""
+"""`make workflows`: runs actionlint over .github/workflows, without linters of other languages, which not every machine
+has.
+"""
 
 import subprocess
 import sys

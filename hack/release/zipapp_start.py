@@ -90,7 +90,7 @@ def unpack(archive: str, base: str, folder: str) -> None:
             content.extractall(made)
         compileall.compile_dir(made, quiet=2, ddir=folder)
         if os.path.lexists(folder):
-            # another user's, or one that others can write: never used, and not ours to remove
+            # another user's, or writable by others: never used, and never removed
             raise RuntimeError(folder)
         os.rename(made, folder)
     finally:
@@ -99,7 +99,7 @@ def unpack(archive: str, base: str, folder: str) -> None:
 
 
 def forget_others(base: str, folder: str) -> None:
-    """Folders of other releases, and what a killed run has left."""
+    """Remove folders of other releases, and leftovers of a killed run."""
     import shutil
     import time
 

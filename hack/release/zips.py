@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Mapping
 from typing import Final
 
-# the oldest that a zip knows
+# the oldest time in a zip
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 _REGULAR_FILE: Final = 0o100000
 

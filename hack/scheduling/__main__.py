@@ -1,4 +1,4 @@
-"""`make scheduling`: is a unit ever promised twice, does a pod ever wait on its node, and how full do GPUs get.
+"""`make scheduling`: counts units that are assigned twice, pods that wait on their node, and used units of GPUs.
 
 A real kube-scheduler, real extenders and a real API server; the agents are models that plan with the agents' own code.
 """

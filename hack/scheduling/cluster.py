@@ -1,4 +1,4 @@
-"""Nodes with GPUs in parts on a real control plane, extenders as processes, and schedulers that ask them or do not."""
+"""Runs nodes with shared GPUs on a real control plane, extenders as processes, and schedulers with or without them."""
 
 import asyncio
 import signal
@@ -20,7 +20,7 @@ from hack.scheduling.node_model import GPUS, RESOURCE, UNITS
 from hack.scheduling.service import Service
 
 _POLL_SECONDS = 0.2
-# of a request to an extender: a paused one must not hold the scheduler up for longer
+# of a request to an extender: a paused extender must not delay the scheduler for longer
 _TIMEOUT_SECONDS = 1.0
 EXTENDED = "with-extender"
 ALONE = "without-extender"
@@ -28,7 +28,7 @@ ALONE = "without-extender"
 
 @contextmanager
 def gpu_cluster(folder: Path, nodes: int, progress: Callable[[str], None]) -> Iterator[tuple[ControlPlane, list[str]]]:
-    """A control plane with so many Nodes of 8 GPUs with 80 units each, and their names."""
+    """A control plane with Nodes of 8 GPUs with 80 units each. Yields it with their names."""
     with ControlPlane.start(folder / "cluster", progress) as control_plane:
         install_chart(control_plane, {"scheduler": {"enabled": True, "managedResources": [RESOURCE]}})
         yield control_plane, add_gpu_nodes(control_plane, nodes)

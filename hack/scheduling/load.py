@@ -49,7 +49,7 @@ class _Event(msgspec.Struct):
 
 
 class Load:
-    """Agents of these nodes, and pods for the scheduler of that name, from `async with` on."""
+    """Agents of these nodes, and pods for the scheduler of that name, inside `async with`."""
 
     def __init__(self, api: Api, nodes: Sequence[str], scheduler: str, seed: int) -> None:
         self._api = api
@@ -60,7 +60,7 @@ class Load:
         self._tasks = AsyncExitStack()
         self._run = f"{scheduler}-{seed}"
         self._began = time.monotonic()
-        # units of each pod that no delete was sent for; the node of each that is bound
+        # units of each pod without a sent delete; the node of each bound pod
         self._units: dict[str, int] = {}
         self._on: dict[str, tuple[str, BoundPod]] = {}
         self._assigned: Counter[str] = Counter()
@@ -95,7 +95,7 @@ class Load:
         return self._outcome()
 
     async def stay(self, sizes: Sequence[int]) -> Outcome:
-        """Pods that do not end; until none has been bound for a while. They are deleted then."""
+        """Create pods that do not end, until none has been bound for a while. Then delete them."""
         for size in sizes:
             await self._create(size)
         before = -1
@@ -171,7 +171,7 @@ class Load:
     # -- agents ---------------------------------------------------------------------------------------------------------
 
     async def _agent(self, node: str) -> None:
-        """Follows its pods, and publishes its status, a moment behind them."""
+        """Follows its pods, and publishes its status after a short delay."""
         model, queue = self._models[node], self._queues[node]
         await self._publish(model)
         while True:

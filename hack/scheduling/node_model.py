@@ -49,7 +49,7 @@ class _Held:
 
 
 class NodeModel:
-    """waits: pods that were bound here and fitted on no GPU. refused: assignments that had no room."""
+    """waits: pods that were bound here but fitted on no GPU. refused: assignments without room."""
 
     def __init__(self, node: str) -> None:
         self.node = node
@@ -79,14 +79,14 @@ class NodeModel:
                 del self._waiting[pod.uid]
 
     def free(self) -> dict[str, int]:
-        """Units by GPU."""
+        """Free units by GPU."""
         found = dict.fromkeys(self._gpus, UNITS)
         for held in self._held.values():
             found[held.gpu] -= held.pod.units
         return found
 
     def status(self) -> dict[str, Any]:
-        """The body of an apply."""
+        """The body of a status apply."""
         free = self.free()
         devices = [
             DeviceStatus(id=gpu, health="Healthy", parts=PartCounts(UNITS, UNITS, UNITS - left, left))

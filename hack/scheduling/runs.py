@@ -1,4 +1,4 @@
-"""The runs: pods that come and go, with extenders that come and go or without any, and a set of pods that stays."""
+"""The runs: pods that are created and deleted, with changing extenders or without any, and a set of pods that stays."""
 
 import asyncio
 import random
@@ -33,7 +33,9 @@ class Site:
 
 @dataclass(frozen=True)
 class Filled:
-    """outcome: of pods that stay. first_fit: units that first-fit-decreasing places of the same pods. demand: units of all."""
+    """outcome: of pods that stay. first_fit: units that first-fit-decreasing places of the same pods. demand: units of
+    all pods.
+    """
 
     outcome: Outcome
     first_fit: int
@@ -43,7 +45,9 @@ class Filled:
 async def with_extenders(
     site: Site, pods: int, seed: int, times: int = 0, every_seconds: float = 0.0
 ) -> tuple[Outcome, int]:
-    """Pods that come and go. times: how often, at most, the active one of two extenders is killed or paused. How often it was."""
+    """Create and delete pods. times: how often, at most, the active one of two extenders is killed or paused. Returns
+    the actual number.
+    """
     disturbed = 0
     async with _extended(site, seed) as (load, found):
         work = asyncio.create_task(load.come_and_go(pods))
@@ -83,7 +87,7 @@ async def _extended(site: Site, seed: int) -> AsyncIterator[tuple[Load, Extender
 
 
 async def _disturb(found: Extenders, *, is_pause: bool) -> int:
-    """Whether there was an active extender to be disturbed."""
+    """Returns whether an active extender was disturbed."""
     if not is_pause:
         return int(await asyncio.to_thread(found.kill))
     paused = await asyncio.to_thread(found.pause)

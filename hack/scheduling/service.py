@@ -1,4 +1,4 @@
-"""One address for several extenders: leads to one that is ready, as a Service does."""
+"""One address for several extenders: connects to a ready one, as a Service does."""
 
 import asyncio
 import contextlib

@@ -46,7 +46,7 @@ def pod(name: str, units: int, *, node: str = "", scheduler: str = "nobody") -> 
 
 
 async def create_pod(api: Api, body: dict[str, Any]) -> str:
-    """Its uid."""
+    """Create a pod. Returns its uid."""
     made = await api.post(_PODS_PATH, body, _MANAGER)
     return msgspec.json.decode(made, type=PartialObject).metadata.uid
 

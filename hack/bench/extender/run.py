@@ -100,7 +100,7 @@ async def _filters(site: _Site) -> dict[str, Result]:
 
 
 async def _filter(site: _Site, name: str, units: int, fits: int) -> Result:
-    """fits: on how many nodes the pod does."""
+    """fits: number of nodes with room for the pod."""
     request, taken = {"Pod": await _pod(site, name, units), "NodeNames": site.nodes}, []
     for _ in range(_FILTERS):
         seconds, answer = site.port.call("filter", request)
@@ -114,7 +114,7 @@ async def _filter(site: _Site, name: str, units: int, fits: int) -> Result:
 
 
 async def _binds(site: _Site) -> dict[str, Result]:
-    """Bound by the extender and by ourselves, in turn."""
+    """Seconds of binds by the extender and by this process, in turn."""
     ours, bare = [], []
     nodes = [name for number, name in enumerate(site.nodes) if fleet.has_room(number)]
     for number in range(_BINDS):
@@ -150,7 +150,7 @@ async def _bare_bind(site: _Site, name: str, node: str) -> float:
 
 
 async def _pod(site: _Site, name: str, units: int) -> dict[str, Any]:
-    """A pod that waits, as kube-scheduler hands it over."""
+    """A pending pod, in the form that kube-scheduler sends."""
     body = fleet.pod(name, units)
     body["metadata"]["uid"] = await fleet.create_pod(site.api, body)
     return body
@@ -161,7 +161,7 @@ def _roomy(nodes: int) -> int:
 
 
 def _interrupt(control_plane: ControlPlane, site: _Site) -> None:
-    """Away for longer than the extender's Lease lasts: everything is listed again, by the watches and by the new term."""
+    """Stop the API server for longer than the extender's Lease: its watches and the new term list everything again."""
     control_plane.stop_apiserver()
     time.sleep(_OUTAGE_SECONDS)
     control_plane.start_apiserver()

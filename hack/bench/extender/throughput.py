@@ -25,7 +25,7 @@ _NODES: Final = 200
 _PODS: Final = 1000
 # the rates differ by the moment: other work of the machine, and what the API server has left to do of the round before
 _ROUNDS: Final = 3
-# of the plain rate that is left with the extender
+# share of the plain rate that the extender must reach
 _LEAST: Final = 0.6
 _UNITS: Final = 20
 _PODS_PATH: Final = f"/api/v1/namespaces/{fleet.NAMESPACE}/pods"
@@ -43,14 +43,14 @@ class _Event(msgspec.Struct):
 
 @dataclass(frozen=True)
 class _Bound:
-    """rate: pods bound a second. cpu_ms: what API server, etcd, scheduler and extender took for each pod."""
+    """rate: pods bound per second. cpu_ms: CPU time of API server, etcd, scheduler and extender per pod."""
 
     rate: float
     cpu_ms: float
 
 
 async def measure(folder: Path, progress: Progress) -> dict[str, Result]:
-    """Both rates, and what a pod costs with the extender, and without it at the same pace."""
+    """Both rates, and the cost of a pod with and without the extender at the same pace."""
     plain: list[_Bound] = []
     extended: list[_Bound] = []
     paced: list[_Bound] = []
@@ -82,7 +82,7 @@ def _results(plain: Sequence[_Bound], extended: Sequence[_Bound], paced: Sequenc
     count, most = _ROUNDS * _PODS, 1 / _LEAST
     found = {
         "pods_with_extender": judged(statistics.median(rates["with"]), min(rates["with"]), PER_SECOND, 100, count),
-        # no goal: what the other is compared to
+        # no goal: for comparison only
         "pods_without_extender": judged(
             statistics.median(rates["without"]), min(rates["without"]), PER_SECOND, 0, count
         ),

@@ -52,7 +52,7 @@ def _node(
     name = f"bench-{runtime}"
     control_plane.add_namespace(name)
     file = device_files()[0]
-    # more IDs than changes are measured: a device that breaks again and again is damped on purpose
+    # more IDs than measured changes: a flapping device is damped on purpose
     kind = Kind("many", {f"many-{number}": file for number in range(_DEVICES)})
     # pods that request devices are marked in the whole cluster; on the bare node they would wait forever
     options = NodeOptions(validator=runtime != BARE)

@@ -34,7 +34,7 @@ _NODE, _DRIVER, _MEMORY = "bench-dra", "gpu.example.com", "memory"
 # the kubelet's default bound of pods on a node
 _PODS, _AT_ONCE = 110, 10
 _DEVICES, _CLAIMS = 8, 20
-# claims that have one device together
+# claims that share one device
 _SHARES = 4
 _SECONDS = int(os.environ.get("BENCH_SECONDS", "600"))
 # with, without, without, with
@@ -87,7 +87,7 @@ def measure(results: dict[str, Result], folder: Path, progress: Progress) -> Non
 
 
 def _agent(of: NodeUnderTest, *, is_observing: bool) -> AbstractContextManager[None]:
-    """A fresh one for each turn: what one has allocated in its life is its own."""
+    """A fresh agent for each turn, without earlier allocations."""
     if not is_observing:
         return of.agent_with({}, {"NODEDEVICE_OBSERVE_DRA": "false"})
     of.agent.kill()

@@ -60,7 +60,7 @@ def _pod_of_many(of: NodeUnderTest, name: str, count: int) -> None:
 
 @contextmanager
 def _relayed(of: NodeUnderTest, taken: dict[str, float]) -> Iterator[None]:
-    """The agent speaks to the runtime through the relay; `taken` has afterwards what each creation took."""
+    """The agent speaks to the runtime through the relay; afterwards `taken` has the duration of each creation."""
     sockets = [str(of.node.outside(path)) for path in (_RELAY_SOCKET, NRI_SOCKET)]
     command = [sys.executable, "-m", "hack.bench.node.nri_relay", *sockets]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as relay:
@@ -87,7 +87,7 @@ def health_to_node(nri: NodeUnderTest, bare: NodeUnderTest) -> dict[str, Result]
     with Observer.nodes(nri.control_plane.admin_kubeconfig) as nodes:
         for run in range(_BREAKS):
             ours.append(_breaks(nri, nodes, run))
-            # not always just after its last report
+            # not always right after its last report
             time.sleep(random.uniform(0, _KUBELET_SECONDS))
             kubelets.append(_breaks(bare, nodes, run))
     for of in (nri, bare):

@@ -65,7 +65,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, p
             passed.append(Passed(time.perf_counter(), data))
             writer.write(data)
     except ConnectionError:
-        pass  # a plugin that is killed resets the connection
+        pass  # a killed plugin resets the connection
     finally:
         writer.close()
 

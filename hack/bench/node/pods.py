@@ -15,7 +15,7 @@ from hack.bench.results import Result, judged, worst
 from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
 
-# six times each way is first, second, ... of a round
+# each way is six times first, second, ... of a round
 _RUNS = 30
 _AWAY_RUNS = 20
 # our part at the median, with one device and with none
@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 
 def starts(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
-    """A pod is created -> its process runs. Each goal is the bare kubelet's median of the same run and what may be added.
+    """A pod is created -> its process runs. Each goal is the bare kubelet's median of the same run plus an allowance.
 
-    Each round begins with another way: what the pod before leaves to be cleaned up slows down the next one's start.
+    Each round begins with another way: cleanup after the previous pod slows down the next start.
     """
     measured: dict[tuple[str, int], list[float]] = {way: [] for way in _WAYS}
     for run in range(_RUNS):

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Refused(Exception):
-    """The API server did not do what a benchmark needs."""
+    """The API server returned an error to a benchmark."""
 
 
 class Api:
@@ -93,7 +93,7 @@ class Api:
                 content = await answer.read()
             if answer.status < 300:
                 return content
-            # whether another one was done after all makes no difference to these
+            # retry only requests that may safely take effect twice
             is_worth_it = answer.status == 429 or (answer.status >= 500 and verb not in ("POST", "PUT"))
             if not is_worth_it or not tries_left:
                 break

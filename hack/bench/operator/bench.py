@@ -38,13 +38,13 @@ class Chart:
 
 def draw(charts: Sequence[Chart], folder: Path) -> None:
     """Write each chart into the folder under its name."""
-    # here: it hooks into every import that follows, in a way that Python warns of
+    # imported here: it hooks into all later imports, and Python warns of that
     import pygal
     from pygal.style import LightSolarizedStyle
 
     folder.mkdir(exist_ok=True)
     for chart in charts:
-        # no scripts: a page of documentation shows pictures
+        # no scripts: pages of documentation show images
         drawn = pygal.XY(
             title=f"{chart.title} ({chart.unit})",
             x_title="nodes",
@@ -68,7 +68,7 @@ _BUILD = _ROOT / "build"
 _SIZES = "500,1000,2000,5000"
 _SECONDS = "60"
 _INTERRUPTED = "interrupted"
-# of a machine that is too slow, or a program that has ended; others are mistakes of ours
+# of a slow machine, or an ended program; other errors are bugs of this benchmark
 _EXPECTED = (TimeoutError, EOFError, Refused, ClusterError, OSError)
 
 

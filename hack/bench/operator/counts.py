@@ -47,7 +47,7 @@ class OperatorRequests:
         """Writes by kind and verb, its own Lease apart, as "nodes/status patch"."""
         found: Counter[str] = Counter()
         for line in self._lines():
-            # most requests are others', and need no decoding
+            # most requests come from other clients, and need no decoding
             if _OPERATOR.encode() not in line:
                 continue
             request = self._decoder.decode(line)
@@ -59,7 +59,7 @@ class OperatorRequests:
         return found
 
     def _lines(self) -> list[bytes]:
-        """Whole lines that were added since."""
+        """Whole lines that were added since the last call."""
         with self._log.open("rb") as log:
             log.seek(self._read)
             added = log.read()
@@ -96,12 +96,12 @@ class Cost:
 
 
 def rss_mib(pid: int) -> float:
-    """Memory of a process in RAM now."""
+    """Current memory of a process in RAM."""
     return float(psutil.Process(pid).memory_info().rss / _MIB)
 
 
 def peak_rss_mib(pid: int) -> float:
-    """The most memory that it ever had in RAM."""
+    """Peak memory of a process in RAM."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024

@@ -29,7 +29,7 @@ _ATTRIBUTES = 8
 NAMESPACE = "default"
 _DEVICES_PER_POD = 2
 _IMAGES = 32
-# Held are the first ones; this one is free, and may break without a pod losing anything.
+# The first ones are held; this one is free, and may fail without affecting a pod.
 _BREAKABLE = DEVICES - 1
 
 
@@ -103,7 +103,9 @@ def pod(node: str, number: int) -> dict[str, Any]:
 def node_device_status(
     node: str, resource: str, pods: Mapping[str, Owner], is_broken: bool, holders: int = PODS
 ) -> dict[str, Any]:
-    """The agent's whole status, as each of its applies carries it. pods: by name. holders: how many of the node's hold devices."""
+    """The agent's whole status, as each of its applies carries it. pods: by name. holders: number of the node's pods
+    with devices.
+    """
     ids = [str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{node}/{resource}/{number}")) for number in range(DEVICES)]
     broken = {ids[_BREAKABLE]} if is_broken else set()
     found = [pods[pod_name(node, number)] for number in range(holders)]

@@ -27,7 +27,7 @@ _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{names.AGENTS_NAMESPACE}/lea
 _RENEW_SECONDS = 20.0
 _KUBELET = "kubelet"
 BARE = "bench-bare"
-# Nodes without devices: what a bare write costs in the same moment is measured on them.
+# Nodes without devices, for the cost of a bare write at the same time.
 SPARES = 10
 _BARE_SECONDS = 0.2
 # Agents are separate processes, and never wait for each other: each request is sent at once, regardless of pending
@@ -47,7 +47,7 @@ class Change(msgspec.Struct, array_like=True):
 
 
 class Command(msgspec.Struct):
-    """do: make, bare or change. nodes: how many to make or to write. seconds and rate (a second): of changes."""
+    """do: make, bare or change. nodes: number to make or to write. seconds and rate (per second): of changes."""
 
     do: str
     nodes: int = 0
@@ -84,7 +84,9 @@ class _Event(msgspec.Struct):
 
 
 class Generator:
-    """The agents of one fleet. maker: makes it, so many requests at a time; agents: sends what agents do by themselves."""
+    """The agents of one fleet. maker: creates it, with a limit of parallel requests; agents: sends the agents' own
+    requests.
+    """
 
     def __init__(self, maker: Api, agents: Api) -> None:
         self._maker = maker
@@ -97,7 +99,7 @@ class Generator:
         self._waiting: dict[tuple[str, int], Change] = {}
 
     async def make(self, count: int) -> Report:
-        """Make the whole fleet, and from then on renew its Leases."""
+        """Create the whole fleet, and renew its Leases from then on."""
         began = time.monotonic()
         owners = await asyncio.gather(*(self._make_node(fleet.node_name(number)) for number in range(count)))
         await asyncio.gather(*(self._make_node(_spare(number)) for number in range(SPARES)))
@@ -195,7 +197,7 @@ class Generator:
             try:
                 answer = await self._agents.put(f"{_LEASES}/{node}", body, names.AGENT_FIELD_MANAGER)
             except Refused:
-                # it may have been done: the next one is of the version that is there
+                # the request may have succeeded: the next one uses the current version
                 answer = await self._agents.get(f"{_LEASES}/{node}")
             resource_version = msgspec.json.decode(answer, type=_Object).metadata.resource_version
             await asyncio.sleep(_RENEW_SECONDS * self._random.uniform(0.9, 1.1))

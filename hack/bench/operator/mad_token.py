@@ -126,7 +126,7 @@ async def _write(control_plane: ControlPlane, folder: Path, uid: str, objects: i
 
 
 def _seconds(measured: list[float]) -> Result:
-    """Without a goal: what another one is compared to."""
+    """The result without a goal, for comparison."""
     return result(measured, "s", 60)
 
 

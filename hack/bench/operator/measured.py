@@ -11,7 +11,7 @@ from hack.bench.operator import fleet
 from hack.bench.results import Result, judged, ratio, worst
 
 _COLD_SECONDS = 60.0
-# what the operator may take longer than the API server needs for the same writes
+# the operator's allowance over the API server's time for the same writes
 _MOST_OVER_BARE = 1.2
 _FLIP_SECONDS = 0.3
 _MOST_FLIPS_OVER_BARE = 5.0
@@ -161,7 +161,7 @@ def _of_changes(changes: Changes) -> dict[str, str]:
 
 def _flips(changes: Changes) -> dict[str, Result]:
     p50, p99 = statistics.median(changes.changed), worst(changes.changed)
-    # what one in a hundred waits for is what the goal is about
+    # the goal is about the 99th percentile
     is_ok = p99 <= _FLIP_SECONDS and not changes.superseded
     found = {"flip": Result(round(p50, 5), round(p99, 5), "s", _FLIP_SECONDS, is_ok, len(changes.changed))}
     if changes.bare:

@@ -1,6 +1,6 @@
-"""When a Node showed what: a watch of all Nodes that keeps only numbers and moments.
+"""Records when a Node showed a value: a watch of all Nodes that keeps only numbers and times.
 
-The operator has no part in it: it is the judge of what the operator does.
+Independent of the operator, which it judges.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class NodeObserver:
             while not is_so():
                 self._verify()
                 self._verify_watch()
-                # all of a burst at once: to check thousands of Nodes for each event would cost more than the events
+                # all of a burst at once: checking thousands of Nodes for each event would cost more than the events
                 await asyncio.sleep(_POLL_SECONDS)
         return max((moments[-1] for moments in self._since.values() if moments), default=time.monotonic())
 

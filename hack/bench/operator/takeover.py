@@ -32,7 +32,7 @@ class Pair:
         self._alive: tuple[Program, ...] = (leader,)
 
     def verify(self) -> None:
-        """Raise ComponentError when one that is to run has ended by itself."""
+        """Raise ComponentError if a process has ended by itself."""
         for program in self._alive:
             program.process.verify_alive()
 
@@ -47,7 +47,7 @@ class Pair:
             yield await self._take_over(observer, _terminate)
 
     def end(self) -> None:
-        """Kill what runs."""
+        """Kill the running processes."""
         for program in (self._leader, self._other):
             program.process.kill()
 

@@ -58,7 +58,7 @@ _REMEDIES = (
 
 
 def built_path(binary: str, cache: Path) -> Path:
-    """Where a program of the present pins is, or will be once built."""
+    """Path of a program of the current pins, whether built or not."""
     return cache / "bin" / family_of(binary).key / binary
 
 
@@ -80,7 +80,7 @@ def build(binaries: Sequence[str], cache: Path, progress: Callable[[str], None])
 
 
 def _module_folder(go: str, family: Family, cache: Path, progress: Callable[[str], None]) -> Path:
-    """Folder of the Go module to build in: the pinned one, or one made for the version that was asked for."""
+    """Folder of the Go module to build in: the pinned one, or one for the requested version."""
     folder = cache / "modules" / family.key
     if family.is_pinned:
         return family.pinned_folder
@@ -100,7 +100,7 @@ def _build_one(
 ) -> None:
     family = family_of(binary)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # under the lock, so a leftover of that name is a former build's that was killed
+    # this process has the lock, so a folder of that name is left from a killed build
     unfinished = target.with_name(f".{binary}.unfinished")
     label = f"{count} {binary} {family.version}"
     progress(label)
@@ -134,7 +134,7 @@ def run_compiler(
     described: the progress text after so many seconds.
     """
     began = time.monotonic()
-    # not to be left running when its builder, and with it the lock, is gone
+    # ends with its builder, and with the lock
     with running(
         command,
         cwd=folder,

@@ -57,7 +57,7 @@ def _download(program: str, package: Package, folder: Path) -> None:
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
         raise BinaryError(program, f"{missing[0]} is not on this machine", _remedy(program))
-    # as ourselves: apt's own user may not write into a folder of ours
+    # as this user: apt's own user may not write into our folder
     _run(program, ["apt-get", "-o", "APT::Sandbox::User=", "download", f"{package.name}={package.version}"], folder)
 
 

@@ -149,7 +149,7 @@ def _receive_rest(url: str, part: Path, label: str, progress: Callable[[str], No
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     with _open(url, _STALLED_SECONDS, headers) as answer:
         if have and answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # it is whole already
+            return  # it is already complete
         if answer.status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
             raise _NotReached(f"{url} answered {answer.status}")
         goes_on = answer.status == HTTPStatus.PARTIAL_CONTENT

@@ -26,9 +26,9 @@ _REQUIREMENTS = Path(__file__).parents[3] / "requirements" / "go.txt"
 
 
 def environment(modules: str = "readonly") -> dict[str, str]:
-    """Environment of every call of Go: this machine's kind of program, and no surprises.
+    """Environment of every call of Go: this machine's kind of program, without other settings.
 
-    modules: what Go may do to go.mod: `readonly`, so that a pin is a pin, or `mod`.
+    modules: Go's permission for go.mod: `readonly`, which enforces pins, or `mod`.
     """
     inherited = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH"}}
     return {

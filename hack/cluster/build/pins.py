@@ -105,7 +105,7 @@ class Family:
 
     @property
     def key(self) -> str:
-        """Name of the cache folder: another one as soon as a pin, a source, a flag or the machine's kind changes."""
+        """Name of the cache folder: it differs for other pins, sources, flags or kinds of machine."""
         go_sum_name = self.go_mod_name.replace(".mod", ".sum")
         go_sum = (self.pinned_folder / go_sum_name).read_text() if self.is_pinned else ""
         sources = (source.read_text() for source in self.sources)
@@ -179,7 +179,7 @@ FAMILIES = (
             "ctr": f"{_CONTAINERD}/cmd/ctr",
         },
         version_variables={f"{_CONTAINERD}/version.Version": "{version}"},
-        # snapshotters that want a disk of their own kind
+        # snapshotters that need a special disk
         tags=("no_btrfs", "no_devmapper", "no_zfs"),
     ),
     Family(
@@ -215,12 +215,12 @@ FAMILIES = (
     Family(
         name="cdi-oracle",
         module="tags.cncf.io/container-device-interface",
-        # the version that containerd has
+        # containerd's own version
         packages={"cdi-oracle": "nodedevice.io/tests/oracle/cdi"},
         folder=_TESTS / "oracle" / "cdi",
     ),
     Family(
-        # the page docs/write-a-device-plugin.md has it, and a test runs it
+        # docs/write-a-device-plugin.md shows it, and a test runs it
         name="plugin-example",
         module="k8s.io/kubelet",
         packages={"example-device-plugin": "nodedevice.io/docs/plugin-example"},

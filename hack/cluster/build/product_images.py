@@ -25,11 +25,11 @@ PROGRAMS = {"nodedevice-agent": "node-agent/Dockerfile", "nodedevice-operator": 
 
 _ROOT = Path(__file__).parents[3]
 _BASE = "localhost/nodedevice-base:test"
-# libstdc++ is gRPC's; an image of Debian's or Python's has it anyway
+# gRPC needs libstdc++; images of Debian and Python have it anyway
 _BASE_PACKAGES = ("base-files", "ca-certificates", "libstdc++6", "python3", "python3-pip")
-# a line of a Dockerfile that copies from the project, not from a stage before
+# a line of a Dockerfile that copies from the project, not from an earlier stage
 _COPIED = re.compile(r"^COPY (?!--from=)(\S+) \S+$", re.MULTILINE)
-# archives of former sources, of each program: 250 MB the biggest
+# archives of earlier sources, per program: up to 250 MB each
 _KEPT = 2
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
@@ -148,7 +148,7 @@ def _closure(packages: Sequence[str]) -> list[str]:
 
 
 class _Builder:
-    """buildah with a store in a folder, in the ways that need neither a registry nor a daemon."""
+    """buildah with a store in a folder, used without a registry and without a daemon."""
 
     def __init__(self, folder: Path) -> None:
         self._command = ["buildah", "--root", str(folder / "store"), "--runroot", str(folder / "run")]
@@ -162,13 +162,13 @@ class _Builder:
         self._do("rm", container)
 
     def build(self, context: Path, dockerfile: str, name: str) -> None:
-        # the machine's own certificates: it may reach the package index through a proxy that signs again
+        # the machine's own certificates: a proxy before the package index may sign again
         mounts = [f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.exists() else []
         pull = ["--pull-never", f"--build-arg=BASE={_BASE}", "--isolation=chroot"]
         self._do("build", "--quiet", *pull, *mounts, "-f", str(context / dockerfile), "-t", name, str(context))
 
     def write(self, name: str, archive: Path) -> None:
-        archive.unlink(missing_ok=True)  # it would be added to
+        archive.unlink(missing_ok=True)  # buildah would add to an existing archive
         self._do("push", "--quiet", name, f"docker-archive:{archive}:{name}")
 
     def clear(self) -> None:
@@ -188,7 +188,7 @@ def _ensure_buildah(progress: Callable[[str], None]) -> None:
 
 
 def _apt(arguments: Sequence[str], folder: Path | None = None) -> str:
-    # as ourselves: apt's own user may not write into a folder of ours
+    # as this user: apt's own user may not write into our folder
     return _run(["apt-get", "-o", "APT::Sandbox::User=", *arguments], f"apt-get {arguments[0]}", folder)
 
 

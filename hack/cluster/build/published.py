@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hack.cluster.build.pins import family_of
 
-# lines of sha256sum; a checksum that is here is not asked for
+# lines of sha256sum; checksums in this file are not downloaded
 _PINNED = Path(__file__).parent / "checksums.txt"
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
@@ -38,7 +38,7 @@ class Published:
         return self.address.rsplit("/", 1)[1]
 
     def pinned(self) -> str | None:
-        """Its SHA-256 as this project pins it, if it does."""
+        """Its SHA-256 as pinned by this project, if any."""
         lines = (line.split() for line in _PINNED.read_text().splitlines() if not line.startswith("#"))
         return next((words[0] for words in lines if words[1:] == [self.address]), None)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 # A quick build, because Go had most of it compiled already, does not predict the next one: so many seconds at the expected
 # pace are counted with it.
 _TRUST_SECONDS = 60.0
-# from here on in minutes
+# in minutes from here on
 _MINUTES_FROM = 90.0
 
 

@@ -1,4 +1,4 @@
-"""The API server's audit log: a request a line, read while it is written."""
+"""Reads the API server's audit log while it is written: one request per line."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-# a line that was read in the middle of its writing is whole by then
+# time until a partly written line is complete
 _AGAIN_SECONDS: Final = 0.1
 _SHOWN: Final = 75
 
@@ -29,7 +29,7 @@ def requests(log: Path, text: str = "") -> Iterator[dict[str, Any]]:
 
 
 def drop_half_line(log: Path) -> None:
-    """Cut off what a process that was killed left of its last line: its successor's first line would go on there."""
+    """Cut off an incomplete last line of a killed process: its successor would continue that line."""
     with log.open("r+b") as file:
         data = file.read()
         file.truncate(data.rfind(b"\n") + 1)

@@ -61,7 +61,7 @@ def etcd(binary: Path, data: Path, ports: Ports, certificates: Certificates) -> 
         f"--data-dir={data}",
         # the data is deleted after the run, so it need not survive a power failure
         "--unsafe-no-fsync",
-        # a bench of 5,000 nodes, with the history between two compactions
+        # enough for a bench of 5,000 nodes, with the history between two compactions
         f"--quota-backend-bytes={8 * 1024**3}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
@@ -143,7 +143,7 @@ def kwok(binary: Path, kubeconfig: Path, configuration: Path, port: int, node_se
         f"--kubeconfig={kubeconfig}",
         f"--config={configuration}",
         f"--manage-nodes-with-label-selector={node_selector}",
-        # as a kubelet's: 40 s, renewed well before
+        # like a kubelet's: 40 s, with early renewal
         "--node-lease-duration-seconds=40",
         "--cidr=10.64.0.0/10",
         f"--server-address={HOST}:{port}",

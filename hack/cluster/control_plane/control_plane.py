@@ -66,7 +66,7 @@ class ControlPlane(Cluster):
             ports = Ports(*undo.enter_context(reserved_ports(len(fields(Ports)))))
             layout = lay_out(folder, binaries, ports, service_network)
             for process in layout.processes:
-                # all they could still save is thrown away with the folder, so they are not asked to end in order
+                # their data is deleted with the folder, so they are killed
                 undo.callback(process.kill)
             client = undo.enter_context(open_client(layout.admin_kubeconfig))
             bring_up(layout, client, progress)
@@ -117,7 +117,7 @@ class ControlPlane(Cluster):
         self.start_apiserver()
 
     def stop_controllers(self) -> None:
-        """End the scheduler, the controller manager and KWOK for good: etcd and the API server are all that is left."""
+        """End the scheduler, the controller manager and KWOK permanently: only etcd and the API server remain."""
         for process in self._layout.controllers:
             process.kill()
 
@@ -128,7 +128,7 @@ class ControlPlane(Cluster):
                 process.signal(number)
 
     def pids(self) -> dict[str, int]:
-        """Process ID of each process that runs, by its name."""
+        """Process ID of each running process, by name."""
         return {process.name: process.pid for process in self._layout.processes if process.pid is not None}
 
     def verify_alive(self) -> None:
@@ -173,7 +173,7 @@ def start_etcd(layout: Layout) -> None:
 
 
 def start_apiserver(layout: Layout) -> None:
-    """Start the API server and wait until it is ready; the other processes find it again by themselves."""
+    """Start the API server and wait until it is ready; the other processes reconnect by themselves."""
     layout.apiserver.start()
     layout.apiserver.wait_ready(lambda: answers(layout.ports.apiserver, "/readyz", layout.tls), READY_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Is a process of the control plane ready? Asked at its own health endpoint."""
+"""Checks whether a process of the control plane is ready, at its own health endpoint."""
 
 import contextlib
 import http.client

@@ -192,7 +192,7 @@ class CurrentCluster(Cluster):
         return self.kubectl("get", kind, *flags, "-o", f"jsonpath={path}").split()
 
     def _clean_up(self, progress: Callable[[str], None]) -> None:
-        """Everything that came from us; programs have ended before."""
+        """Delete everything of ours; the programs have already ended."""
         # a second Ctrl-C would leave objects there
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         progress("taking everything out of the cluster again")

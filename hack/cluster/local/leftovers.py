@@ -15,7 +15,7 @@ from hack.cluster.waiting import wait_until
 # Nodes first, so that no pod starts there any more; namespaces last, with all their objects.
 _KINDS: Final = (
     *("nodes", "validatingadmissionpolicybindings", "validatingadmissionpolicies"),
-    # of the chart's in kube-system
+    # the chart's objects in kube-system
     "rolebindings",
     *("clusterrolebindings", "clusterroles", "crds", "namespaces"),
 )
@@ -37,7 +37,9 @@ def found(cluster: Cluster) -> dict[Mark, list[str]]:
 
 
 def take_away(cluster: Cluster, mark: Mark) -> None:
-    """Everything with that mark, objects of our kinds with their definitions. What cannot be deleted does not keep the rest."""
+    """Delete everything with that mark, and objects of our kinds with their definitions. Continues after a failed
+    deletion.
+    """
     path = '{range .items[*]}{.metadata.name} {.metadata.uid}{"\\n"}{end}'
     listed = cluster.kubectl("get", "nodes", "-l", _selector(mark), "-o", f"jsonpath={path}", check=False)
     nodes = dict(line.split() for line in listed.splitlines())
@@ -48,12 +50,12 @@ def take_away(cluster: Cluster, mark: Mark) -> None:
     _delete(cluster, first, mark)
     _delete_pods(cluster, nodes)
     for kind in _OPERATORS:
-        # an API server without them has none
+        # an older API server does not have them
         cluster.kubectl("delete", kind, required_plugins.NAME, "--ignore-not-found", check=False)
     for kind in rest:
         _delete(cluster, kind, mark)
     _delete_events(cluster, nodes)
-    # what the scheduler was binding while the Nodes went
+    # pods that the scheduler bound while the Nodes were deleted
     _delete_pods(cluster, nodes)
 
 
@@ -70,7 +72,7 @@ def _delete(cluster: Cluster, kind: str, mark: Mark) -> None:
 
 
 def _delete_pods(cluster: Cluster, nodes: Iterable[str]) -> None:
-    """Also what DaemonSets of the cluster have started on these Nodes, as if on real ones; no kubelet will ever end it."""
+    """Includes pods of the cluster's DaemonSets on these Nodes: no kubelet will ever end them."""
     for name in nodes:
         on_it = f"--field-selector=spec.nodeName={name}"
         cluster.kubectl("delete", "pods", "-A", on_it, "--grace-period=0", "--force", "--timeout=60s", check=False)
@@ -78,7 +80,7 @@ def _delete_pods(cluster: Cluster, nodes: Iterable[str]) -> None:
 
 def _delete_events(cluster: Cluster, nodes: Mapping[str, str]) -> None:
     """Delete Events about these Nodes (uid by name) and their NodeDevices; the last ones appear after their deletion."""
-    # a cluster may have a node controller that checks more rarely: then a line stays for the hour that Events stay
+    # a node controller may check less often: then an Event stays for an hour
     with suppress(TimeoutError):
         wait_until(partial(_is_all_reported, cluster, nodes), "the node controller reports it", _LAST_EVENT_SECONDS)
     by_namespace: dict[str, list[str]] = {}

@@ -31,14 +31,14 @@ from hack.machine.packages import why_not_here
 
 _ROOT = Path(__file__).parents[3]
 _UP_SECONDS = 1800.0
-# taking everything out of a cluster that stays waits for namespaces to end
+# cleaning up a borrowed cluster waits for namespaces to end
 _DOWN_SECONDS = 120.0
 _INTERRUPTED = 130
 
 
 @click.group()
 def main() -> None:
-    """The whole product as a local cluster that stays."""
+    """The whole product as a local cluster that stays until it is stopped."""
 
 
 @main.command()
@@ -70,7 +70,7 @@ def down() -> None:
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.argument("script", nargs=-1, type=click.UNPROCESSED)
 def shell(script: tuple[str, ...]) -> None:
-    """A shell in the machine of `make up MACHINE=1`; with arguments, what that command prints."""
+    """A shell in the machine of `make up MACHINE=1`; with arguments, the output of that command."""
     keeper = _machines_keeper()
     door = [sys.executable, "-m", "hack.machine.door", *script]
     os.execvp("nsenter", ["nsenter", "--net", "--target", str(keeper), *door])
@@ -120,12 +120,12 @@ def _publish(folder: Path, printed: list[str]) -> None:
 
 
 def _is_machine() -> bool:
-    """Whether the node shall be an emulated machine: MACHINE=1."""
+    """Whether the node is an emulated machine: MACHINE=1."""
     return os.environ.get("MACHINE", "") not in ("", "0")
 
 
 def _start(folder: Path) -> None:
-    """Start the keeper and wait until all is ready; Ctrl-C ends it. Raises ClickException when it does not come up."""
+    """Start the keeper and wait until all is ready; Ctrl-C ends it. Raises ClickException if the start fails."""
     # SIGINT as well: a shell starts background processes with SIGINT ignored
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.default_int_handler)
@@ -163,7 +163,7 @@ def _start_keeper(folder: Path, fork: Fork) -> "subprocess.Popen[bytes]":
             stderr=log,
             start_new_session=True,
         )
-    # written here, so that a second `up` in this moment finds them
+    # written here, so that a concurrent `up` finds them
     (folder / "asked").write_text(_asked())
     (folder / "pid").write_text(str(keeper.pid))
     return keeper
@@ -200,7 +200,7 @@ def _check_asked(folder: Path) -> None:
 
 
 def _end(folder: Path, keeper: int) -> None:
-    """End the keeper, in order, and remove its folder. Raises ClickException when it stays."""
+    """End the keeper gracefully, and remove its folder. Raises ClickException if it does not end."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(keeper, signal.SIGTERM)
     deadline = time.monotonic() + _DOWN_SECONDS
@@ -222,7 +222,7 @@ def _folder() -> Path:
 
 
 def _keeper(folder: Path) -> int | None:
-    """Process ID of the keeper that holds this folder's cluster, if it lives."""
+    """Process ID of the keeper that holds this folder's cluster, if it runs."""
     try:
         pid = int((folder / "pid").read_text())
     except (FileNotFoundError, ValueError):

@@ -100,7 +100,7 @@ class Stack:
         reach_loopback_directly()
         plugins = PLUGINS if plugins is None else plugins
         with ExitStack() as undo:
-            # helm and the scheduler are built before anything waits for them
+            # build helm and the scheduler before any process waits for them
             manifests = (chart or _by_helm)(chart_values(scheduled), progress)
             control_plane = undo.enter_context(open_cluster(folder / "cluster", progress))
             if scheduled:
@@ -195,7 +195,7 @@ def agent_by(kubeconfig: Path, home: Path, node_name: str, port: int, **settings
         "kubeconfig": str(kubeconfig),
         "pluginDir": str(home / "plugins"),
         "stateDir": str(home),
-        # of none: a kubelet of this machine is not this node's, nor is its runtime
+        # without a kubelet or runtime: this machine's do not belong to this node
         "kubeletDir": str(home / "kubelet"),
         "nriSocket": str(home / "nri.sock"),
         "httpAddress": address,
@@ -260,5 +260,5 @@ def _home(folder: Path, name: str) -> Path:
 
 
 def program_path(name: str) -> str:
-    """Where one of the project's own programs is."""
+    """Path of one of the project's own programs."""
     return str(Path(sys.executable).with_name(name))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hack.cluster.node.leftovers import cgroup_roots
 
-# Version 1 hands these down to no child by itself, and a group without them holds no process.
+# Version 1 does not inherit these, and a group without them can hold no process.
 _TO_COPY = ("cpuset.cpus", "cpuset.mems")
 
 
@@ -24,11 +24,11 @@ def controllers() -> set[str]:
     unified = [
         (root / "cgroup.controllers").read_text().split() for root in roots if (root / "cgroup.controllers").exists()
     ]
-    # version 1 may have two in one folder: `cpu,cpuacct`
+    # version 1 may combine two in one folder: `cpu,cpuacct`
     separate = {name for root in roots for name in root.name.split(",")}
     return separate | {name for names in unified for name in names} | _devices_by_program(roots)
 
 
 def _devices_by_program(roots: list[Path]) -> set[str]:
-    """Version 2 controls devices without a controller of that name."""
+    """Version 2 controls devices by a program, without a controller of that name."""
     return {"devices"} if any((root / "cgroup.controllers").exists() for root in roots) else set()

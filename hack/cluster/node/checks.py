@@ -1,4 +1,4 @@
-"""Can a real node run on this machine? Asked before a test that needs one, so that it is skipped with a reason."""
+"""Checks whether a real node can run on this machine, so that tests are skipped with a reason."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ def _no_cgroups() -> str:
 
 
 def _refused() -> str:
-    """Tries what the node will do, in small."""
+    """Tries the node's operations on a small scale."""
     link = f"nd{uuid.uuid4().hex[:8]}"
     trials = {
         "namespaces and overlay mounts": ["unshare", "--mount", "--pid", "--fork", "sh", "-c", _TRIAL],

@@ -28,7 +28,7 @@ path = "/var/lib/containerd/opt"
 
 [plugins.'io.containerd.cri.v1.images']
 snapshotter = "overlayfs"
-# a list of files is not worth a sync each: the images end with the run
+# no sync: the images are deleted after the run
 image_pull_with_sync_fs = false
 
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
@@ -97,7 +97,7 @@ def configuration(settings: RuntimeSettings) -> str:
 
 
 def network(bridge: str, subnet: str, last_address: str, *, routed: bool = False) -> str:
-    """A CNI configuration: each pod gets an address on the bridge, and no way out, unless `routed`: through the node."""
+    """A CNI configuration: each pod gets an address on the bridge, without a way out, unless `routed`: through the node."""
     routes = {"routes": [{"dst": "0.0.0.0/0"}]} if routed else {}
     return json.dumps(
         {

@@ -1,4 +1,4 @@
-"""Run a program inside a machine, as a child that dies with this script.
+"""Runs a program inside a machine, as a child that dies with this script.
 
 Run as a script by its path: `python -I -S enter_machine.py INIT_PID PROGRAM ARGUMENT...`. SIGTERM is passed on; the exit
 status is the program's. For other signals, find the program as the only child of this process.

@@ -25,7 +25,7 @@ _READY_SECONDS = 60.0
 
 @contextmanager
 def reachable_from_pods(control_plane: ControlPlane, node: RealNode) -> Iterator[None]:
-    """For the length of the block. Raises CommandError or ComponentError."""
+    """Yields for the length of the block. Raises CommandError or ComponentError."""
     address = api_address(node.network.services)
     node_network.add_address(node.network, address)
     with relayed(control_plane, address, node.folder / "logs" / "relay.log"):

@@ -46,7 +46,7 @@ def command(binary: Path, configuration_file: Path, settings: KubeletSettings) -
 
 
 def configuration(settings: KubeletSettings, other: Mapping[str, Any] | None = None) -> str:
-    """The text of its KubeletConfiguration. other: values instead of these; None leaves a key out."""
+    """The text of its KubeletConfiguration. other: overrides; None leaves a key out."""
     values: dict[str, Any] = {**_values(settings), **(other or {})}
     return yaml.safe_dump({key: value for key, value in values.items() if value is not None})
 
@@ -93,7 +93,7 @@ def _on_a_small_machine(settings: KubeletSettings) -> dict[str, Any]:
     """Settings without systemd, iptables or CAP_SYS_RESOURCE, for either cgroup version."""
     return {
         "cgroupDriver": "cgroupfs",
-        # pods' groups lie below one of the run's own: runs do not meet, and its removal removes all
+        # pods' groups are below the run's own group: runs are separate, and its removal removes all
         "cgroupRoot": settings.cgroup,
         "failCgroupV1": False,
         "failSwapOn": False,
@@ -101,7 +101,7 @@ def _on_a_small_machine(settings: KubeletSettings) -> dict[str, Any]:
         "oomScoreAdj": 0,
         "makeIPTablesUtilChains": False,
         "localStorageCapacityIsolation": False,
-        # below its root: the default is among the machine's own programs
+        # below its root: the default is a folder of the host's programs
         "volumePluginDir": f"{ROOT}/volume-plugins",
         # a full disk of the host must not fail tests
         "evictionHard": {

@@ -28,8 +28,10 @@ BINARIES = (
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """nri: the runtime's NRI socket is there. validator: it enforces required plugins. status_seconds: between two reports of
-    the kubelet about its Node; upstream's default is 10. network: number of the node's network; a free one unless it is given."""
+    """nri: enable the runtime's NRI socket. validator: enforce required plugins. status_seconds: interval of the
+    kubelet's reports of its Node; upstream's default is 10. network: number of the node's network; a free one by
+    default.
+    """
 
     nri: bool = True
     validator: bool = True

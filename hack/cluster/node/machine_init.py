@@ -53,7 +53,7 @@ def _be_init(folder: Path, boot_id: str, set_up: int) -> None:
 
 
 def _reap() -> None:
-    """Orphans of every program end up with process 1."""
+    """Reap orphans of every program: process 1 inherits them."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

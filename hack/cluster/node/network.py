@@ -43,7 +43,7 @@ class NodeNetwork:
 
 
 def choose(key: str, number: int | None = None) -> NodeNetwork:
-    """key: of the run; makes the bridge's name. number: of the network; a free one unless it is given."""
+    """key: of the run; determines the bridge's name. number: of the network; a free one by default."""
     return NodeNetwork(f"nd{key}", free_number() if number is None else number)
 
 

@@ -94,7 +94,7 @@ class RealNode:
         return self._layout.network
 
     def outside(self, path: str) -> Path:
-        """Where a path of the node is to be found from here."""
+        """This machine's path for a path of the node."""
         return self.machine.outside(path)
 
     def process(self, name: str, command: Sequence[str]) -> MachineProcess:
@@ -121,7 +121,7 @@ class RealNode:
         remove_cgroups(self._layout.cgroup)
 
     def power_on(self) -> None:
-        """Containerd and the kubelet of a node that was off are up again, under another boot id."""
+        """Start containerd and the kubelet of a stopped node again, under another boot id."""
         self._boot()
         self.start_kubelet()
 

@@ -38,7 +38,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
         if writer.can_write_eof():
             writer.write_eof()
             return
-    # a side that broke is not waited for by the other one
+    # the other side does not wait for a broken side
     writer.transport.abort()
 
 

@@ -26,7 +26,7 @@ def main() -> None:
         select.select([watched], [], [])
     if first:
         subprocess.run(first, check=False)
-    # Its processes get SIGKILL in the same moment, but may still write while they are being taken down.
+    # Its processes get SIGKILL at the same time, but may still write until they have ended.
     give_up = time.monotonic() + _GIVE_UP_SECONDS
     while os.path.isdir(folder) and time.monotonic() < give_up:
         shutil.rmtree(folder, ignore_errors=True)

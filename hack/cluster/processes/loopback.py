@@ -31,7 +31,7 @@ def fetch(url: str, timeout_seconds: float = 60.0, body: bytes | None = None) ->
 
 
 def answers(url: str, timeout_seconds: float = 1.0) -> bool:
-    """Whether a page is there, with status 200."""
+    """Whether a page exists, with status 200."""
     try:
         return fetch(url, timeout_seconds)[0] == 200
     except OSError:

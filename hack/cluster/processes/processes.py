@@ -38,7 +38,7 @@ class Fork:
         self._popen: subprocess.Popen[Any] | None = None
 
     def make(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
-        """options: of subprocess.Popen. Raises OSError. Interrupted, it has made the process nevertheless."""
+        """options: of subprocess.Popen. Raises OSError. If interrupted, the process starts nevertheless."""
         self._is_being_made = True
         try:
             return _starter.submit(self._make, command, options).result()
@@ -49,7 +49,7 @@ class Fork:
     def made(self) -> "subprocess.Popen[Any] | None":
         """None without a process."""
         if self._is_being_made:
-            # that thread does one thing after the other
+            # that thread handles one task after the other
             _starter.submit(int).result()
         return self._popen
 
@@ -213,5 +213,5 @@ def reserved_ports(count: int) -> Iterator[list[int]]:
 
 
 def tied_to_us(command: Sequence[str]) -> list[str]:
-    """The command that runs `command` so that it is killed when this process, or the thread that starts it, ends."""
+    """A command that runs `command`, and is killed when this process, or the starting thread, ends."""
     return [sys.executable, "-I", "-S", str(_HERE / "die_with_starter.py"), str(os.getpid()), *command]

@@ -42,7 +42,7 @@ def _start(folder: str) -> None:
         text, instructions = described
         at = frame.f_lasti
         if code.co_flags & _GENERATORS and at < 0:
-            # the object is made, and runs later
+            # this creates the object, which runs later
             return
         is_resumed = at >= 0 and (
             instructions[at] == _YIELD or (instructions[at] == _RESUME and instructions[at + 1] != 0)

@@ -280,7 +280,9 @@ def test_what_is_no_json_is_named(world: World, program: str) -> None:
     world.program("kind")
     world.run_by([_KIND])
     world.answer("nodes" if program == "kubectl" else "releases", "Welcome to my wrapper!")
-    assert f"{program} printed no JSON (Welcome to my wrapper!): see which program PATH has" in world.run("install").error
+    assert (
+        f"{program} printed no JSON (Welcome to my wrapper!): see which program PATH has" in world.run("install").error
+    )
 
 
 def test_a_cache_folder_that_cannot_be_written_is_named(world: World) -> None:

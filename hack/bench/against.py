@@ -61,7 +61,7 @@ def against(name: str, count: int, *, own_bench: bool) -> int:
         print(f"bench: {exc}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("bench: interrupted; the same command goes on after the last complete round", file=sys.stderr)
+        print("bench: interrupted; the same command continues after the last complete round", file=sys.stderr)
         return 130
     return publish(commit, rounds, _OUT)
 

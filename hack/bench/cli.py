@@ -110,7 +110,7 @@ async def _make_one(api: Api, number: int, resource: str) -> None:
 
 
 def _condition(kind: str) -> dict[str, Any]:
-    return {"type": kind, "status": "True", "reason": kind, "message": "as it should be", "lastTransitionTime": SINCE}
+    return {"type": kind, "status": "True", "reason": kind, "message": "as expected", "lastTransitionTime": SINCE}
 
 
 def _runs(command: Sequence[str], environment: dict[str, str], times: int = _RUNS) -> list[Run]:

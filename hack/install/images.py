@@ -119,7 +119,7 @@ def _build(missing: Sequence[Image], wanted: Wanted, scratch: Path, say: Callabl
         except (InstallError, ReleaseError) as exc:
             if number + 1 == len(ways):
                 raise
-            say(f"{exc}; another way is tried")
+            say(f"{exc}; trying another way")
 
 
 def _of_debian(missing: Sequence[Image], architectures: Sequence[str], trees: Path) -> None:

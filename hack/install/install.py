@@ -159,7 +159,7 @@ def _wait(cluster: Cluster, arguments: Arguments, steps: Steps) -> Rollout:
         missing: Sequence[str] = watched.state.missing if watched.state else ()
         raise InstallError(
             f"no NodeDevice within {arguments.timeout_seconds:.0f} s ({'; '.join(missing) or 'agents publish none'})",
-            f"see `kubectl get pods,events --namespace {arguments.namespace}`; typed again, it goes on",
+            f"see `kubectl get pods,events --namespace {arguments.namespace}`; repeat the command to continue",
         ) from exc
     assert watched.state is not None
     return watched.state

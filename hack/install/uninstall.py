@@ -25,7 +25,7 @@ from hack.install.steps import Steps
 # of an interrupted hook: Helm does not track them
 _SWEPT: Final = "jobs,pods,roles,rolebindings,serviceaccounts,clusterroles,clusterrolebindings"
 _PATIENCE: Final = "--timeout=2m"
-_GOES_ON: Final = "the cluster goes on with it; type the same again, which waits for it"
+_GOES_ON: Final = "the cluster continues with it; repeat the command, which waits for it"
 # in every namespace, by Kubernetes itself
 _OF_KUBERNETES: Final = ("configmap/kube-root-ca.crt", "serviceaccount/default")
 

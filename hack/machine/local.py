@@ -47,7 +47,7 @@ def what_to_type() -> list[str]:
     return [
         "# two lines make a pod with the USB serial port that is plugged in, and one shows which pod has which:",
         *a_pod(ROOT / "hack/machine/pod.yaml"),
-        "# what the pod sees:",
+        "# the device in the pod:",
         f"{TYPED}kubectl wait --for=condition=Ready pod/try --timeout=2m",
         f"{TYPED}kubectl exec try -- ls -l {BY_ID}",
         "# pull the port out, and plug it in again:",

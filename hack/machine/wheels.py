@@ -22,7 +22,7 @@ def agent_wheels(progress: Callable[[str], None]) -> Path:
     key = hashlib.sha256("\0".join([_REQUIREMENTS.read_text(), *_FOR]).encode()).hexdigest()[:12]
     folder = cache_folder() / "machines" / f"wheels-{key}"
     if not folder.exists():
-        progress("machine: wheels of what the agent depends on")
+        progress("machine: wheels of the agent's dependencies")
         unfinished = folder.with_name(f".{folder.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)

@@ -54,7 +54,7 @@ def main() -> int:
         print(exc, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("cut off; the same command goes on from here", file=sys.stderr)
+        print("interrupted; the same command continues from here", file=sys.stderr)
         return 130
 
 

@@ -17,8 +17,8 @@ PROGRAM: Final = "kubectl-nodedevice"
 MANIFEST: Final = f"{PLUGIN}.krew.yaml"
 _LICENCE: Final = "LICENSE"
 _ABOUT: Final = (
-    "Shows the devices of nodes (GPUs, USB, any device plugin's and DRA driver's): which pod has which, "
-    "what is broken or cordoned, and why a pod waits. Cordons and uncordons devices.\n"
+    "Shows the devices of nodes (GPUs, USB, any device plugin's and DRA driver's): which pod uses which, "
+    "which are unhealthy or cordoned, and why a pod waits. Cordons and uncordons devices.\n"
 )
 
 
@@ -52,7 +52,7 @@ def manifest(version: str, source: str, uri: str, sha256: str) -> dict[str, Any]
         "spec": {
             "version": f"v{version}",
             **homepage,
-            "shortDescription": "Devices of nodes: who has which, and why pods wait",
+            "shortDescription": "Devices of nodes, their pods, and why pods wait",
             "description": _ABOUT,
             "caveats": "Needs python3, 3.11 or newer, in PATH.\n",
             "platforms": [platform],

@@ -39,7 +39,7 @@ def check_sources(version: Version, pyprojects: Mapping[str, str], chart: str) -
     said |= {f"Chart.yaml's {key}": metadata[key] for key in ("version", "appVersion")}
     for place, other in said.items():
         if Version(other) != version:
-            raise ReleaseError(f"{place} is {other}, not {version}", "set it, or release the version that is there")
+            raise ReleaseError(f"{place} is {other}, not {version}", "set it, or release that version")
 
 
 def notes(changelog: str, version: Version) -> str:

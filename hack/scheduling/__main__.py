@@ -74,7 +74,7 @@ def _report(outcomes: dict[str, Outcome], times: int, full: Filled) -> int:
     is_right = (
         all(of.waits == of.twice == of.refused == 0 and of.chosen == of.pods for of in extended) and share >= _ENOUGH
     )
-    print("as it should be" if is_right else "NOT as it should be")
+    print("as expected" if is_right else "NOT as expected")
     return 0 if is_right else 1
 
 

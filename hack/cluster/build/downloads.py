@@ -139,7 +139,7 @@ def _receive(url: str, part: Path, label: str, progress: Callable[[str], None]) 
         except HTTPError as exc:
             if attempt == _TRIES:
                 raise _NotReached(f"{url} was cut off {_TRIES} times ({type(exc).__name__})") from exc
-            progress(f"{label}: cut off after {part.stat().st_size if part.exists() else 0} bytes, going on from there")
+            progress(f"{label}: cut off after {part.stat().st_size if part.exists() else 0} bytes, resuming")
         else:
             return
 

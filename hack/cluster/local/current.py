@@ -179,7 +179,7 @@ class CurrentCluster(Cluster):
                 )
             if mark.holder() is Holder.IS_ELSEWHERE:
                 raise CurrentClusterError(
-                    f"the cluster of the context {context} has what a demo brought ({', '.join(things[mark])}), from another"
+                    f"the cluster of the context {context} has leftovers of a demo ({', '.join(things[mark])}), from another"
                     " machine or before this one was booted. If that has ended, delete them:\n  "
                     + "\n  ".join(leftovers.commands(mark))
                 )
@@ -195,7 +195,7 @@ class CurrentCluster(Cluster):
         """Delete everything of ours; the programs have already ended."""
         # a second Ctrl-C would leave objects there
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        progress("taking everything out of the cluster again")
+        progress("deleting everything of this run from the cluster")
         leftovers.take_away(self, self._mark)
 
 

@@ -317,7 +317,7 @@ def test_helm_ends_in_its_own_way_when_it_is_interrupted(world: World) -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(typed.pid, signal.SIGKILL)
-    assert complaint == "install: interrupted; typed again, it goes on\n"
+    assert complaint == "install: interrupted; repeat the command to continue\n"
     assert "helm ended" in world.calls()
 
 

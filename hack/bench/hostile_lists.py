@@ -2,7 +2,7 @@
 ended.
 
 Measures a plain container's CreateContainer, called like a runtime does. Once a plugin serves 20 names of 14,000
-devices; once one serves 64 names of 30,000, whose lists change as fast as they are read. Measures the agent's memory
+devices; once one serves 64 names of 30,000, whose lists change as fast as the agent reads. Measures the agent's memory
 before, and two minutes after they ended. For comparison, the same number of ended plugins with one device each, as
 each keeps a NodeDevice and a watch for an hour.
 """

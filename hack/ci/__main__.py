@@ -1,11 +1,11 @@
 """Runs the gate, a part, or everything.
 
-python -m hack.ci gate               what decides about a change; REAL_NODE=1: with six tests on a real node
+python -m hack.ci gate               tests that decide about a change; REAL_NODE=1: with six tests on a real node
 python -m hack.ci choose             the part whose turn it is
-python -m hack.ci part [NAME...]     these parts; none: the one whose turn it is, and those in .ci/failing-parts
+python -m hack.ci part [NAME...]     these parts; by default the part whose turn it is, and the parts in .ci/failing-parts
 python -m hack.ci everything         the gate and all parts; continues where an earlier run of the same tree ended
-python -m hack.ci releases [V...]    the main paths on these releases of Kubernetes; none: all supported; also continues
-python -m hack.ci list               the parts, and what each took
+python -m hack.ci releases [V...]    the main paths on these releases of Kubernetes, by default all supported; also continues
+python -m hack.ci list               the parts, and their durations
 """
 
 import argparse
@@ -112,7 +112,7 @@ def _on_releases(parts: Parts, versions: Sequence[str]) -> bool:
 
 
 def _on_release(version: str, lane: Lane) -> bool:
-    # all code that finds programs, here and in child processes, uses those of this release
+    # code that needs programs, here and in child processes, uses programs of this release
     os.environ["KUBERNETES"] = version
     return _is_ok(f"Kubernetes {version}", [lane], is_gate=True)
 

@@ -145,7 +145,7 @@ KINDS: Final = {of.type_meta["kind"]: of for of in (ClusterRole, ClusterRoleBind
 
 
 class Client:
-    """Use it as a context manager, or call close(). Options of requests are the API's, with Python names.
+    """Use it as a context manager, or call close(). Options of requests have the API's names in Python's spelling.
 
     namespace: by default the kubeconfig's, if request and object name none; `*`: all. Each call raises ApiError, or
     one of NO_ANSWER.

@@ -21,7 +21,7 @@ import yaml
 
 Json = dict[str, Any]
 
-# Discovery responses, by group: both programs find their own kinds there, and kopf those that it watches.
+# Discovery responses, by group: both programs find their own kinds there, and kopf its watched kinds.
 _KINDS = {
     "": ("v1", {"nodes": "Node", "pods": "Pod", "events": "Event", "namespaces": "Namespace"}),
     "apiextensions.k8s.io": ("v1", {"customresourcedefinitions": "CustomResourceDefinition"}),

@@ -1,4 +1,4 @@
-"""`make publish`: what `make release` has made, verified, into a registry and a Python package index, signed.
+"""`make publish`: publishes the output of `make release`, verified and signed, to a registry and a Python package index.
 
 python -m hack.publish REGISTRY [--index ADDRESS] [--index-check ADDRESS] [--key FILE | --unsigned] [--source dist | --check]
 

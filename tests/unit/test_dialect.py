@@ -21,7 +21,7 @@ LIMITS: Final = {
     "kube/src": 30,
     "common/src": 9,
     "proto/src": 51,
-    "hack": 27,
+    "hack": 24,
     "charts": 129,
     "docs": 106,
 }

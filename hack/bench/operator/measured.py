@@ -119,7 +119,7 @@ def results(m: Measured) -> dict[str, Result]:
 
 
 def facts(m: Measured) -> dict[str, str]:
-    """Figures without a goal, in words, as far as they were measured."""
+    """Figures without a goal, in words; stages without measurements are left out."""
     shown = {}
     if m.made_seconds is not None:
         shown["fleet made"] = f"{m.made_seconds:.0f} s"

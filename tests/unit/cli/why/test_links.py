@@ -72,7 +72,7 @@ def test_a_list_that_is_cut_counts_by_its_numbers() -> None:
     (one,) = devices.units_of(cut, NOW)
     assert (one.total, one.free, one.taken[devices.BROKEN], one.taken[devices.HELD]) == (300, 8, 10, 280)
     (obstacle,) = devices.obstacles("node-a", Wanted(GPU, (Need(25),)), [one])
-    assert (obstacle.code, obstacle.detail) == ("DevicesHeld", "280 of 300 held")
+    assert (obstacle.code, obstacle.detail) == ("DevicesHeld", "280 of 300 in use")
 
 
 def test_what_the_kubelet_gives_out_knows_no_cordon() -> None:

@@ -58,13 +58,13 @@ UNBOUND: Final = (
     Row(
         "NodeTaint",
         "It does not tolerate a taint of {on}.",
-        "Remove the taint if it is no longer needed, or add a toleration:",
+        "If the taint is obsolete, remove it, or add a toleration:",
         "kubectl taint node {node} {taint}-",
         Role.ADMIN,
         rights.PATCH_NODE,
         of_node=Help(
             "A taint of {on} keeps pods without a toleration off the node.",
-            "Remove the taint if it is no longer needed:",
+            "If the taint is obsolete, remove it:",
             "kubectl taint node {node} {taint}-",
             Role.ADMIN,
             rights.PATCH_NODE,

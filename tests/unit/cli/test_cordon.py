@@ -45,19 +45,19 @@ def agents(server: FakeApiServer) -> FakeApiServer:
 
 def test_a_free_device(run: Run, agents: FakeApiServer) -> None:
     ran = run("cordon", "node-b", "--device", "gpu-1", "--reason", "fan")
-    assert ran.out == "gpu-1 of node-b: cordoned; free, so it is out of service now\n"
+    assert ran.out == "gpu-1 on node-b: cordoned; free, so it is out of service now\n"
     [stored] = _stored(agents, "node-b")
     assert (stored["id"], stored["by"], stored["reason"]) == ("gpu-1", "alice", "fan")
     assert stored["at"].endswith("Z")
     assert ran.status == 0
-    assert run("uncordon", "node-b", "--device", "gpu-1").out == "gpu-1 of node-b: uncordoned; free now\n"
+    assert run("uncordon", "node-b", "--device", "gpu-1").out == "gpu-1 on node-b: uncordoned; free now\n"
     assert _stored(agents, "node-b") == []
 
 
 def test_anothers_cordon_stays(run: Run, agents: FakeApiServer) -> None:
     before = json.dumps(_stored(agents))
     ran = run("uncordon", "node-a", "--device", "gpu-1")
-    assert ran.out == "gpu-1 of node-a: cordoned by bob: ecc; --take-over lifts it all the same\n"
+    assert ran.out == "gpu-1 on node-a: cordoned by bob: ecc; --take-over lifts it all the same\n"
     assert ran.status == 1
     assert run("cordon", "node-a", "--device", "gpu-1", "--reason", "fan").status == 1
     assert json.dumps(_stored(agents)) == before
@@ -110,7 +110,7 @@ def _serve_rules(server: FakeApiServer) -> None:
 @pytest.mark.parametrize(
     ("served_by", "way"),
     [
-        ("kubelet", "or let nodedevice give it out (docs/device-plugins.md)"),
+        ("kubelet", "or let nodedevice allocate it (docs/device-plugins.md)"),
         ("dra", "DeviceTaintRule with deviceSelector {driver: d, pool: p"),
     ],
 )

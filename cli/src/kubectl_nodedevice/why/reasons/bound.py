@@ -9,23 +9,23 @@ from kubectl_nodedevice.why.reasons.row import Row
 BOUND: Final = (
     Row(
         "WaitsOnNode",
-        "Bound to {node}, it waits for {resource}: {words}",
-        "The agent tries again by itself; what its node has:",
+        "It is bound to {node}, which cannot allocate {resource} yet: {words}",
+        "The agent retries by itself; list the node's devices:",
         "kubectl nodedevice devices --node {node} {resource_options}",
         Role.FLEET_VIEW,
         rights.FLEET,
     ),
     Row(
         "WaitsForGood",
-        "Bound to {node}, it will not get {resource}: {words}",
-        "Delete it, and have it made again:",
+        "It is bound to {node}, which will not allocate {resource}: {words}",
+        "Delete it, so that its controller creates it again:",
         lines.DELETE,
         Role.EDIT,
         rights.DELETE_POD,
     ),
     Row(
         "RequiredPluginMissing",
-        "The runtime of {node} waits for the agent: {words}",
+        "The agent is not connected to the container runtime of {node}: {words}",
         "See the agent's pod:",
         lines.AGENT_PODS,
         Role.FLEET_VIEW,
@@ -33,8 +33,8 @@ BOUND: Final = (
     ),
     Row(
         "ClaimNotPrepared",
-        "The driver on {node} could not prepare its devices: {words}",
-        "The kubelet tries again within a minute or two; the driver's pods:",
+        "The driver on {node} cannot prepare its devices: {words}",
+        "The kubelet retries within a minute or two; find the driver's pods:",
         lines.NODES_PODS,
         Role.ADMIN,
         rights.ALL_PODS,
@@ -57,7 +57,7 @@ BOUND: Final = (
     ),
     Row(
         "DeviceFileRefused",
-        "Container {container} has its devices, and its user may not open them: {words}",
+        "The user of container {container} may not open its devices: {words}",
         "Give the pod the file's group, such as securityContext.supplementalGroups: [20]; the agent's log has the number:",
         "kubectl logs --namespace {system} --selector app.kubernetes.io/component=agent --tail 1000",
         Role.ADMIN,

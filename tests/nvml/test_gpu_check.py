@@ -93,7 +93,7 @@ def test_a_driver_that_hangs_is_given_up(tmp_path: Path) -> None:
     machine.hang(1, "nvmlDeviceGetName")
     done = run(machine.environment(), tmp_path, "--timeout", "3")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "did not answer within 3 s" in done.stderr
+    assert "did not respond within 3 s" in done.stderr
 
 
 @pytest.mark.skipif(real_nvml_is_here(), reason="shows what is printed without NVML: run without an NVIDIA driver")

@@ -20,7 +20,7 @@ LIMITS: Final = {
     "cli/src": 72,
     "kube/src": 30,
     "common/src": 9,
-    "proto/src": 26,
+    "proto/src": 29,
     "hack": 202,
     "charts": 111,
     "docs": 22,

@@ -71,7 +71,7 @@ def decode_long(read: Callable[[int], bytes], before: Checkpoint | None = None) 
 
 
 def _allocations(text: "_Text", unread: dict[AllocationKey, int]) -> Iterator[Allocation]:
-    """Also raises Undecodable."""
+    """Raises Undecodable."""
     text.take(_ENTRIES)
     if text.has(_NULL):
         return
@@ -107,7 +107,7 @@ def _registered(
     held: Mapping[str, dict[str, str]],
     before: Mapping[str, tuple[str, ...]],
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """held: allocated IDs by resource name; their strings are used. Also raises Undecodable."""
+    """held: allocated IDs by resource name; their strings are used. Raises Undecodable."""
     text.take(_REGISTERED)
     if text.has(_NULL):
         return
@@ -127,7 +127,7 @@ def _registered(
 
 
 def _ids(text: "_Text", most: int, held: dict[str, str]) -> tuple[tuple[str, ...], int]:
-    """Returns a list's IDs and their number; of a longer list only the held ones. Also raises Undecodable."""
+    """Returns a list's IDs and their number; of a longer list only the held ones. Raises Undecodable."""
     text.take(b"[")
     found: list[str] = []
     count = 0

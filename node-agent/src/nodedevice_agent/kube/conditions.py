@@ -1,6 +1,6 @@
-"""Conditions of a NodeDevice that the agent sets: what they are of a snapshot, and since when. Pure.
+"""Derives the conditions that the agent sets on a NodeDevice from a snapshot. Pure.
 
-A condition's time stamp is the time at which its status has changed last, so it is copied from the observed status meanwhile.
+A condition's time stamp is the time of its last change of status, so it is copied from the observed status until then.
 """
 
 from collections.abc import Mapping
@@ -61,14 +61,14 @@ def of_snapshot(
 
 
 def with_times(before: NodeDeviceStatus, wall_time: str, values: Mapping[str, ConditionValue]) -> list[ConditionStatus]:
-    """As they are in the status. before: the observed one. wall_time: RFC 3339, whole seconds."""
+    """Conditions for the status. before: the observed status. wall_time: RFC 3339, whole seconds."""
     earlier = {c.type: c for c in before.conditions}
     found = ((kind, values[kind]) for kind in AGENT_CONDITIONS if kind in values)
     return [_condition(kind, *value, earlier.get(kind), wall_time) for kind, value in found]
 
 
 def condition_of(status: NodeDeviceStatus, kind: str) -> ConditionValue | None:
-    """Status, reason and message; None where it is not there."""
+    """Status, reason and message of a condition; None if the status lacks it."""
     return next(((c.status, c.reason, c.message) for c in status.conditions if c.type == kind), None)
 
 

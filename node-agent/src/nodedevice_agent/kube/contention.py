@@ -9,17 +9,17 @@ from nodedevice_agent.kube.retries import pause_seconds
 log = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 60.0
-# edits within the window that are undone immediately: somebody may edit twice by hand
+# edits within the window that are undone immediately: a person may edit twice
 FREE_EDITS = 3
 # new allocations wait as long to be published
 LONGEST_PAUSE_SECONDS = 10.0
 
 
 class Contention:
-    """Another client that keeps changing the status of one NodeDevice.
+    """Counts the edits of other clients to the status of one NodeDevice, and sets the pause before each is undone.
 
-    Its first few edits are undone at once, the next with growing pauses: two agents with one node name would otherwise write
-    as fast as the API server answers, without end. Keeps count; writes nothing.
+    The first few edits are undone at once, the next with growing pauses. Otherwise two agents with one node name would write in
+    an endless loop. Writes nothing.
     """
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:

@@ -44,7 +44,7 @@ _RETRY_SECONDS = 5.0
 # once, and then one each so many seconds.
 _NEWS_AT_ONCE = 2
 _NEWS_SECONDS = 2.0
-# A start waits no longer for an API server that does not answer: containers wait for their devices meanwhile.
+# The limit of the wait for a silent API server at the start: containers wait for their devices meanwhile.
 _START_SECONDS = 2.0
 
 
@@ -94,7 +94,8 @@ class LeaseKeeper:
     async def acquire(self) -> None:
         """Wait while another agent holds the Lease.
 
-        Returns without it where the API server does not answer at the start: run() tries on, and stops if it finds another holder.
+        Returns without the Lease if the API server does not respond at the start: run() retries, and stops if it finds another
+        holder.
         """
         held: LeaseHeld | None = None
         while True:
@@ -122,7 +123,7 @@ class LeaseKeeper:
         if self._lease is not None:
             await _pause(RENEW_SECONDS, self._rejections.changed, news)
         while True:
-            # also where they cannot be reported: a rejection ends the pause until it has been taken
+            # also if the API server rejects the report: a rejection ends the pause until the Lease is acquired
             rejections = self._rejections.report()
             reported = rejections if self._may_report else ""
             pause = _RETRY_SECONDS

@@ -52,7 +52,7 @@ def held_ids(allocation: AllocationStatus) -> tuple[list[str], int]:
 
 
 def since_of(time_stamp: str) -> int:
-    """In Unix seconds; 0 where it is none, or no valid one."""
+    """The time in Unix seconds; 0 if it is missing or invalid."""
     try:
         found = datetime.fromisoformat(time_stamp)
     except ValueError:
@@ -62,7 +62,7 @@ def since_of(time_stamp: str) -> int:
 
 
 def is_only_shown(status: NodeDeviceStatus) -> bool:
-    """Whether the status is of a resource that others give out: the kubelet, or a DRA driver."""
+    """Whether the kubelet or a DRA driver allocates the resource of this status."""
     return status.agent is not None and status.agent.served_by in ONLY_SHOWN
 
 
@@ -88,7 +88,7 @@ def _well_formed_fields(value: Json, form: type[Struct]) -> Json:
 
 
 def _well_formed(value: object, form: Any) -> object:
-    """The value without what does not fit the form; None where nothing of it does."""
+    """The value without its invalid parts; None if all of it is invalid."""
     if _fits(value, form):
         return value
     kind = get_args(form)[0] if get_origin(form) in (list, UnionType) else form
@@ -98,7 +98,7 @@ def _well_formed(value: object, form: Any) -> object:
     if not isinstance(value, dict) or not isinstance(kind, type) or not issubclass(kind, Struct):
         return None
     kept = _well_formed_fields(value, kind)
-    # what it cannot do without may not fit
+    # a required field may be invalid
     return kept if _fits(kept, kind) else None
 
 

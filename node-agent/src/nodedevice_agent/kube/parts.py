@@ -16,7 +16,7 @@ MAX_NUMBERS_CHARACTERS = 2048
 
 
 def by_parent(device_ids: Iterable[str]) -> tuple[list[HeldParts], list[str], int]:
-    """Entries sorted by parent; the IDs that are none of a part; and how many parts the bounds leave out."""
+    """Returns entries sorted by parent, the IDs of whole devices, and the number of parts beyond the bounds."""
     numbers: dict[tuple[str, str], list[int]] = {}
     others = []
     for device_id in device_ids:

@@ -20,7 +20,7 @@ _MAX_UNHEALTHY: Final = 256
 # as the CRD has it, of any resource's name
 _MAX_RESOURCE_NAME: Final = 308
 _READY: Final = "PodReadyToStartContainers"
-# of the names of what is no resource of a device plugin
+# the prefix of names that do not belong to a device plugin's resource
 OF_CLAIM: Final = "claim:"
 
 
@@ -78,15 +78,15 @@ class ClaimsInStatus(msgspec.Struct, gc=False):
     extendedResourceClaimStatus: ExtendedResourceClaimStatus | None = None
 
 
-# a container's name, and what it uses
+# a container's name and its claims
 ContainerClaims = tuple[str, Iterable[ContainerClaim]]
 
 
 def claims_of_pod(
     in_spec: Iterable[PodResourceClaim], containers: Iterable[ContainerClaims], status: ClaimsInStatus
 ) -> PodClaims | None:
-    """None where no container uses one. A claim that has not been made yet has no name, and is left out."""
-    # the status alone names what was made of a template
+    """Claims of the pod; None if no container uses one. Claims that do not exist yet have no name and are skipped."""
+    # only the status names claims made from a template
     named = [*(status.resourceClaimStatuses or ()), *in_spec]
     names = {each.name: each.resourceClaimName for each in named if each.resourceClaimName}
     uses = sorted({*islice(_uses(names, containers, status.extendedResourceClaimStatus), _MAX_USES)})

@@ -133,12 +133,12 @@ class PodObject(KubeObject):
 
     @classmethod
     def known_by_name(cls, metadata: KubeMetadata) -> "PodObject":
-        """In place of one that cannot be decoded: what it holds stays its own, and it gets nothing more."""
+        """Replaces a pod that cannot be decoded: it keeps its devices and gets no more."""
         return cls(metadata=metadata, is_unread=True)
 
 
 class SeenPod(msgspec.Struct, frozen=True):
-    """What is kept of a pod's object. metadata: what identifies its version."""
+    """The reduced pod object. metadata: identifies its version."""
 
     metadata: KubeMetadata
     pod: Pod
@@ -150,7 +150,7 @@ def seen(found: PodObject) -> SeenPod:
 
 
 def from_api(pod: PodObject) -> Pod:
-    """What is kept of it is bounded, whatever the object has. Of a pod that has ended nothing but its name is used."""
+    """The result is bounded for any object. Only the name of an ended pod is used."""
     meta = pod.metadata
     known = Pod(
         uid=meta.uid or "",
@@ -185,7 +185,7 @@ def from_api(pod: PodObject) -> Pod:
 
 
 def _containers(pod: PodObject) -> tuple[Container, ...]:
-    """Those that request devices, and a few of the others. Raises TooManyRequests."""
+    """Containers that request devices, and a few others. Raises TooManyRequests."""
     claims = pod.status.extendedResourceClaimStatus
     # devices allocated through dynamic resource allocation (KEP-5004) under the same name come from a DRA driver
     mappings = claims.requestMappings or () if claims is not None else ()
@@ -246,7 +246,7 @@ def _config_hash(pod: PodObject) -> str:
 
 
 class _Settings:
-    """Of the containers of one pod: all together have MAX_SETTINGS."""
+    """Settings of the containers of one pod: at most MAX_SETTINGS in sum."""
 
     def __init__(self, pods: RunAs) -> None:
         self._pods = pods
@@ -271,7 +271,7 @@ class _Settings:
         )
 
     def _kept(self, names: Iterable[str]) -> frozenset[str] | None:
-        """None where there are too many, or one is too long."""
+        """None if there are too many, or one is too long."""
         found = frozenset(islice(names, self._left + 1))
         if len(found) > self._left or any(len(name) > _MAX_SETTING for name in found):
             return None

@@ -28,7 +28,7 @@ def pause_seconds(failures: int, error: ApiError | None = None) -> float:
 
 
 def is_disconnected(error: ApiError) -> bool:
-    """Whether there is no connection, as opposed to one over which nothing comes. The client has logged it, for all requests."""
+    """Whether the connection failed; silence on an open one does not count. The client has logged it once for all requests."""
     return isinstance(error, Unreachable | WatchInterrupted) and not isinstance(error, NoAnswer | Silent)
 
 

@@ -1,7 +1,8 @@
-"""NodeDevices of resources that others give out on this node: what each such source has to say, and what the kubelet's is.
+"""NodeDevices of resources that the kubelet or DRA drivers allocate on this node: the interface of a source, and the kubelet's
+source.
 
-They are only shown. A name that a plugin serves here is ours, whatever others have of it; one that moves between two keeps its
-object.
+The agent only shows them. A name that a plugin serves here belongs to the agent, even if a source has it. A name that moves
+from one source to another keeps its object.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -31,14 +32,14 @@ _NO_CORDON = (
 
 
 class StatusMaker(NamedTuple):
-    """made(): makes a status, of what is its own alone; is_long: better in a thread."""
+    """made(): makes a status from data of its own only; is_long: call it in a thread."""
 
     made: Callable[[], NodeDeviceStatus]
     is_long: bool
 
 
 class Source(Protocol):
-    """Somebody else who gives devices of this node out. watch: the name of the one that it needs; "" for none of its own."""
+    """Another allocator of devices on this node. watch: the name of the watch that it needs; "" if it needs none."""
 
     watch: str
 
@@ -47,31 +48,31 @@ class Source(Protocol):
         """By name, the oldest first."""
 
     def has(self, resource_name: str) -> bool:
-        """Whether what is shown of that name is this one's."""
+        """Whether this source provides the status of that name."""
 
     def remember(self, resource_name: str, status: NodeDeviceStatus) -> None:
-        """Its NodeDevice, of an agent whose state was lost."""
+        """Remember the NodeDevice, after the agent's state was lost."""
 
     def cordoned(self, resource_name: str, device_ids: Collection[str]) -> None:
-        """The cordons in its NodeDevice: they are only reported."""
+        """The cordons in the NodeDevice; they are only reported."""
 
     def forget(self, resource_name: str) -> bool:
-        """Whether nobody has it here any more, and no pod holds or asks for it."""
+        """Whether the name is unused: without a source, and without a pod that holds or requests it."""
 
     def status_maker(
         self, resource_name: str, observed: NodeDeviceStatus, wall_time: str, now: float, *, is_watch_stale: bool
     ) -> StatusMaker | None:
-        """Of the status to be written over the observed one; None while the last published one stays. now: monotonic seconds."""
+        """The maker of the status that replaces the observed one; None if the published one stays. now: monotonic seconds."""
 
 
 class Served(Protocol):
-    """What the kubelet has, as far as it shows it."""
+    """Resources of the kubelet, as its PodResources service shows them."""
 
     @property
     def resources(self) -> Mapping[str, Resource]: ...
 
     def has_healthy(self, resource_name: str) -> bool:
-        """Whether the kubelet gives out devices of it now."""
+        """Whether the kubelet can allocate devices of the resource now."""
 
     def snapshot(self, resource_name: str) -> Snapshot:
         """Raises KeyError for an unknown resource."""
@@ -84,7 +85,7 @@ class Served(Protocol):
 
 
 class ServedStatus:
-    """The statuses. manager: of what is served here. delivery: of this agent."""
+    """Makes statuses of the kubelet's resources. manager: of the resources served by this agent. delivery: of this agent."""
 
     watch = ""
 
@@ -159,7 +160,7 @@ def status_maker(now: Snapshot, before: NodeDeviceStatus, **more: Any) -> Status
 
 
 def is_taken(resource_name: str, known: Iterable[Mapping[str, Resource]]) -> bool:
-    """Whether one of these gives out devices by that name, or its plugin is expected back."""
+    """Whether one of these allocates devices of that name, or its plugin is expected back."""
     return any(resource_name in of and _is_in_use(of[resource_name]) for of in known)
 
 

@@ -1,7 +1,7 @@
-"""The agent's Prometheus metrics, and its health, which is served beside them.
+"""The agent's Prometheus metrics and its health, which the same server provides.
 
-Labels are bounded: resource names are few on a node, reasons are a fixed list. They cover this node alone and do
-not name it: the scraper adds the node to every series. Allocations are labelled by pod, as a node has a few hundred at most.
+Labels are bounded: resource names are few on a node, reasons are a fixed list. They cover this node alone and do not name it:
+the scraper adds the node to every series. Allocations are labelled by pod, as a node has a few hundred at most.
 """
 
 import logging
@@ -38,9 +38,9 @@ class AllocationCollector:
         self._held: dict[str, dict[_Holder, int]] = {}
 
     def update(self, now: Snapshot, rows: Iterable[AllocationStatus] = ()) -> None:
-        """Replace what is known of this resource. Pods that have ended are left out: their devices count as releasing.
+        """Replace the metrics of this resource. Ended pods are left out: their devices count as releasing.
 
-        rows: what containers have by claims, which is in no snapshot.
+        rows: devices in containers by claims, which a snapshot lacks.
         """
         held: dict[_Holder, int] = {}
         for row in islice(rows, MOST_CONTAINERS):
@@ -89,7 +89,7 @@ REGISTRY.register(ALLOCATIONS)
 REGISTRY.register(tasks.TaskFailures("nodedevice_agent"))
 OFFERED_TWICE = Gauge(
     "nodedevice_agent_offered_twice",
-    "Devices that another resource of this node offers, too, so that they can be given out twice.",
+    "Devices that another resource of this node also offers, so that they can be allocated twice.",
     ["resource_name"],
 )
 ENDPOINT_RUNNING = Gauge(
@@ -195,7 +195,7 @@ POD_RESOURCES_REQUESTS = Counter(
 )
 POD_RESOURCES_ERRORS = Counter(
     "nodedevice_agent_pod_resources_errors_total",
-    "Calls of the PodResources service that were answered with an error.",
+    "Calls of the PodResources service that returned an error.",
     ["server_api_version", "method", "code"],
 )
 
@@ -232,7 +232,7 @@ def begin(resource_name: str, *, pre_start_required: bool) -> None:
 
 
 def observe(now: Snapshot, rows: Iterable[AllocationStatus] = ()) -> None:
-    """A resource as it is published. rows: what containers have by claims, which is in no snapshot."""
+    """The metrics of a published resource. rows: devices in containers by claims, which a snapshot lacks."""
     for state in _STATES:
         RESOURCE_DEVICES.labels(now.resource_name, state).set(getattr(now, state))
     PODS_WAITING.labels(now.resource_name).set(len(now.pending))
@@ -250,8 +250,10 @@ def forget(resource_name: str) -> None:
 
 
 class AgentHealth:
-    """The answers of /healthz, whether the event loop still turns (it calls beat() every few seconds), and of /readyz, what the
-    agent still waits for, such as the API server. Another thread reads them.
+    """The results of /healthz and /readyz; another thread reads them.
+
+    /healthz: whether the event loop still turns (it calls beat() every few seconds). /readyz: the unready parts, such as the
+    API server.
     """
 
     def __init__(self, *waits_for: str) -> None:

@@ -71,7 +71,7 @@ async def _read(plugins: PluginSettings) -> tuple[Facts, dict[str, Discovered]]:
 
 
 def _not_readable(state_dir: Path) -> list[str]:
-    """What is offered by NodeDeviceConfigs is known from there."""
+    """The problem of an unreadable state directory, the source of devices in NodeDeviceConfigs."""
     file = state_dir / FILE_NAME
     if not os.path.isdir(state_dir):
         return [f"{state_dir} is not there: no agent has run here, or it has another --state-dir"]

@@ -37,8 +37,8 @@ _HELP: Final = {
     "delivery": "How devices reach containers.",
     "advertise_without_injection": "With --delivery none, advertise devices although containers get nothing.  [default: no]",
     "kubelet_dir": "The kubelet's root directory.",
-    "observe": "Publish what the kubelet's own device manager serves, too, untouched.  [default: observe]",
-    "observe_dra": "Publish what DRA drivers offer on this node, too, untouched.  [default: observe-dra]",
+    "observe": "Also publish resources of the kubelet's own device manager, read-only.  [default: observe]",
+    "observe_dra": "Also publish devices of DRA drivers on this node, read-only.  [default: observe-dra]",
     "nri_socket": "The container runtime's NRI socket.",
     "nri_index": "Order among the runtime's NRI plugins, two digits.",
     "runtime_grace_seconds": "How long the runtime may be disconnected before no devices are advertised.",
@@ -74,15 +74,15 @@ class _OneLine(click.Command):
 
 
 class OneLineErrors(_OneLine, click.Group):
-    """Of a group of commands."""
+    """A group of commands."""
 
 
 class OneLineCommand(_OneLine):
-    """Of a single one."""
+    """A single command."""
 
 
 def takes_all_settings(command: _Command) -> _Command:
-    """Give `run` --config and a flag for every setting but those of the built-in plugins; None: not given."""
+    """Add --config and a flag for every setting to `run`, except settings of built-in plugins. None: not set."""
 
     @wraps(command)
     def with_present_names(**given: Any) -> None:
@@ -170,7 +170,7 @@ def _flag(field: str, text: str, name: str = "") -> Callable[[_Command], _Comman
 
 
 def _mapping(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str] | None:
-    """NAME=VALUE pairs; None where none was given. Raises click.BadParameter."""
+    """NAME=VALUE pairs, or None. Raises click.BadParameter."""
     for pair in given:
         if "=" not in pair:
             raise click.BadParameter(f"{pair!r} is not RESOURCE=VALUE, such as vendor.com/gpu=never")
@@ -178,7 +178,7 @@ def _mapping(_context: click.Context, _option: click.Parameter, given: tuple[str
 
 
 def _list(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[str] | None:
-    """None where none was given."""
+    """The values, or None."""
     return list(given) or None
 
 

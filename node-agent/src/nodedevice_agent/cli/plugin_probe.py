@@ -74,7 +74,7 @@ class _Seen(Struct):
 
 
 async def check_plugin(probe: Probe) -> AsyncIterator[Finding]:
-    """All checks of the plugin on the socket, each finding as soon as it is known."""
+    """Run all checks of the plugin on the socket; yields each finding at once."""
     try:
         connection = await PluginConnection.open(probe.socket.name, probe.socket)
     except PluginFailed as exc:
@@ -147,7 +147,7 @@ async def _followed(connection: PluginConnection) -> AsyncIterator[_Seen]:
 
 
 async def _wait_for_list(seen: _Seen) -> Finding | None:
-    """Wait for the first list. Returns what is wrong where it does not come."""
+    """Wait for the first list. Returns the problem if it does not come."""
     remedy = "Send the list of all devices as soon as ListAndWatch is called."
     await asyncio.wait([seen.first], timeout=FIRST_LIST_SECONDS)
     if not seen.first.done():
@@ -304,7 +304,7 @@ class Registration:
         self._registered.put_nowait((resource_name, endpoint))
 
     async def _wait(self) -> tuple[str, str] | str:
-        """The resource name and the socket of the next registration, or why there is none."""
+        """The resource name and the socket of the next registration, or the reason of a failure."""
         with suppress(TimeoutError):
             return await asyncio.wait_for(self._registered.get(), REGISTER_SECONDS)
         return self._rejections.report() or f"no call of Register within {REGISTER_SECONDS:g} s"

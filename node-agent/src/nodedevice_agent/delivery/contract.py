@@ -25,7 +25,7 @@ class Delivery:
 
     @property
     def notes(self) -> str:
-        """A problem that an administrator should know of; empty when there is none."""
+        """A problem that an administrator should know of, or ""."""
         return ""
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
@@ -42,5 +42,5 @@ class Delivery:
         return False
 
     def injectable(self, now: Snapshot) -> tuple[str, str, str] | None:
-        """Status, reason and message of the condition Injectable; None where nothing is injected."""
+        """Status, reason and message of the condition Injectable; None if the agent does not inject."""
         return None

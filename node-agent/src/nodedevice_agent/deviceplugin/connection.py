@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 DIAL_SECONDS = 10.0
 OPTIONS_SECONDS = 10.0
-# of being asked for them once more, now and then
+# the timeout of the periodic check
 ASK_SECONDS = 10.0
 PREFERRED_SECONDS = 5.0
 ALLOCATE_SECONDS = 30.0
@@ -65,9 +65,9 @@ _INVALID = "the response is not a message of the device plugin API"
 _CLOSED = "the connection was closed before it responded: the plugin has stopped, or has registered again"
 
 _SILENT = (
-    "it does not answer: its last calls had no answer in time; it is asked every half a minute whether it does again"
+    "it does not respond: its last calls timed out; the agent checks every half a minute whether it responds again"
 )
-# of a deadline: an error with its code that comes before that was sent by the plugin
+# the share of a deadline before which DEADLINE_EXCEEDED must come from the plugin
 _LATE_SHARE = 0.9
 
 _SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["DevicePlugin"].full_name
@@ -104,23 +104,25 @@ class PluginConnection:
         self.socket = socket
         self.options = options
         self.answers = Answers()
-        # what counts as the last list that came: the next one takes equal devices from it
+        # the last counted list: the next one reuses its equal devices
         self.last = NO_DEVICES
-        # that list as it came, while it is being dealt with; and what tells it from others
+        # the bytes of that list while it is being processed; and its digest
         self.octets = self.digest = b""
-        # how many before it ended soon after they were dialled
+        # the number of earlier connections that ended soon after the dialling
         self.ended_before = 0
-        # called some time after its stream has ended: whoever has opened it may open another one
+        # called some time after its stream has ended, so that its owner can reconnect
         self.on_ended: Callable[[], None] = lambda: None
         self._channel = channel
-        # whether it was closed here
+        # whether the agent closed it
         self.is_closed = False
 
     @classmethod
     async def open(
         cls, resource_name: str, socket: Path, name: str = "", built_in: BuiltInSockets | None = None
     ) -> Self:
-        """Dial the plugin and get its options. name: that of the socket's file, where it differs from the registered one.
+        """Dial the plugin and get its options.
+
+        name: of the socket's file, if it differs from the registered one.
         built_in: the plugins of this process.
 
         Raises PluginFailed, with nothing left open.
@@ -131,7 +133,7 @@ class PluginConnection:
         channel = open_channel(dialled, MAX_MESSAGE_BYTES)
         try:
             options = await _options(resource_name, dialled, channel)
-            # the same file before and after: nobody else's socket was dialled in between
+            # the same file before and after: no other socket was dialled in between
             if own is not None and built_in is not None and built_in.find(dialled, resource_name) == own:
                 options = structs.replace(options, scope=own.scope)
             return cls(resource_name, socket, channel, options)
@@ -181,7 +183,7 @@ class PluginConnection:
         return await decoded_list(octets, self.last, turn, most, is_built_in=bool(self.options.scope))
 
     async def ask(self) -> None:
-        """Ask for the options once more, to see whether there is an answer."""
+        """Request the options again, to check whether the plugin responds."""
         try:
             with self.answers.during():
                 await self._octets("GetDevicePluginOptions", _EMPTY, ASK_SECONDS)
@@ -200,7 +202,7 @@ class PluginConnection:
             allocation_size=size,
         )
         request = api_pb2.PreferredAllocationRequest(container_requests=[asked])
-        # it cannot prefer more than all that are available
+        # it cannot prefer more than the available devices
         sizes = (len(name.encode()) + _AROUND_AN_ID_BYTES for name in asked.available_deviceIDs)
         max_bytes = _MAX_SMALL_BYTES + sum(sizes)
         response = await self._call(
@@ -212,9 +214,9 @@ class PluginConnection:
     async def allocate(
         self, device_ids: tuple[str, ...], details: ContainerAllocateDetails | None = None
     ) -> AllocateResponse:
-        """The response for one container. details: whose container it is, where that is known; a plugin may ignore it.
+        """The response for one container. details: the container, if known; a plugin may ignore it.
 
-        Of a response with several the first one counts, as with the kubelet. Raises PluginFailed, also for one with none.
+        The first of several container responses counts, as with the kubelet. Raises PluginFailed, also if the list is empty.
         """
         asked = api_pb2.ContainerAllocateRequest(devices_ids=map(original_id, device_ids))
         if details is not None:
@@ -283,13 +285,13 @@ class PluginConnection:
             raise PluginFailed(self.resource_name, call, f"{exc!r}, a bug in this agent") from exc
 
     async def _octets(self, call: str, request: bytes, seconds: float, service: str = _SERVICE) -> bytes:
-        """Raises TimeoutError where there was no answer in time, RpcError for any other failure."""
+        """Raises TimeoutError if the plugin does not respond in time, RpcError for any other failure."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
             return await _method(self._channel, call, service)(request, timeout=seconds)
         except grpc.aio.AioRpcError as exc:
-            # a plugin may answer with this very code, as what it asked in turn was late
+            # the plugin may return this code itself, if its own request was late
             is_late = loop.time() - began >= seconds * _LATE_SHARE
             if is_late and exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise TimeoutError(rpc_error_text(exc)) from exc
@@ -297,13 +299,13 @@ class PluginConnection:
 
     async def aclose(self) -> None:
         self.is_closed = True
-        # Not kept until the garbage collector comes by, which a long list outlives by minutes.
+        # Freed at once: until the next garbage collection a long list would stay for minutes.
         self.last, self.octets, self.answers.on_change = NO_DEVICES, b"", _ignore
         await self._channel.close()
 
 
 class _Pace:
-    """Of reading one stream of lists."""
+    """The pace of reading one stream of lists."""
 
     def __init__(self, resource_name: str) -> None:
         self._resource_name = resource_name
@@ -322,7 +324,7 @@ class _Pace:
 
 
 def _ignore(does: bool) -> None:
-    """Whether a plugin answers whose connection is closed."""
+    """Drop changes of responsiveness after the connection is closed."""
 
 
 def _method(

@@ -1,4 +1,4 @@
-"""The device lists of plugins on their way to the device manager: as they come, or later, where there was no room for them.
+"""Passes the device lists of plugins to the device manager: at once, or later if there was no room for them.
 
 A list that is refused for lack of room is held (held_lists.py), and read again once the manager has room for it.
 """

@@ -9,7 +9,7 @@ from functools import partial
 from nodedevice_api.extended_resources import domain_of
 from nodedevice_common.threads import in_thread_if
 
-# Of all plugins together, and of those of one domain. A list that takes more is not held, and counts when it comes again.
+# The limits of all plugins together, and of the plugins of one domain. A larger list is not held; it counts when it comes again.
 MAX_HELD_BYTES = 16 * 1024 * 1024
 MAX_HELD_BYTES_OF_DOMAIN = 12 * 1024 * 1024
 # a shorter list is compressed within a millisecond

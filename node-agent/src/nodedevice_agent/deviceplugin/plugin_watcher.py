@@ -38,11 +38,11 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 120.0
 # File events can be lost, so the directory is polled too.
 _POLL_SECONDS = 10.0
-# where something could not be read
+# the interval of retries after a failed read
 _RETRY_SECONDS = 1.0
 # Deeper than any plugin creates its socket; a loop of mounts must end.
 _MAX_DEPTH = 8
-# Each is asked again and again while it does not answer. A node has 256 names of device plugins at most, and a few of other kinds.
+# Each silent socket is retried. A node has at most 256 names of device plugins, and a few of other kinds.
 MAX_SOCKETS = 1024
 DIAL_SECONDS = 10.0
 INFO_SECONDS = 1.0
@@ -58,7 +58,7 @@ class PluginWatcher:
         self._registry_dir = registry_dir
         self._host = host
         self._sockets: dict[Path, _RegistrySocket] = {}
-        # there are more sockets than are asked
+        # whether there are more sockets than the limit
         self._is_full = False
         self._unread: dict[str, str] = {}
 
@@ -82,10 +82,10 @@ class PluginWatcher:
                     await changes.wait(_RETRY_SECONDS if errors else _POLL_SECONDS)
 
     def _note(self, errors: Mapping[str, str]) -> None:
-        """What could not be read proves no plugin gone. Logged once for each path."""
+        """A failed read does not mean that a plugin is gone. Logged once for each path."""
         for path in errors.keys() - self._unread.keys():
             extra = {"path": path, "error": errors[path], "retry_in_seconds": _RETRY_SECONDS}
-            log.warning("cannot read sockets of plugins; those that were there stay", extra=extra)
+            log.warning("cannot list plugin sockets; keeping the known ones", extra=extra)
         self._unread = dict(errors)
 
     def _update(self, present: dict[Path, FileIdentity], tasks: asyncio.TaskGroup) -> None:
@@ -93,7 +93,7 @@ class PluginWatcher:
         room = MAX_SOCKETS - len(self._sockets)
         if len(new) > room and not self._is_full:
             extra = {"directory": str(self._registry_dir), "sockets": len(present), "limit": MAX_SOCKETS}
-            log.error("too many sockets of plugins; some are not asked: remove those that nobody serves", extra=extra)
+            log.error("too many plugin sockets; ignoring some: remove the sockets without a server", extra=extra)
         self._is_full = len(new) > room
         for path in new[:room]:
             self._sockets[path] = _RegistrySocket(path, self._registry_dir, self._host)
@@ -140,7 +140,7 @@ class _RegistrySocket:
             except PluginFailed as exc:
                 pause = backoff.next()
                 if pause == FIRST_PAUSE_SECONDS:
-                    # a limit that may be free again later says what it is for all names
+                    # the text of a limit that may be free later is the same for all names
                     why = exc.__cause__ if isinstance(exc.__cause__, RegistrationRejected) else exc
                     reason = why.reason if isinstance(why, RegistrationRejected) else exc.call
                     self._host.rejections.add(reason, why, socket=self._shown)
@@ -250,8 +250,9 @@ def _list_sockets(directories: set[Path]) -> Iterator[tuple[Path, FileIdentity]]
 def _serving_socket(registry_socket: Path, endpoint: str, allowed: tuple[Path, ...]) -> Path:
     """The socket on which the plugin serves: the registry socket itself, or a path inside the allowed directories.
 
-    A plugin in a container knows paths of its own, mostly the kubelet's: of such a path the file name counts, beside the registry
-    socket or directly in an allowed directory. Links are resolved first, so that none leads out. Raises RegistrationRejected.
+    A plugin in a container has its own paths, mostly the kubelet's. Only the file name of such a path counts: in the directory
+    of the registry socket, or directly in an allowed directory. Links are resolved first, so none leads out. Raises
+    RegistrationRejected.
     """
     if not endpoint:
         return registry_socket

@@ -1,7 +1,7 @@
-"""What is read of a ResourceClaim: its UID and what was allocated. Its parameters and consumers are skipped as it is decoded.
+"""Decodes a ResourceClaim: its UID and its allocated devices. Parameters and consumers are skipped while decoding.
 
-A driver's parameters may be a tenant's secrets: they are never stored, logged or shown. What else it has is bounded, whatever a
-later API server lets through. Source: k8s.io/api resource/v1 types.go @ 1.37.
+A driver's parameters may be a tenant's secrets: they are never stored, logged or shown. Other fields are bounded, even if a
+later API server accepts more. Source: k8s.io/api resource/v1 types.go @ 1.37.
 """
 
 from collections.abc import Iterator, Mapping

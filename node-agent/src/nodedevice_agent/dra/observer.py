@@ -72,12 +72,12 @@ class DriverObserver:
         self._publish = publish
         self._file = file
         self._now = asyncio.get_running_loop().time
-        # by name, the latest of each that is not decoded yet; None: it is gone
+        # by name, the latest version that is not decoded yet; None: deleted
         self._waiting: dict[str, ResourceSliceObject | None] = {}
-        # of those that are known: the resource version, and when the next may be decoded
+        # by known slice: the resource version, and the pace of decoding
         self._versions: dict[str, str] = {}
         self._pace: dict[str, TokenBucket] = {}
-        # the names in a list whose slices are not all decoded, and of which not: later changes of the others are not waited for
+        # the names in a list that is not decoded completely, and the remaining ones: later changes of the others need no wait
         self._listed: frozenset[str] | None = None
         self._awaited = set[str]()
         self._is_changed = asyncio.Event()
@@ -90,7 +90,7 @@ class DriverObserver:
         served.on_forgotten = self._is_changed.set
 
     async def run(self) -> None:
-        """Follow the slices while the API server has them; none where drivers are not observed any more."""
+        """Watch the slices while the API server serves them; set none if the observation of drivers is off."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work())
             tasks.create_task(self._keep_names())
@@ -103,7 +103,7 @@ class DriverObserver:
                 following = await self._asked(tasks, following)
 
     async def _asked(self, tasks: asyncio.TaskGroup, following: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
-        """Ask the API server, begin or end to follow the slices, and wait until it is to be asked again."""
+        """Check whether the API server serves slices, start or stop the watch, and wait until the next check."""
         kinds = await until_done(partial(self._watches.cluster.served, slices.RESOURCE.api_version))
         self.served.has_rules = TAINT_RULES in kinds
         is_served = slices.RESOURCE.plural in kinds
@@ -178,7 +178,7 @@ class DriverObserver:
         self._waiting[name] = found
         self._is_changed.set()
 
-    # -- what has changed -------------------------------------------------------------------------------------------------------
+    # -- changes ----------------------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         while True:
@@ -191,7 +191,7 @@ class DriverObserver:
             self._is_changed.clear()
 
     async def _decode(self) -> float:
-        """Those that may be decoded now, with a turn for others after each. Returns when the next may be."""
+        """Decode the slices that may be decoded now, and yield to other tasks after each. Returns the time of the next."""
         next_due = math.inf
         for name in [*self._waiting]:
             now = self._now()
@@ -241,7 +241,9 @@ class DriverObserver:
             return False
         if spec.nodeName != self._node_name:
             error = f"the slice {name} is of the node {str(spec.nodeName)[:253]!r}"
-            self._problems.report("ResourceSlices ignored: the API server was asked for those of this node", error)
+            self._problems.report(
+                "ResourceSlices of other nodes ignored: the API server does not apply the field selector", error
+            )
             return False
         if not is_observed((spec.driver, spec.pool.name)):
             return False
@@ -273,22 +275,22 @@ class DriverObserver:
         self._changed_by_others(self.served.held_known(self._now()))
 
     def held_changed(self, driver: str, pool: str) -> None:
-        """Containers have other devices of that pool than before, or other ones of them are healthy."""
+        """The devices of that pool in containers changed, or their health."""
         self._changed_by_others(self.served.held_changed((driver, pool), self._now()))
 
     def displace(self, resource_names: Collection[str], by: str) -> None:
-        """The places of those that drivers have are that name's."""
+        """The places of drivers' resources in `resource_names` go to the resource `by`."""
         self._published(self.served.displaced(resource_names, by))
 
     def _changed_by_others(self, resource_names: Collection[str]) -> None:
         self._published(resource_names)
-        # there may be a time to wait for: a pool has no place, as its name is somebody else's by now
+        # there may be a new deadline: a pool lost its place because its name is taken now
         self._is_changed.set()
 
     # -- the file ---------------------------------------------------------------------------------------------------------------
 
     async def _keep_names(self) -> None:
-        """In a thread, for a disk that is slow, and not all the time: pools may be invented."""
+        """Store the names in a thread, because a disk may be slow, and with pauses: a driver may invent pools."""
         while True:
             await self._may_store.wait()
             self._may_store.clear()
@@ -311,14 +313,14 @@ class DriverObserver:
 
 
 def known_names(file: Path) -> dict[PoolKey, str]:
-    """The names that pools had before the start. What is damaged is as good as nothing."""
+    """The names of pools before the start; empty if the file is damaged."""
     try:
         stored = decode(file.read_bytes(), list[_StoredPool])
     except FileNotFoundError:
         return {}
     except (OSError, Undecodable) as exc:
         extra = {"path": str(file), "error": str(exc)[:400]}
-        log.error("cannot read the names of pools; those that are gone by now are not known", extra=extra)
+        log.error("cannot read the names of pools; names of deleted pools are lost", extra=extra)
         return {}
     found: dict[PoolKey, str] = {}
     for each in stored[:_MOST_KNOWN]:

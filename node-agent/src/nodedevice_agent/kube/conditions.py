@@ -109,7 +109,7 @@ def _registered(now: Snapshot, unsaved: str, notes: str, running: ConditionValue
         return (
             "False",
             Reason.ENDPOINT_STOPPED,
-            "the device plugin is connected and does not answer: it hangs, or is paused",
+            "the device plugin is connected and does not respond: it hangs, or is paused",
         )
     if now.state is EndpointState.STOPPED:
         return "False", Reason.ENDPOINT_STOPPED, "the device plugin is disconnected; waiting for it to register again"

@@ -38,7 +38,7 @@ def part_ids(entries: Iterable[HeldParts], at_most: int) -> list[str]:
         if len(numbers) != entry.parts:
             raise ValueError(f"{entry.parent}: {entry.parts} parts, but {len(numbers)} numbers")
         if entry.sep not in (SEPARATOR, OLD_SEPARATOR):
-            raise ValueError(f"{entry.parent}: {entry.sep[:40]!a} is no separator")
+            raise ValueError(f"{entry.parent}: {entry.sep[:40]!a} is not a separator")
         found += [part_id(entry.parent, number, entry.sep) for number in numbers]
         if len(found) > at_most:
             raise ValueError(f"more than {at_most} parts")

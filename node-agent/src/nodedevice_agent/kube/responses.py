@@ -91,7 +91,7 @@ class _Envelope(msgspec.Struct):
 async def read_list(chunks: AsyncIterator[bytes], kind: type[Any], add: Callable[[Any], object]) -> Page:
     """Decode the objects of a page one by one as the text arrives, and call `add` with each.
 
-    `add` is called in a thread if the object is long. One object at most is in memory, plus those that `add` keeps.
+    `add` is called in a thread if the object is long. Besides the objects kept by `add`, one at most is in memory.
     Raises Undecodable.
     """
     items, octets = ListItems(MOST_OBJECT_BYTES), 0

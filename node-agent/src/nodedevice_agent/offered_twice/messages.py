@@ -27,7 +27,7 @@ def _sentence(offer: Offer, finding: Finding) -> str:
     named = ", ".join(_named(*pair) for pair in finding.devices[:_MOST_NAMED])
     more = f" and {count - _MOST_NAMED} more" if count > _MOST_NAMED else ""
     return (
-        f"{noun} offered by {other.resource_name} ({_kind(other)}), too, and can be given out twice: {named}{more}; "
+        f"{noun} also offered by {other.resource_name} ({_kind(other)}) and can be allocated twice: {named}{more}; "
         f"{_held(finding)}; {_remedy(offer, finding)}"
     )
 

@@ -79,11 +79,11 @@ def test_few_devices_are_named_and_the_rest_counted() -> None:
     texts = said(*offers)
     text = texts[offers[0].resource_name]
     assert text.startswith(
-        f"5 devices are offered by {offers[1].resource_name} (served by nodedevice), too, and can be given"
+        f"5 devices are also offered by {offers[1].resource_name} (served by nodedevice) and can be allocated"
     )
     assert f"{ids[0]}, {ids[1]}, {ids[2]} and 2 more; pods hold 0 of them here and 2 there; stop" in text
     assert texts[offers[1].resource_name].startswith(
-        f"5 devices are offered by {offers[0].resource_name} (served by the kubelet), too, and can be given"
+        f"5 devices are also offered by {offers[0].resource_name} (served by the kubelet) and can be allocated"
     )
 
 

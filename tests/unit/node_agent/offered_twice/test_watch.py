@@ -35,7 +35,7 @@ async def test_both_say_so_within_a_second_and_as_long_as_it_lasts(node: Node) -
         assert not node.changed or not node.of(GPU)
         node.drivers({"gpu-0": {"uuid": UUID}})
         await asyncio.sleep(1.0)
-        assert f"1 device is offered by {POOL} (DRA driver {DRIVER}), too" in node.of(GPU)
+        assert f"1 device is also offered by {POOL} (DRA driver {DRIVER})" in node.of(GPU)
         assert f"gpu-0 (there {UUID})" in node.of(POOL)
         assert gauges() == {GPU: 1, POOL: 1}
         node.changed.clear()

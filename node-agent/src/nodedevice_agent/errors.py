@@ -58,7 +58,7 @@ class LeaseHeld(AgentError):
 
 
 class TaskEnded(AgentError):
-    """A task ended that never ends, and without which the process is of no use."""
+    """An essential task has ended, which should never end."""
 
 
 class PluginFailed(AgentError):
@@ -68,7 +68,7 @@ class PluginFailed(AgentError):
     """
 
     def __init__(self, resource_name: str, call: str, detail: str) -> None:
-        # before it is known the name is that of a socket's file, which may be anything
+        # before the registration the name is that of a socket's file, which may be any text
         of = f"{call} of the device plugin of {shown(resource_name)} failed"
         super().__init__(f"{of}: {shown(detail) or 'no reason given'}")
         self.resource_name = resource_name

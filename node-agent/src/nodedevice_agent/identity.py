@@ -5,7 +5,7 @@ for one pod, devices that are offered twice, stored names, and names in CDI spec
 
     c188:0, b8:1                 FILE    a device number
     path:/dev/x                  FILE    the kernel's path of a device file
-    GPU-0650a168-…               UUID    a UUID in its maker's form; the kind of all other tokens
+    GPU-0650a168-…               UUID    a UUID in its maker's form; default kind of a token
     pci:0000:1b:00.0             PCI     a PCI address
     serial:0403:a50285bi         SERIAL  a vendor and a serial number
     /devices/…                   PLACE   a place in sysfs, which includes what is below it
@@ -40,7 +40,7 @@ _DEVICES: Final = "/devices/"
 _HUB: Final = "hub "
 # Before a place within a USB device: vendor, product and serial, followed by @ and the port if other devices have the same.
 _USB: Final = "/usb/"
-# one with a serial, and with its port
+# a place with a serial and its port
 _REPEATED: Final = re.compile(r"(/usb/[^:/]*:[^:/]*:[^@/]+)@[^/]*(/.*)?")
 # before a place within the device in a port
 _PORT: Final = "/port/"
@@ -73,9 +73,9 @@ _KINDS: Final[Mapping[str | None, Kind]] = {kind.value: kind for kind in Kind}
 
 
 class Sameness(IntEnum):
-    """From the same device to another one.
+    """The result of a comparison, from the same device to another one.
 
-    UNKNOWN: the identities have nothing that could be compared, or all that they have may be another device's too.
+    UNKNOWN: the identities have nothing comparable, or all common tokens may belong to another device as well.
     OVERLAPPING: two devices with a part in common, such as two pairs of sticks with one stick in both.
     """
 
@@ -88,7 +88,7 @@ class Sameness(IntEnum):
 class Identity(Struct, frozen=True, omit_defaults=True, rename="pascal"):
     """The identity of one device. Fields are renamed to those of the checkpoint's file.
 
-    is_shared: several containers may hold it, so it is the same device as another one only if that is not shared.
+    is_shared: several containers may hold it, so it conflicts only with a device that is not shared.
     """
 
     tokens: tuple[str, ...]

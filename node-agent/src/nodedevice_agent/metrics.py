@@ -28,10 +28,10 @@ _Holder = tuple[str, str, str, str]
 
 
 class AllocationCollector:
-    """How many devices each container of this node holds, by the last snapshot of each resource.
+    """The number of devices in each container of this node, by the last snapshot of each resource.
 
-    A pod that is gone from the snapshot is gone from here too: gauges with labels would have to be taken away one by one.
-    The registry collects at every scrape, from another thread.
+    A pod that is gone from the snapshot disappears here as well; gauges with labels would have to be removed one by one. The
+    registry collects at every scrape, from another thread.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class AllocationCollector:
         for one in now.held[:MOST_CONTAINERS]:
             if one.releasing:
                 continue
-            # of a pod that is gone from the API only the UID is known
+            # only the UID of a pod that is gone from the API is known
             namespace, name = (one.pod.namespace, one.pod.name) if one.pod is not None else ("", one.allocation.pod_uid)
             key = (namespace, name, one.allocation.container, now.resource_name)
             held[key] = held.get(key, 0) + len(one.allocation.device_ids)
@@ -58,7 +58,7 @@ class AllocationCollector:
         self._held = {**self._held, now.resource_name: held}
 
     def forget(self, resource_name: str) -> None:
-        """Nothing of this resource is known any more."""
+        """Forget this resource."""
         held = dict(self._held)
         held.pop(resource_name, None)
         self._held = held
@@ -241,7 +241,7 @@ def observe(now: Snapshot, rows: Iterable[AllocationStatus] = ()) -> None:
 
 
 def forget(resource_name: str) -> None:
-    """The resource is not known any more: its series end. By their full names, as a search by one label passes all series."""
+    """End the series of a forgotten resource. Full label sets are used, because a search by one label scans all series."""
     ALLOCATIONS.forget(resource_name)
     for state in _STATES:
         RESOURCE_DEVICES.remove(resource_name, state)
@@ -263,7 +263,7 @@ class AgentHealth:
 
     def report(self, what: str, problem: str = "") -> None:
         """problem: why it is missing; empty once it is there."""
-        # in one step, for the thread that reads
+        # in one step, because another thread reads it
         if problem:
             self._missing[what] = problem
         else:

@@ -52,7 +52,7 @@ class _CheckpointFile(Struct, frozen=True):
             yield pod_uid, container, whole, tuple(each for each in conflicts if not self._is_joined(each))
 
     def _is_joined(self, conflict: EditConflict) -> bool:
-        """Whether the two values become one when the container is created; in what order, only the driver knows."""
+        """Whether the two values are merged when the container is created; only the driver knows the order."""
         scope, other = (self.checkpoint.scopes.get(name, "") for name in (conflict.used, conflict.passed_over))
         kinds = (kind for kind, settings in KINDS.items() if scope == other and settings.is_scope(scope))
         hooks = (module.hook((), "") for kind in kinds if (module := part(kind, "creation")) is not None)
@@ -197,7 +197,7 @@ def _document(found: _CheckpointFile) -> dict[str, Any]:
 
 
 def _cordons(cordons: Cordons) -> dict[str, Any]:
-    """By device ID. inSpec: of the NodeDevice with that UID."""
+    """Cordons by device ID. inSpec: of the NodeDevice with that UID."""
     return {
         "uid": cordons.uid,
         "inSpec": msgspec.to_builtins(cordons.in_spec),

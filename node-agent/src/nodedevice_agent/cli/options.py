@@ -19,7 +19,7 @@ _Command = Callable[..., None]
 
 _DEFAULTS: Final = AgentSettings()
 _HINTS: Final = get_type_hints(AgentSettings, include_extras=True)
-# The setting's default is added where a text has no brackets at its end.
+# The setting's default is added to texts without brackets at the end.
 _HELP: Final = {
     "node_name": "Name of the Node this agent runs on.  [required]",
     "kubeconfig": "Kubeconfig file.  [default: the pod's ServiceAccount, else $KUBECONFIG or ~/.kube/config]",
@@ -183,7 +183,7 @@ def _list(_context: click.Context, _option: click.Parameter, given: tuple[str, .
 
 
 def _type(hint: Any) -> click.ParamType[Any] | None:
-    """What the flag takes; None: any text."""
+    """The type of the flag's value; None: any text."""
     if get_origin(hint) is Literal:
         return click.Choice(get_args(hint))
     if get_origin(hint) is not Annotated or get_args(hint)[0] is str:

@@ -1,6 +1,6 @@
 """Judges what a device plugin sent by the contract of the device plugin API v1beta1. Pure: values in, findings out.
 
-Each finding has a remedy for the author of the plugin. A check without findings is one finding that is ok.
+Each finding has a remedy for the author of the plugin. A check without findings reports ok.
 Source: kubelet pkg/kubelet/cm/devicemanager and k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1 @ 1.37.
 """
 
@@ -25,7 +25,7 @@ _MOST_NAMED: Final = 3
 
 
 class Severity(Enum):
-    """From the least severe on. SKIPPED: not tested."""
+    """Sorted by severity, the least severe first. SKIPPED: not tested."""
 
     SKIPPED = "skipped"
     OK = "ok"

@@ -41,7 +41,7 @@ _WAITING: dict[type[AgentError], str] = {
 }
 
 _LIBRARIES = {
-    # a traceback for every message of a plugin that cannot be parsed; the caller logs it in one sentence
+    # grpc logs a traceback for every invalid message of a plugin; the caller logs one sentence
     "grpc._common": logging.CRITICAL,
 }
 

@@ -12,7 +12,7 @@ from nodedevice_agent.cli.options import OneLineErrors
 
 UNIT: Final = "nodedevice-agent.service"
 TMPFILES: Final = "nodedevice.conf"
-# of an administrator, so that the next upgrade of a distribution's package leaves them alone
+# the administrator's directory, which upgrades of a distribution's package leave alone
 _FOLDERS: Final = {UNIT: Path("etc/systemd/system"), TMPFILES: Path("etc/tmpfiles.d")}
 _USUAL_PROGRAM: Final = "/opt/nodedevice/bin/nodedevice-agent"
 

@@ -93,7 +93,7 @@ def with_selected_delivery(settings: AgentSettings) -> AgentSettings:
 
 
 def evidence(settings: AgentSettings) -> Evidence:
-    """What the choice of the agent's next start depends on. Raises AgentSettingsError."""
+    """The inputs of the choice at the agent's next start. Raises AgentSettingsError."""
     state_dir, kubelet_dir = Path(settings.state_dir), Path(settings.kubelet_dir)
     own = kubelet = Checkpoint()
     try:

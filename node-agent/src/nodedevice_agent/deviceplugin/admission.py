@@ -15,12 +15,12 @@ from nodedevice_agent.deviceplugin.connection import PluginConnection
 
 log = logging.getLogger(__name__)
 
-# of resource names, in a log line
+# the most resource names in a log line
 _MOST_SHOWN = 16
 
 
 class Admission:
-    """connections: the open ones, by endpoint. settle: called after each event of the manager."""
+    """connections: open connections by endpoint. settle: called after each event of the manager."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class PluginCalls:
-    """connections: the open ones, by endpoint. holdings: by resource name. settle: called after each event of the manager.
+    """connections: open connections by endpoint. holdings: by resource name. settle: called after each event of the manager.
 
     saved: waits until the allocations of a pod are on disk.
     """

@@ -49,7 +49,7 @@ from nodedevice_agent.lib.wire_fields import fields
 HEALTHY = "Healthy"
 # a plugin that is not built in may leave it out
 _HEALTHS = frozenset({HEALTHY, "Unhealthy", ""})
-# Of one response: each takes 1.5 µs in the event loop. A variable has two bytes at least.
+# The bound of one response: each entry takes 1.5 µs in the event loop. A variable has at least two bytes.
 MAX_ENTRIES = 16 * 1024
 
 # the CRD's bounds for a device's details
@@ -61,11 +61,11 @@ _MAX_ATTRIBUTES_OF_ALL = 4096 * _MAX_ATTRIBUTES
 _MAX_DETAILED_BYTES = 8 * 1024 * 1024
 # NUMA nodes or attributes of one device that are read, to select the accepted ones
 _MAX_READ = 1024
-# of all devices together: a few for each of the most devices
+# the bound of all devices together: a few for each device of the longest list
 MAX_NODES_OF_ALL = 4 * MAX_DEVICES
 # physical devices of parts
 _MAX_PARENTS = 4096
-# that are parsed at once: some thousand devices; and a device, of more only its ID and its health are read
+# bytes parsed at once: some thousand devices; and the size of a device: only ID and health of a larger one are read
 _SLICE_BYTES = 64 * 1024
 MAX_DEVICE_BYTES = 256 * 1024
 _DEVICES = DeviceListDetails.DEVICES_FIELD_NUMBER
@@ -86,8 +86,8 @@ def device_list(
 ) -> ListedDevices:
     """A ListAndWatchResponse, parsed in slices; known: as in accept().
 
-    is_built_in: a plugin of this program sent it, and is believed what its devices are. most: devices that there is room for; a
-    longer list is refused before anything is made of it. Raises DecodeError.
+    is_built_in: a plugin of this program sent it, so its identities are trusted. most: the number of devices with room; a
+    longer list is refused before it is decoded. Raises DecodeError.
     """
     found = _Places(octets)
     if found.count > min(most, MAX_DEVICES):
@@ -95,7 +95,7 @@ def device_list(
     details = _details(found.rest)
     plugin_message = _plain(details.message or details.reason, _MAX_MESSAGE)
     try:
-        # without parents the field is another vendor's
+        # without parents the field belongs to another vendor
         is_ours = details.HasField("parts") and (not found.count or _has_parents(found))
         rules = _part_rules(details.parts) if is_ours else None
     except ValueError as exc:
@@ -259,7 +259,7 @@ def _device(
 ) -> Device:
     reason, message = _plain(details.reason, _MAX_REASON), _plain(details.message, _MAX_MESSAGE)
     if not message and device.health not in _HEALTHS:
-        # one string for all devices with that word
+        # one shared string for all devices with that word
         message = intern(
             f'its plugin reports health "{_plain(device.health, _MAX_WORD)}", which is neither Healthy nor Unhealthy'
         )

@@ -53,13 +53,13 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_ALLOCATION_BYTES = 256 * 1024
 # Options, and the response to PreStartContainer, which is empty: a later API may have a few more fields.
 _MAX_SMALL_BYTES = 64 * 1024
-# Of one stream; a plugin that sends more has to wait (NVIDIA's sends 6,400 a second for a GPU that is lost).
+# The limit of one stream; a faster plugin has to wait (NVIDIA's sends 6,400 lists a second for a lost GPU).
 LISTS_PER_SECOND = 50.0
 LISTS_AT_ONCE = 50
-# What a plugin can send before it has to wait; gRPC would let it be 4 MiB, minutes of small lists that are out of date when read.
-# Longer messages pass all the same, and as fast.
+# The bytes that a plugin can send before it has to wait. gRPC's default is 4 MiB, minutes of outdated small lists.
+# Longer messages still pass at the same speed.
 _READ_AHEAD_BYTES = 4096
-# of an ID in a list of IDs: its tag and its length
+# the tag and the length of an ID in a list of IDs
 _AROUND_AN_ID_BYTES = 4
 _INVALID = "the response is not a message of the device plugin API"
 _CLOSED = "the connection was closed before it responded: the plugin has stopped, or has registered again"
@@ -81,13 +81,13 @@ def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
     options: list[tuple[str, str | int]] = [
         # Go, Rust and C# servers refuse the escaped socket path that grpc would send as :authority
         ("grpc.default_authority", "localhost"),
-        # else a new channel to a path may still be connected to the server that used it before
+        # otherwise a new channel to a path may still be connected to the former server
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_reconnect_backoff_ms", 1000),
         ("grpc.http2.lookahead_bytes", _READ_AHEAD_BYTES),
-        # else it grows with what a plugin sends
+        # otherwise it grows with the data of a plugin
         ("grpc.http2.bdp_probe", 0),
     ]
     return grpc.aio.insecure_channel(grpc_target(socket), options=options)
@@ -179,7 +179,7 @@ class PluginConnection:
             stream.cancel()
 
     async def decoded(self, octets: bytes, turn: asyncio.Lock, most: Callable[[], int]) -> ListedDevices:
-        """One list; turn, most: as in device_lists. Raises DecodeError."""
+        """Read one list; turn, most: as in device_lists. Raises DecodeError."""
         return await decoded_list(octets, self.last, turn, most, is_built_in=bool(self.options.scope))
 
     async def ask(self) -> None:
@@ -260,7 +260,7 @@ class PluginConnection:
         max_bytes: int = _MAX_SMALL_BYTES,
         service: str = _SERVICE,
     ) -> _Response:
-        """Raises PluginFailed for every way in which the call can fail, also when its connection is closed meanwhile."""
+        """Raises PluginFailed for every failure of the call, also if its connection is closed meanwhile."""
         if self.is_closed:
             raise PluginFailed(self.resource_name, call, _CLOSED)
         if self.answers.is_silent:
@@ -314,7 +314,7 @@ class _Pace:
         self._is_logged = False
 
     async def wait(self) -> None:
-        """Until the next list may be read."""
+        """Wait until the next list may be read."""
         seconds = self._bucket.reserve(self._now())
         if seconds and not self._is_logged:
             self._is_logged = True
@@ -372,7 +372,7 @@ def _is_cancelled() -> bool:
 
 
 def _check_socket(resource_name: str, socket: Path) -> None:
-    """It must be a socket, not a link to one outside the plugin directory. Raises PluginFailed."""
+    """Reject files other than sockets, and links out of the plugin directory. Raises PluginFailed."""
     try:
         mode = os.lstat(socket).st_mode
     except OSError as exc:

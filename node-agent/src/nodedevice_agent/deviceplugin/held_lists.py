@@ -1,6 +1,6 @@
-"""Device lists that are refused for lack of room, as they came: most plugins send a list once, and it is taken when there is room.
+"""Holds device lists that were refused for lack of room: most plugins send a list once, and it is accepted when there is room.
 
-Compressed, as they wait for minutes or days: to a tenth, where IDs are numbered.
+The lists are compressed, because they wait for minutes or days: to a tenth with numbered IDs.
 """
 
 import zlib
@@ -24,7 +24,7 @@ class HeldLists:
         self._held: dict[int, tuple[str, bytes]] = {}
 
     async def hold(self, endpoint: int, resource_name: str, octets: bytes) -> bool:
-        """In place of the connection's list before it. Returns whether there is room."""
+        """Replace the connection's former list. Returns whether there is room."""
         self.drop(endpoint)
         packed = await in_thread_if(len(octets) > _MAX_BYTES_IN_LOOP, partial(zlib.compress, octets, zlib.Z_BEST_SPEED))
         domain = domain_of(resource_name)

@@ -52,7 +52,7 @@ class HoldingsSync:
             yield
 
     async def run(self) -> None:
-        """Until the resource is forgotten."""
+        """Runs until the resource is forgotten."""
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
         while (resource := self._manager.resources.get(self._resource_name)) is not None:
             current = holdings(self._manager, self._resource_name)

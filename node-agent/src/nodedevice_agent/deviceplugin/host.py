@@ -52,11 +52,11 @@ from nodedevice_agent.lib.vital import vital
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 2.0
-# A plugin that ends has removed its socket by then, or serves no more, and one that starts has registered.
+# Within this time a plugin that ends has removed its socket or stopped serving, and a starting one has registered.
 _DIAL_AGAIN_SECONDS = 1.0
 # ... of a plugin whose streams end again and again
 _MOST_DIAL_AGAIN_SECONDS = 60.0
-# of a resource, in a log line
+# the most sockets of a resource in a log line
 _MOST_SOCKETS = 8
 
 
@@ -87,7 +87,7 @@ class PluginHost:
         self._writer = CheckpointWriter(state_dir, self._checkpoint, self._publish_all)
         self._durable = DurableRequests(self._writer)
         self.rejections = Rejections()
-        # a plugin may register and go any number of times a second
+        # a plugin may register and disconnect many times a second
         self._lines = PacedLog(log)
         self._server = RegistrationServer(directory, self._register, self.rejections)
         self._were_connected = tuple(were_connected)
@@ -95,7 +95,7 @@ class PluginHost:
         self._built_in = built_in or BuiltInSockets()
         # by endpoint
         self._connections: dict[int, PluginConnection] = {}
-        # by resource name, of plugins that require it
+        # by resource name, for plugins that require it
         self._holdings: dict[str, HoldingsSync] = {}
         self.calls = PluginCalls(manager, self._connections, self._holdings, self.settle, self.now, self.saved)
         replaced = ReplacedConnections(self._connections, self.now)
@@ -103,7 +103,7 @@ class PluginHost:
             manager, self._connections, self.settle, self.now, self._start_call, replaced.close_older
         )
         self._admission = Admission(manager, self._connections, self.settle, self.now, self._lines)
-        # by endpoint: where the next start finds the plugin; unlike _connections it stays when the connections are closed
+        # by endpoint: the plugin's socket for the next start; unlike _connections it stays when the connections are closed
         self._sockets: dict[int, PluginSocket] = {}
         # socket and resource name of plugins that are to be dialled again, once each
         self._redials: set[tuple[Path, str]] = set()
@@ -133,7 +133,7 @@ class PluginHost:
     async def _detect_end(self) -> None:
         """Registrations may still come while the tasks are being cancelled; from then on they are rejected.
 
-        Raises what a timer of the manager has raised.
+        Raises an exception of the manager's timer.
         """
         try:
             await self._failed

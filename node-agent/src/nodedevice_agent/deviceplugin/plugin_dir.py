@@ -1,8 +1,8 @@
 """The plugin directory: locked for one device manager, and cleared of the sockets of an earlier one.
 
 Sockets that an earlier manager left are removed, as the kubelet does, because many plugins register again only when their own
-socket vanishes. Never in a directory that another manager serves: another agent is detected by the lock file, any other manager
-by dialling its socket. The socket of a plugin that is reconnected by then gets a second name for the next start.
+socket vanishes. A directory that another manager serves is never cleared: another agent is detected by the lock file, any other
+manager by dialling its socket. The socket of a plugin that is reconnected by then gets a second name for the next start.
 Source: kubelet pkg/kubelet/cm/devicemanager/manager.go, removeContents.
 """
 
@@ -119,5 +119,5 @@ class PluginDirectory:
 
 
 def registered_name(socket_name: str) -> str:
-    """The file name a plugin registered with, from what may be a second name for its socket."""
+    """The file name that a plugin registered; the argument may be a second name of its socket."""
     return socket_name.removeprefix(_KEPT)

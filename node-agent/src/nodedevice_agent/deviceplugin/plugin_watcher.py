@@ -1,12 +1,12 @@
-"""Plugins that do not call Register but create a socket in the plugins registry directory: discovered and registered.
+"""Discovers and registers plugins that create a socket in the plugins registry directory instead of calling Register.
 
-Each new socket is asked for its plugin's info; a device plugin that may register is connected as if it had called Register, and
-is notified of the result. When its socket is removed, the plugin is disconnected. Each socket has one operation at a time, and
-sockets do not wait for each other.
+The watcher gets the plugin's info from each new socket. A device plugin that may register is connected as if it had called
+Register, and is notified of the result. When its socket is removed, the plugin is disconnected. Each socket has one operation
+at a time, and sockets do not wait for each other.
 Source: kubelet pkg/kubelet/pluginmanager @ 1.36; its operationexecutor for the calls and their deadlines. Unlike it: plugins of
-other kinds (CSI, DRA) are ignored silently, because their registrars exit when they are notified of a failure; a recreated socket
-replaces its plugin without a gap for the resource; of an endpoint elsewhere the file name counts; a plugin that a rule rejects is
-not asked again until its socket changes.
+other kinds (CSI, DRA) are ignored silently, because their registrars exit when they are notified of a failure; a recreated
+socket replaces its plugin without a gap for the resource; only the file name of an endpoint elsewhere counts; a plugin that a
+rule rejects is not contacted again until its socket changes.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class PluginWatcher:
 
     async def run(self) -> None:
         log.info("watching for plugins", extra={"directory": str(self._registry_dir)})
-        # run again after a failure, none of them has a task any more
+        # after a failure and a new run(), the sockets have no tasks
         self._sockets.clear()
         with FileWatcher() as watcher:
             changes = watcher.subscribe()
@@ -126,7 +126,7 @@ class _RegistrySocket:
             self._changed.set()
 
     async def run(self) -> None:
-        """Until the socket has been removed and its plugin disconnected."""
+        """Runs until the socket has been removed and its plugin disconnected."""
         plugin: PluginConnection | None = None
         backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while self._identity is not None:
@@ -222,7 +222,7 @@ async def notify(client: "api_pb2_grpc.RegistrationAsyncStub", socket: Path, pro
 
 
 def _directories(directory: Path, depth: int = 0) -> Iterator[Path]:
-    """This directory, if it exists, and those below it, without hidden ones and links."""
+    """This directory, if it exists, and its subdirectories, without hidden ones and links."""
     try:
         found = [e for e in os.scandir(directory) if e.is_dir(follow_symlinks=False)]
     except OSError as exc:

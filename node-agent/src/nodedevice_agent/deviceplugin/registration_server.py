@@ -1,8 +1,8 @@
 """The Registration service on kubelet.sock. A Register call ends only after the plugin has been dialled and has sent its options.
 
-Source: kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go.
-Unlike the kubelet: a socket that was removed is created again, and plugins that watch the directory register again; one that
-another process put in its place is not touched but reported, and replaced when that process has ended.
+Source: kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go. Unlike the kubelet: a socket that was removed is created
+again, and plugins that watch the directory register again; a socket of another process in its place is reported, and replaced
+once that process has ended.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class Rejections:
             del self._last[next(iter(self._last))]
 
     def report(self) -> str:
-        """The current ones, a line each, in a stable order. Called with each renewal of the Lease."""
+        """The current rejections, one per line, in a stable order. Called with each renewal of the Lease."""
         self.changed.clear()
         self._lines.flush()
         earliest = self._clock() - _EXPIRY_SECONDS
@@ -156,7 +156,7 @@ class RegistrationServer:
 
     def _new_server(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=options(SMALL_REQUEST_BYTES))
-        # not by the generated function, whose decoder raises on an invalid message, with a traceback
+        # the generated function is not used: its decoder logs a traceback for an invalid message
         register: grpc.RpcMethodHandler[bytes, api_pb2.Empty] = grpc.unary_unary_rpc_method_handler(
             self._register, response_serializer=api_pb2.Empty.SerializeToString
         )

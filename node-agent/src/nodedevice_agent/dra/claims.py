@@ -1,7 +1,7 @@
-"""Reads the ResourceClaims of this node's pods, one by one: what the kubelet does not say of their devices.
+"""Reads the ResourceClaims of this node's pods, one at a time, for details of devices that the kubelet does not report.
 
-A claim is read once for each pod that has it, and again where the kubelet shows a device that it does not have. None is ever listed
-or watched. Without the right to read claims the agent asks once an hour: `agents.observeClaims: false` in the chart takes it away.
+A claim is read once for each of its pods, and again if the kubelet shows a device that the claim lacks. Claims are never listed
+or watched. Without the permission, the agent retries once an hour; `agents.observeClaims: false` in the chart revokes it.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 PER_SECOND: Final = 10.0
 AT_ONCE: Final = 20
-# of a node; those beyond are not read
+# the most claims of a node; further ones are not read
 MAX_CLAIMS: Final = 1024
 RARELY_SECONDS: Final = 3600.0
-# what containers have is shown without the claim after that: an API server may be slow, and a node has hundreds
+# after that devices are shown without their claim: an API server may be slow, and a node has hundreds of claims
 LONGEST_WAIT_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
@@ -65,7 +65,7 @@ class _Entry:
 
 
 class ClaimReader:
-    """run() until cancelled. on_read: called when a claim says something else than before."""
+    """run() until cancelled. on_read: called after a claim changed."""
 
     def __init__(self, get: Get) -> None:
         self.on_read: Callable[[], None] = lambda: None
@@ -74,7 +74,7 @@ class ClaimReader:
         self._problems = LogOnce(log)
         self._entries: dict[ClaimName, _Entry] = {}
         self._budget = TokenBucket(PER_SECOND, AT_ONCE, self._now())
-        # of all of them
+        # the budget of all claims
         self._due = -math.inf
         self._is_forbidden = False
         self._changed = asyncio.Event()
@@ -134,7 +134,7 @@ class ClaimReader:
             entry.read_for, entry.read_with, entry.tried_for, entry.due = pods, devices, pods, -math.inf
             entry.pauses.reset()
             if self._is_forbidden:
-                # their devices are shown already
+                # the devices of these claims are already shown
                 self._stop_waiting()
                 self._is_forbidden = False
             for message in (_REFUSED, _FORBIDDEN):

@@ -1,4 +1,4 @@
-"""What a DRA driver says of the devices of this node: records of its ResourceSlices, each of bounded size. Pure."""
+"""Records of a DRA driver's ResourceSlices on this node, each of bounded size. Pure."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -49,5 +49,5 @@ class Slice(Struct, frozen=True):
 
     @property
     def counted(self) -> int:
-        """How many counters it has, and its devices consume."""
+        """The number of counters that it has or its devices consume."""
         return len(self.counters) + sum(len(device.consumes) for device in self.devices)

@@ -60,5 +60,5 @@ class Elsewhere:
         except ApiError as exc:
             if exc.is_temporary or isinstance(exc, Unauthorized):
                 raise
-            # as far as anybody says it is of this node
+            # without other evidence the pool belongs to this node
             return False

@@ -1,7 +1,7 @@
-"""Who has devices of DRA drivers on this node, kept up to date from the kubelet's pod resources, the API's pods and their claims.
+"""Tracks the holders of DRA devices on this node, from the kubelet's pod resources, the API's pods and their claims.
 
-The kubelet is asked again for a pod that has claims once it has a sandbox, and once it has ended. What its claims say beyond that
-is read by another; without it, those fields are absent.
+A pod with claims is read again from the kubelet when it gets a sandbox, and when it has ended. Another reader reads the claims;
+without it, their fields are absent.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ Wanted = Mapping[ClaimName, tuple[frozenset[str], frozenset[DeviceKey]]]
 
 
 class Holders(Subscriber):
-    """Tracks which pods of the node hold devices of DRA drivers.
+    """The holders of DRA devices.
 
     run() until cancelled: it shows changes too large for one turn of the event loop.
 

@@ -20,7 +20,7 @@ from nodedevice_agent.dra.devices import PoolKey
 from nodedevice_agent.kube.status import MAX_IDS
 from nodedevice_agent.kubelet.readings import ClaimRow
 
-# of one claim and container, as the CRD has it
+# the CRD's bound for one claim and container
 MAX_CLAIMED: Final = 64
 _REPORTED: Final = "its driver reports it unhealthy, by allocatedResourcesStatus in the status of the pod that holds it"
 
@@ -90,9 +90,9 @@ def device_key(row: ClaimRow) -> DeviceKey:
 
 
 def held_by(rows: Iterable[ClaimRow], pods: Mapping[PodName, Sequence[Pod]]) -> list[Held]:
-    """By pod UID, container and claim. pods: by name, the unfinished one first. A row whose pod the API does not have is left out.
+    """Sorted by pod UID, container and claim. pods: by name, the unfinished one first. A row without a pod in the API is left out.
 
-    Of two pods of one name it is the one that uses the claim.
+    If two pods have one name, the pod that uses the claim counts.
     """
     found: dict[tuple[PodName, str, str], list[ClaimRow]] = {}
     for row in rows:
@@ -110,7 +110,10 @@ def held_by(rows: Iterable[ClaimRow], pods: Mapping[PodName, Sequence[Pod]]) -> 
 def holdings(
     found: Iterable[Held], read: Read, ended: Collection[str]
 ) -> Generator[None, None, dict[PoolKey, PoolHoldings]]:
-    """By pool. found: by pod UID, container and claim. ended: UIDs of pods that have ended, by the API. Yields for each device."""
+    """Holdings by pool.
+
+    found: sorted by pod UID, container and claim. ended: UIDs of pods that have ended, by the API. Yields for each device.
+    """
     allocations: dict[PoolKey, list[AllocationStatus]] = {}
     unhealthy: dict[PoolKey, dict[str, str]] = {}
     cdi_ids: dict[PoolKey, dict[str, set[str]]] = {}
@@ -143,12 +146,12 @@ def _uses(pod: Pod, container: str, claim: str) -> tuple[ClaimUse, ...]:
     return tuple(use for use in uses if use.container == container and use.claim == claim)
 
 
-# a device, and what the claim says of it for the requests that the container names
+# a device, and its results in the claim for the requests that the container names
 _Row = tuple[ClaimRow, Sequence[Result]]
 
 
 def _injected(held: Held, claim: Claim | None) -> Iterator[_Row]:
-    """Without the devices of requests of the claim that the container does not name."""
+    """Leave out devices of requests that the container does not name."""
     by_key: Mapping[DeviceKey, Sequence[Result]] = claim.by_key if claim is not None else {}
     named = {use.request for use in held.uses}
     is_whole = not named or "" in named

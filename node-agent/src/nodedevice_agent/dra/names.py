@@ -19,7 +19,7 @@ from nodedevice_agent.dra.devices import PoolKey
 # the API server's, and the CRD's
 MAX_DRIVER: Final = 63
 MAX_POOL: Final = 253
-# of a pool that has the node's name
+# the name of a pool that is named after the node
 DEVICES: Final = "devices"
 _MAX: Final = 63
 _DIGITS: Final = (8, 16, 32)

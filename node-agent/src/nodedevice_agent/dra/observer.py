@@ -1,8 +1,8 @@
-"""Observes what DRA drivers offer on this node: follows its ResourceSlices, and has each changed pool published. It changes none.
+"""Watches the ResourceSlices of this node, and publishes each changed pool. It never writes slices.
 
-A driver may publish as fast as it can: of each slice the latest one is decoded, a few times at once and then once a second, and one
-at a time, so that the event loop is never held for long. Where the API server does not have the kind nothing is done but to ask
-again, rarely.
+A driver may publish very fast. Only the latest version of a slice is decoded: a few times at once, then once a second. Slices
+are decoded one at a time, so that the event loop is never blocked for long. If the API server lacks the kind, the agent rarely
+retries.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ from nodedevice_agent.lib.filesystem import remove, replace_durably
 log = logging.getLogger(__name__)
 
 TAINT_RULES: Final = "devicetaintrules"
-# how often the API server is asked whether it has the kind, and rules for taints: it may be another release
+# the interval of checks whether the API server serves slices and taint rules: it may be upgraded
 ASK_SECONDS: Final = 3600.0
 # ... while it sends nothing: it may have been started without the kind
 ASK_STALE_SECONDS: Final = 60.0
 _SPREAD: Final = 0.2
-# of one slice
+# the pace of one slice
 DECODED_PER_SECOND: Final = 1.0
 DECODED_AT_ONCE: Final = 5
 _MOST_KNOWN: Final = 256
@@ -149,7 +149,7 @@ class DriverObserver:
     # -- the watch ------------------------------------------------------------------------------------------------------------
 
     def synced(self, objects: list[ResourceSliceObject], version: int) -> None:
-        """All of this node."""
+        """The complete list of this node."""
         self._all_are(objects)
 
     def _all_are(self, objects: Collection[ResourceSliceObject]) -> None:
@@ -221,11 +221,11 @@ class DriverObserver:
         pools = self.served.pools
         made = slice_of(found, with_attributes=pools.has_room_for_attributes(name))
         if not pools.has_room_for_counters(made):
-            # without some of them the numbers of its pool would be wrong
+            # without some counters the numbers of the pool would be wrong
             found.lighten()
             made = slice_of(found)
         if made.has_attributes and not found.is_left_out:
-            # else the next list brings it again, and there may be room
+            # otherwise the next list brings it again, and there may be room
             self._versions[name] = str(found.metadata.resourceVersion)
         self._published(self.served.put(made, now))
         self._problems.report(
@@ -271,7 +271,7 @@ class DriverObserver:
     # -- for others -------------------------------------------------------------------------------------------------------------
 
     def held_known(self) -> None:
-        """What containers have is known from now on."""
+        """The devices of containers are known from now on."""
         self._changed_by_others(self.served.held_known(self._now()))
 
     def held_changed(self, driver: str, pool: str) -> None:

@@ -22,11 +22,11 @@ MAX_SLICES: Final = 256
 # slices that each driver may have in any case
 MIN_SLICES_OF_DRIVER: Final = 8
 MAX_SLICES_IN_ALL: Final = 384
-# of all devices: some 10 MB
+# attributes of all devices: some 10 MB
 MAX_ATTRIBUTES: Final = 65_536
-# of all sets and devices: the same
+# counters of all sets and devices: some 10 MB
 MAX_COUNTERS: Final = 32_768
-# in messages
+# the most names in a message
 MAX_NAMED: Final = 3
 
 

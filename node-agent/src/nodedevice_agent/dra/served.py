@@ -163,7 +163,7 @@ class ServedByDrivers:
         return self._changed(gone | late | self.without_place, now)
 
     def next_deadline(self, now: float) -> float:
-        """When tick() is due."""
+        """The next time for tick()."""
         times = [at for deadlines in (self._gone_at, self._late_at) for at in deadlines.values() if at > now]
         return min([*times, now + _PLACE_SECONDS] if self.without_place else times, default=math.inf)
 
@@ -174,7 +174,7 @@ class ServedByDrivers:
             self.resources[name].displaced(by)
         return {*own}
 
-    # -- for what publishes it --------------------------------------------------------------------------------------------------
+    # -- for the publisher -----------------------------------------------------------------------------------------------------
 
     def has(self, name: str) -> bool:
         """Whether the name belongs to a pool, and no other allocator has it."""
@@ -184,7 +184,7 @@ class ServedByDrivers:
         self._cordons[name] = device_ids
 
     def forget(self, name: str) -> bool:
-        """Whether no driver offers the pool any more, and no pod holds its devices."""
+        """Whether the pool is unused: without slices, and without a device that a pod holds."""
         resource = self.resources.get(name)
         if resource is not None and (resource.state is not EndpointState.GONE or resource.holders):
             return False

@@ -1,7 +1,7 @@
-"""ResourceSlices as DRA drivers publish them: no more of each than is shown, and no more than a slice may have.
+"""Decodes the ResourceSlices of DRA drivers: only shown fields, within bounds.
 
-The API server holds a slice to the bounds of its release; those here are wider, and hold what a later one may let through. The
-devices stay as they came until slice_of(), so that a driver that publishes as fast as it can costs a scan of the text, not more.
+The API server enforces the bounds of its release; the bounds here are wider, for later releases. Devices stay undecoded until
+slice_of(), so that a driver that publishes very fast costs only a scan of the text.
 Source: k8s.io/api resource/v1 types.go, k8s.io/dynamic-resource-allocation deviceattribute @ 1.37.
 """
 
@@ -34,7 +34,7 @@ _MAX_KEY: Final = 317
 _MAX_TAINT_VALUE: Final = 63
 _MAX_EFFECT: Final = 32
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
-# Of what devices share, and of what one of them consumes of that. The API server's are 8 sets of 32, and 2 of 32.
+# Bounds of shared counters, and of the counters that a device consumes. The API server's are 8 sets of 32, and 2 of 32.
 MAX_SHARED_COUNTERS: Final = 512
 MAX_COUNTERS: Final = 128
 _NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
@@ -82,7 +82,7 @@ class ResourceSliceObject(LargeObject):
 
     @classmethod
     def known_by_name(cls, metadata: KubeMetadata) -> Self:
-        """In place of one of another form."""
+        """Replaces an object of another form."""
         return cls(metadata)
 
     @property
@@ -102,7 +102,7 @@ class ResourceSliceObject(LargeObject):
 
 
 class _Attribute(Struct):
-    """One of them is set; of another kind than these, none."""
+    """One field is set; none for an unknown type."""
 
     string: str | None = None
     version: str | None = None

@@ -23,11 +23,11 @@ from nodedevice_agent.dra.pools import MAX_NAMED, Pool
 from nodedevice_agent.kube.conditions import ConditionValue, place_taken
 from nodedevice_agent.kube.status import MAX_LIST_BYTES
 
-# of one device, as the CRD has them
+# the CRD's bound for one device
 MAX_SHOWN: Final = 32
 # for the attributes of all devices of a pool; the rest of the room is for the devices themselves
 MAX_ATTRIBUTES_BYTES: Final = MAX_LIST_BYTES // 2
-# of a healthy device without attributes and taints, besides its name; of a taint besides key and value
+# the size of a healthy device without name, attributes and taints; of a taint without key and value
 _DEVICE_BYTES: Final = 110
 _TAINT_BYTES: Final = 79
 _ATTRIBUTE_BYTES: Final = 6
@@ -120,7 +120,7 @@ def _gives_out(pool: Pool, found: Offered) -> bool:
 
 
 def _available(pool: Pool, held: Collection[str], unhealthy: Collection[str]) -> int:
-    """How many a pod could get that tolerates no taint. pool: valid and whole, so it has each counter that a device consumes."""
+    """The number of devices available to a pod without tolerations. pool: valid and whole, so it has each consumed counter."""
     used: defaultdict[tuple[str, str], Decimal] = defaultdict(Decimal)
     for name in held:
         if name in pool.devices:
@@ -184,7 +184,7 @@ def _room(name: str, device: Device | None) -> int:
 
 
 def _octets(text: str) -> int:
-    """In JSON that is all ASCII, at most; but for quotes and the like, which are few."""
+    """Its largest size in ASCII JSON, apart from escapes of quotes, which are rare."""
     return len(text) if text.isascii() else 12 * len(text)
 
 
@@ -300,7 +300,7 @@ def _no_cordon(found: Offered, pool: Pool) -> str:
 
 
 def taint_rule(key: PoolKey, device: str) -> str:
-    """The DeviceTaintRule that does what a cordon would, as JSON for `kubectl create -f -`. device: "" for all of the pool."""
+    """The DeviceTaintRule with the effect of a cordon, as JSON for `kubectl create -f -`. device: "" for the whole pool."""
     selector = {"driver": key[0], "pool": key[1]} | ({"device": device} if device else {})
     taint = {"key": f"{GROUP}/cordoned", "effect": "NoSchedule"}
     rule = {

@@ -58,12 +58,12 @@ T = TypeVar("T")
 K = TypeVar("K", bound=KubeObject)
 Json = dict[str, Any]
 
-# How long the API server may be silent, before a response and within it; lines of a watch are timed by themselves.
+# The longest silence of the API server before and within a response; watches have a limit of their own.
 REQUEST_SECONDS = 10.0
-# of a connection: each resource has one for its watch
+# the buffer of a connection: each resource has one for its watch
 _BUFFER_BYTES: Final = 8 * 1024
 _LEASE = "Lease"
-# Of a list without fields: objects of the first page, bytes that a page is to have, and the most objects of one.
+# Pages of a list without fields: objects of the first page, target size in bytes, and the most objects of a page.
 _PAGE_OBJECTS: Final = 16
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 _PAGE_MOST_OBJECTS: Final = 500
@@ -78,7 +78,7 @@ _OUTCOMES: Final[tuple[tuple[tuple[type[ApiError], ...], str], ...]] = (
 
 
 class KubeClient:
-    """One client for the whole agent. Every method raises ApiError and nothing else."""
+    """The agent's only client. Every method raises only ApiError."""
 
     def __init__(self, transport: Transport, server: str) -> None:
         self._transport = transport
@@ -89,7 +89,7 @@ class KubeClient:
 
     @classmethod
     def connect(cls, kubeconfig: Path | None) -> Self:
-        """From a kubeconfig file, else from the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config. Raises AgentSettingsError."""
+        """Use a kubeconfig file, else the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config. Raises AgentSettingsError."""
         try:
             credentials = load(str(kubeconfig or ""), exec_seconds=EXEC_SECONDS)
         except ConnectionProblem as exc:
@@ -112,7 +112,7 @@ class KubeClient:
         return (await self._node(name)).metadata.uid or ""
 
     async def node_capacity(self, name: str) -> dict[str, int]:
-        """Of extended resources, by name."""
+        """Quantities of extended resources, by name."""
         capacity = (await self._node(name)).status.capacity
         found = {name: extended_resources.count(str(quantity)) for name, quantity in capacity.items()}
         return {
@@ -288,8 +288,9 @@ class KubeClient:
 
     @contextmanager
     def _request(self, verb: str, what: str) -> Iterator[None]:
-        """One request or response. Only here a lost connection is logged, with the address, and its end; so are credentials that
-        the API server rejects.
+        """The context of one request or response.
+
+        It alone logs a lost and a restored connection, with the address, and rejected credentials.
         """
         try:
             yield

@@ -14,7 +14,7 @@ from nodedevice_agent.devicemanager.resources.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 
 MAX_MESSAGE = 2048
-# of plugins that serve one resource, in a message
+# the most plugins of one resource in a message
 MAX_SOCKETS = 4
 # status, reason and message
 ConditionValue = tuple[str, str, str]
@@ -51,7 +51,7 @@ def of_snapshot(
     injectable: ConditionValue | None,
     is_watch_stale: bool,
 ) -> dict[str, ConditionValue]:
-    """By type. The arguments: see node_device_status()."""
+    """The conditions by type. For the arguments see node_device_status()."""
     return {
         Condition.REGISTERED: _registered(now, unsaved, notes, registered or _RUNNING),
         Condition.HEALTHY: _healthy(now),
@@ -159,5 +159,5 @@ def _healthy(now: Snapshot) -> ConditionValue:
 
 
 def _with_plugin_message(message: str, now: Snapshot) -> str:
-    """With the plugin's message about the whole list, while the plugin is connected."""
+    """Append the plugin's message about the whole list, while the plugin is connected."""
     return f"{message}; {now.plugin_message}" if now.plugin_message and now.is_live else message

@@ -1,4 +1,4 @@
-"""Another client that keeps writing what this agent writes: its edits are undone, and neither is faster than the other for long."""
+"""Slows the agent down when another client keeps overwriting the status of its NodeDevices."""
 
 import logging
 import time
@@ -30,7 +30,7 @@ class Contention:
         self._logged_at = -WINDOW_SECONDS
 
     def edited(self) -> None:
-        """One more edit: each of the first few is logged, then one line a minute."""
+        """Count an edit. The first few are logged each, then one line a minute."""
         now = self._clock()
         self._edited_at = [*self._recent(), now]
         if len(self._edited_at) <= FREE_EDITS:
@@ -45,7 +45,7 @@ class Contention:
             )
 
     def pause_seconds(self) -> float:
-        """Before the next write."""
+        """The pause before the next write."""
         excess = len(self._recent()) - FREE_EDITS
         return min(pause_seconds(excess), LONGEST_PAUSE_SECONDS) if excess > 0 else 0.0
 

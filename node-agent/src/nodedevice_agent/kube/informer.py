@@ -36,7 +36,7 @@ WATCH_SECONDS = 300.0
 _SPREAD = 0.2
 # Missed changes are found after relist_seconds. Lists are rare: a list costs the API server more than a watch that continues.
 POLICY = Policy(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, relist_seconds=900.0)
-# Of one agent with any number of resources, after the first list and watch of each.
+# The budget of one agent with any number of resources, after the first list and watch of each.
 REQUESTS_PER_SECOND = 3.0
 # The watch of pods has its own budget and never waits for watches of resources.
 URGENT_REQUESTS_PER_SECOND = 1.0
@@ -153,7 +153,7 @@ class WatchLoop(Reading, Generic[R]):
         # metadata of objects that changed and were not decoded, by UID
         self._outdated: dict[str, KubeMetadata] = {}
         self._has_outdated = asyncio.Event()
-        # the version of each that the handler has got, where not every version is decoded
+        # the last handled version of each object, if some versions are skipped
         self._handled: dict[str, int] = {}
         # resource version of each object, by its UID
         self._known: dict[str, str | None] = {}
@@ -196,7 +196,7 @@ class WatchLoop(Reading, Generic[R]):
                 self.state.heard(found.metadata.resourceVersion or "", self._watches.clock())
                 self._is_logged = self._is_logged and self.state.failures > 0
                 self._handle(event, found)
-                # not kept while the next one is awaited
+                # freed before the wait for the next line
                 del found
         finally:
             for task in beside:
@@ -313,7 +313,7 @@ class WatchLoop(Reading, Generic[R]):
         finally:
             turn.end()
         for found in objects:
-            # what the watch has brought meanwhile may be newer, and one that is gone is not there again
+            # the watch may have brought a newer version meanwhile, or a deletion
             version = number(found.metadata.resourceVersion or "")
             if _uid(found) == uid and uid in self._known and version > self._handled.get(uid, 0):
                 self._updated(uid, found)

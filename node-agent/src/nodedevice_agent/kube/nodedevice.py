@@ -46,7 +46,7 @@ _MOST_SENT = 3
 
 
 class NodeDeviceSync:
-    """One resource's object. run() until stop(); touch() when something may have changed."""
+    """Keeps the NodeDevice of one resource. run() until stop(); touch() after a possible change."""
 
     def __init__(self, source: "Publisher", resource_name: str) -> None:
         self._source = source
@@ -61,7 +61,7 @@ class NodeDeviceSync:
         self._stopped = asyncio.Event()
         self._observed: KeptStatus | None = None
         self._version = 0
-        # our own statuses: the last one known to be stored, then those sent since; empty while none is known
+        # our own statuses: the last one known to be stored, then the later ones; empty while none is known
         self._ours: tuple[KeptStatus, ...] = ()
         self._is_owned = True
         self._cordons: Mapping[str, Cordon] = {}
@@ -89,7 +89,7 @@ class NodeDeviceSync:
         try:
             objects, version = await self._source.watches.list_once(NodeDeviceObject, {"metadata.name": self._name})
             self.synced(objects, number(version))
-            # else it is gone, or watched by another one
+            # otherwise it is deleted, or another object watches it
             if self._source.is_parked(self._resource_name):
                 await self._publish()
         except ApiError as exc:
@@ -134,7 +134,7 @@ class NodeDeviceSync:
 
     def _seen(self, found: NodeDeviceObject | None) -> None:
         if found is not None and 0 < _version(found) <= self._version:
-            # the response to a write of ours has shown it, or what came after it
+            # the response to our write has shown this version, or a later one
             return
         if found is None and self._source.forget(self._resource_name):
             return
@@ -225,7 +225,7 @@ class NodeDeviceSync:
             return False
         if self._observed is None or not self._is_owned:
             await self._create()
-            # by now a plugin that has just registered has listed its devices
+            # a plugin that has just registered has listed its devices meanwhile
             made = await self._made()
             if made is None:
                 return True

@@ -50,7 +50,7 @@ class KindObject(msgspec.Struct):
 
 
 class KindsObject(msgspec.Struct):
-    """What the API server says of a group."""
+    """The kinds of a group that the API server serves."""
 
     resources: list[KindObject] = []
 

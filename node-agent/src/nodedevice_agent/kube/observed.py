@@ -57,7 +57,7 @@ def since_of(time_stamp: str) -> int:
         found = datetime.fromisoformat(time_stamp)
     except ValueError:
         return 0
-    # without a time zone it would be taken for this machine's
+    # a time without a zone would be parsed in this machine's zone
     return known_since(int(found.timestamp())) if found.tzinfo is not None else 0
 
 
@@ -67,7 +67,7 @@ def is_only_shown(status: NodeDeviceStatus) -> bool:
 
 
 def cordons_of(entries: list[CordonedDevice]) -> dict[str, Cordon]:
-    """By device ID; * or the word for it, for all of them."""
+    """Cordons by device ID; * or its word stands for all devices."""
     every = (ALL_DEVICES, ALL_DEVICES_WORD)
     return {
         entry.id if entry.id in every else str(written_id(entry.id)): noted(entry.reason, entry.by, entry.at)
@@ -77,7 +77,7 @@ def cordons_of(entries: list[CordonedDevice]) -> dict[str, Cordon]:
 
 
 def resource_name_of(spec: NodeDeviceSpec) -> str:
-    """Empty where the object does not have a valid resource name."""
+    """The resource name; empty if the object has no valid one."""
     return "" if resource_name_problem(spec.resource_name) else spec.resource_name
 
 

@@ -18,7 +18,7 @@ from nodedevice_agent.devicemanager.resources.resource import STOP_GRACE_PERIOD_
 
 # unused names that keep their watches
 MOST_WATCHED: Final = 8
-# a plugin that restarts again and again is back by then
+# a plugin in a restart loop is back within this time
 GONE_SECONDS: Final = 60.0
 # 256 names, the most that a node has, make one request a second
 VISIT_SECONDS: Final = 240.0
@@ -31,7 +31,7 @@ class Parked:
     def __init__(self, visit: Callable[[str], Awaitable[None]], clock: Callable[[], float]) -> None:
         self._visit = visit
         self._clock = clock
-        # when each is visited next
+        # the next visit of each name
         self._due: dict[str, float] = {}
         self._visiting: set[str] = set()
         # whether work() is due to them already

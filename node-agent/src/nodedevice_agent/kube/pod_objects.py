@@ -1,8 +1,8 @@
-"""Decodes pods, and keeps of each no more than the device manager needs, in a bounded amount.
+"""Decodes pods, and keeps only the fields that the device manager needs, within bounds.
 
-These are extended resources in limits, the kind of each container, phase and deletion; and of a container that requests devices,
-the settings that a device plugin must not override, and what the kubelet says of its devices. Lists of a container are decoded one
-by one, so that no step takes long. Pure but for the log.
+These are extended resources in limits, the kind of each container, phase and deletion. A container that requests devices also
+keeps the settings that a device plugin must not override, and the kubelet's report on its devices. Lists of a container are
+decoded one by one, so that no step takes long. Pure but for the log.
 """
 
 import logging
@@ -38,23 +38,23 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Of annotations for device plugins. They stay in memory and go into every Allocate call; the API allows 256 KiB.
+# The bound of annotations for device plugins. They stay in memory and in every Allocate call; the API allows 256 KiB.
 _MAX_ANNOTATIONS = 16
 _MAX_ANNOTATION = 256
 
-# Of environment variables that a container's command refers to.
+# The bound of environment variables that a container's command refers to.
 _MAX_REFERENCES = 64
 _MAX_REFERENCE = 256
 
-# Of devices that a pod holds and that are not healthy.
+# The bound of unhealthy devices of a pod.
 _MAX_UNHEALTHY = 256
 
-# Of a pod: requests of its containers for devices, and containers that request none, which monitors see.
+# Bounds of a pod: device requests of its containers, and containers without requests, which monitors see.
 MAX_REQUESTS = 256
 MAX_OTHERS = 64
-# Of the name of a variable or the path of a mount, in characters.
+# The most characters in the name of a variable or the path of a mount.
 _MAX_SETTING = 256
-# of the text of one of a container's lists; a longer one is not decoded
+# the size of one list of a container; a longer list is not decoded
 _MAX_LIST_BYTES = 256 * 1024
 
 _IS_OVER = ("Succeeded", "Failed")
@@ -106,7 +106,7 @@ _NULL: Final = msgspec.Raw(b"null")
 
 
 class ContainerSpec(msgspec.Struct, gc=False):
-    """Its lists are decoded where the container requests devices."""
+    """The lists are decoded only if the container requests devices."""
 
     name: str
     resources: Resources = msgspec.field(default_factory=Resources)
@@ -219,7 +219,7 @@ def _limits(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]]) -> dict[s
 
 
 def _unhealthy(status: ClaimsInStatus) -> Iterator[tuple[str, str]]:
-    """The kubelet counts a device that it does not know any more as healthy. Source: KEP-4680, on since 1.36."""
+    """The kubelet counts a forgotten device as healthy. Source: KEP-4680, on since 1.36."""
     for container in status.containerStatuses or ():
         for resource in container.allocatedResourcesStatus or ():
             for device in resource.resources or ():
@@ -228,7 +228,7 @@ def _unhealthy(status: ClaimsInStatus) -> Iterator[tuple[str, str]]:
 
 
 def _own_annotations(pod: PodObject) -> dict[str, str]:
-    """Those in nodedevice.io/, which are for device plugins."""
+    """Annotations in nodedevice.io/, which are for device plugins."""
     found = sorted((pod.metadata.annotations or {}).items())
     ours = [(name, value[:_MAX_ANNOTATION]) for name, value in found if _is_for_plugins(name)]
     return dict(ours[:_MAX_ANNOTATIONS])

@@ -113,7 +113,7 @@ async def recover_checkpoint(
     objects: list[_Observed] = []
     for found in listed:
         if is_only_shown(found.status):
-            # it was never allocated here
+            # the device was never allocated here
             shown(found.spec.resource_name, found.status)
         else:
             objects.append(found)
@@ -137,7 +137,7 @@ async def recover_checkpoint(
 
 
 class _Observed(msgspec.Struct, frozen=True):
-    """resource_name: "" where the object has no valid one."""
+    """resource_name: "" if the object has no valid one."""
 
     name: str
     uid: str

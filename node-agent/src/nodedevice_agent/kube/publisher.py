@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 # the name of the watch of this node's pods; watches of NodeDevices have the object's name, which contains a dot
 PODS = "pods"
-# of watches, in /readyz
+# the most watches named in /readyz
 _MOST_NAMED = 3
 
 
@@ -127,7 +127,10 @@ class Publisher:
             found.touch()
 
     def forget(self, resource_name: str) -> bool:
-        """Its object does not exist: forget the resource if its plugin is gone and no pod needs it; whether that was done."""
+        """Called when the object does not exist.
+
+        Forgets a resource whose plugin is gone and that no pod needs; returns whether it did.
+        """
         was_known = resource_name in self._host.manager.resources
         if not self._host.manager.forget(resource_name):
             return False
@@ -171,7 +174,7 @@ class Publisher:
                 self._unpark(name)
                 self.publish_served(name)
         for name in chosen:
-            # one that waits for room has not been read
+            # a waiting one has not been read
             if name in self._objects and self._objects[name].is_settled:
                 self._stop(name)
                 self._parked.add(name)
@@ -182,12 +185,12 @@ class Publisher:
             self._tasks.create_task(retried("parked nodedevices", self._parked.work))
 
     def has_parked(self) -> bool:
-        """Whether it has since this was last asked."""
+        """Whether a name was parked since the last call."""
         found, self._has_parked = self._has_parked, False
         return found
 
     def _unpark(self, resource_name: str) -> None:
-        """It is watched again; what a person has changed since its last visit is not known before its first list."""
+        """Watch the object again. Edits since the last visit are unknown until the first list."""
         self._parked.remove(resource_name)
         self._host.manager.cordons_outdated(resource_name)
 

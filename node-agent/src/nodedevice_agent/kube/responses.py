@@ -17,13 +17,13 @@ from nodedevice_kube.paths import Resource
 
 log = logging.getLogger(__name__)
 
-# Of one object. The API server stores 1.5 MB of one; as JSON, with a character escaped in six bytes, that is nine times as much.
+# The limit of one object. The API server stores 1.5 MB; as JSON with escapes of six bytes that is up to nine times as much.
 MOST_OBJECT_BYTES = 16 * 1024 * 1024
 # limit for decoding in the event loop: a longer object takes more than a millisecond
 MOST_BYTES_IN_LOOP = 64 * 1024
-# of a response, between two turns for others
+# the bytes of a response between two yields to other tasks
 _CHUNK_BYTES = 64 * 1024
-# of the large parts of all objects in a list
+# the size of the large parts of all objects in a list
 MOST_LISTED = 24 * 1024 * 1024
 
 
@@ -51,18 +51,18 @@ K = TypeVar("K", bound=KubeObject)
 class LargeObject(KubeObject):
     """An object of up to a megabyte: a list keeps at most MOST_LISTED of the large parts of all objects."""
 
-    # Not abstract by abc, as a Struct has a metaclass of its own.
+    # abc does not work here: a Struct has its own metaclass.
     @property
     def octets(self) -> int:
-        raise NotImplementedError  # each kind has its own
+        raise NotImplementedError  # implemented by each kind
 
     def lighten(self) -> None:
         """Drop the large parts."""
-        raise NotImplementedError  # each kind has its own
+        raise NotImplementedError  # implemented by each kind
 
     def detach(self) -> None:
         """Copy the kept text, so that the rest of the object's text can be freed."""
-        raise NotImplementedError  # each kind has its own
+        raise NotImplementedError  # implemented by each kind
 
 
 # -- objects and lists --------------------------------------------------------------------------------------------------

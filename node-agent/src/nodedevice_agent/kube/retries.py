@@ -33,7 +33,7 @@ def is_disconnected(error: ApiError) -> bool:
 
 
 def log_failure(event: str, error: ApiError, **fields: str) -> bool:
-    """Warn, and return whether that was done. What all requests have in common is logged by the client, once."""
+    """Log a warning, and return whether it was logged. The client logs failures of the connection, once for all requests."""
     is_warned = not (is_disconnected(error) or isinstance(error, Unauthorized))
     log.log(logging.WARNING if is_warned else logging.DEBUG, event, extra={**fields, "error": str(error)})
     return is_warned
@@ -42,7 +42,7 @@ def log_failure(event: str, error: ApiError, **fields: str) -> bool:
 async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiError] | tuple[()] = ()) -> T:
     """Call `once` until it does not raise ApiError, with growing pauses. Returns its result. but: an error to raise.
 
-    What worked for longer than the longest pause starts with the shortest pause again.
+    The pause is reset after a success longer than the longest pause.
     """
     failures, is_logged = 0, False
     while True:

@@ -19,7 +19,7 @@ from nodedevice_agent.devicemanager.resources.resource import EndpointState, Res
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kube.status import node_device_status
 
-# of devices that are named or held: a status with more is made in a thread
+# named or held devices: a status with more is made in a thread
 MOST_IN_LOOP: Final = 256
 _SERVED = "True", Reason.SERVED_BY_KUBELET, "the kubelet's device manager serves this resource; it is only shown here"
 _INJECTABLE = "True", Reason.SERVED_BY_KUBELET, "the kubelet gives the devices to containers"
@@ -45,7 +45,7 @@ class Source(Protocol):
 
     @property
     def resources(self) -> Mapping[str, Resource]:
-        """By name, the oldest first."""
+        """Resources by name, the oldest first."""
 
     def has(self, resource_name: str) -> bool:
         """Whether this source provides the status of that name."""
@@ -81,7 +81,7 @@ class Served(Protocol):
         """Devices of the published status, before the first snapshot."""
 
     def forget(self, resource_name: str) -> bool:
-        """Whether it is not known any more."""
+        """Whether the resource is unknown now."""
 
 
 class ServedStatus:
@@ -121,13 +121,13 @@ class ServedStatus:
         return may_be_anothers and self._served.has_healthy(own.name)
 
     def remember(self, resource_name: str, status: NodeDeviceStatus) -> None:
-        """The kubelet knows its resources itself."""
+        """Nothing to restore: the kubelet lists its resources."""
 
     def cordoned(self, resource_name: str, device_ids: Collection[str]) -> None:
         self._cordons[resource_name] = device_ids
 
     def forget(self, resource_name: str) -> bool:
-        """Whether the kubelet does not have it any more, and no pod holds or asks for it."""
+        """Whether the kubelet no longer has the resource, and no pod holds or requests it."""
         if not self._served.forget(resource_name):
             return False
         self._names.discard(resource_name)
@@ -154,7 +154,7 @@ class ServedStatus:
 
 
 def status_maker(now: Snapshot, before: NodeDeviceStatus, **more: Any) -> StatusMaker:
-    """Of node_device_status() with these arguments."""
+    """The maker for node_device_status() with these arguments."""
     held = sum(len(view.allocation.device_ids) for view in now.held)
     return StatusMaker(partial(node_device_status, now, before, **more), len(now.devices) + held > MOST_IN_LOOP)
 

@@ -42,7 +42,7 @@ MAX_IDS = 1024
 MAX_WAITING = 256
 # Stored size of one list: the API server rejects an object of 1.5 MiB with an error in the form of a server error.
 MAX_LIST_BYTES = 256 * 1024
-# It stores each of these as six, such as \u003c.
+# The API server stores each of these as six bytes, such as \u003c.
 _LONGER_STORED: Final = (b"<", b">", b"&")
 
 _Entry = TypeVar("_Entry", bound=Record)
@@ -210,7 +210,7 @@ def _allocation(
         name=named.name if named is not None else "",
         pod_uid=uid,
         container=allocation.container,
-        # a node holds hundreds of those with parts: no time of its own, which the age of the PodDevice shows
+        # a node has hundreds of allocations with parts: these have no time, which the age of the PodDevice shows
         since="" if of_parents else since or wall_time,
         parts=of_parents,
         device_ids=ids,
@@ -271,7 +271,7 @@ def _fits(entries: Sequence[Record]) -> bool:
 
 
 def _size(entry: Record) -> int:
-    """In characters of JSON that is all ASCII."""
+    """Its length in ASCII JSON."""
     encoded = encode(entry)
     return _stored_size(
         encoded if encoded.isascii() else json.dumps(to_builtins(entry), separators=(",", ":")).encode()
@@ -302,7 +302,7 @@ def is_loss(before: NodeDeviceStatus, after: NodeDeviceStatus) -> bool:
 
 
 def is_bulk(before: NodeDeviceStatus, after: NodeDeviceStatus) -> bool:
-    """Whether that write is an object's first, or one about a plugin that is gone: hundreds of plugins may come or go at once."""
+    """Whether the write is an object's first, or reports that a plugin is gone: hundreds of plugins may come or go at once."""
     is_first = before == NodeDeviceStatus()
     return is_first or (after.endpoint is not None and after.endpoint.state != EndpointState.RUNNING.value)
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection
 
 from nodedevice_common.pacing import TokenBucket
 
-# Of one object.
+# The budget of one object.
 OBJECT_WRITES_PER_SECOND = 5.0
 OBJECT_WRITES_AT_ONCE = 20
-# Of all objects of an agent.
+# The budget of all objects of an agent.
 AGENT_WRITES_PER_SECOND = 40.0
 AGENT_WRITES_AT_ONCE = 40
-# Of an object's writes at once, so many are for losses only: a gain never makes the loss after it wait.
+# So many of an object's writes at once are reserved for losses: a gain never delays the loss after it.
 _KEPT_FOR_LOSSES = 1
 # One write in so many goes to the object that has waited longest: repeated losses of some plugins do not delay the gains of
 # others for long.
@@ -67,12 +67,12 @@ class WriteBudget:
         return share
 
     def spend(self, share: WriteShare, now: float) -> None:
-        """It makes one more write, in the same turn."""
+        """Count one more write in the same turn."""
         self._bucket.reserve(now)
         share.spend(now)
 
     def wait_seconds(self, waiting: Collection[WriteShare], now: float) -> float:
-        """How long until one of them may write; waiting: at least one."""
+        """The seconds until one of them may write; waiting: at least one."""
         return max(self._bucket.wait_seconds(now), min(share.wait_seconds(now) for share in waiting))
 
 

@@ -1,4 +1,4 @@
-"""The NodeDevices that wait for their turn to be written; carries out what the write budget decides."""
+"""Queues the NodeDevices that wait to be written, by the decisions of the write budget."""
 
 import asyncio
 import time
@@ -43,15 +43,15 @@ class WriteQueue:
         return had_turn
 
     def spend(self, share: WriteShare) -> None:
-        """It makes one more write, in the same turn."""
+        """Count one more write in the same turn."""
         self._budget.spend(share, self._clock())
 
     def leave(self, share: WriteShare) -> None:
-        """It has nothing to write any more."""
+        """Remove an object that has nothing to write."""
         self._waiting.discard(share)
 
     def _give_turns(self, asking: WriteShare | None = None) -> None:
-        """asking: knows by itself."""
+        """Call the objects whose turn has come, except `asking`."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

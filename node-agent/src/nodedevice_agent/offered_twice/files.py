@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nodedevice_agent.identity import path_token
 
-# of one container
+# the most device files of one container
 MOST_NODES: Final = 1024
 _DEV: Final = "/dev/"
 _NUMBERED: Final = re.compile(r".*\d")

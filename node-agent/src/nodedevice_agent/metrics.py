@@ -122,12 +122,12 @@ PRE_START_FAILED = Counter(
 )
 ASSIGNED_PARTS = Counter(
     "nodedevice_agent_assigned_parts_total",
-    "Pods with parts that a scheduler had assigned, by what became of the assignment: used, not_fitting or invalid.",
+    "Pods with parts that a scheduler had assigned, by outcome of the assignment: used, not_fitting or invalid.",
     ["outcome"],
 )
 CREATION_HOOKS = Counter(
     "nodedevice_agent_gpu_environments_total",
-    "Containers whose own environment names GPUs, by what became of it: overruled (they have others), withheld (they have none), "
+    "Containers whose own environment names GPUs, by outcome: overruled (they have others), withheld (they have none), "
     "exempt or refused.",
     ["outcome"],
 )

@@ -74,8 +74,8 @@ def _not_readable(state_dir: Path) -> list[str]:
     """The problem of an unreadable state directory, the source of devices in NodeDeviceConfigs."""
     file = state_dir / FILE_NAME
     if not os.path.isdir(state_dir):
-        return [f"{state_dir} is not there: no agent has run here, or it has another --state-dir"]
+        return [f"{state_dir} does not exist: no agent has run here, or it has another --state-dir"]
     if os.access(state_dir, os.X_OK) and (os.access(file, os.R_OK) or not os.path.lexists(file)):
         return []
-    marked = "what NodeDeviceConfigs offer already is not marked"
+    marked = "devices that NodeDeviceConfigs already offer are not marked"
     return [f"{file} cannot be read, so {marked}: run this as the user the agent runs as"]

@@ -42,7 +42,7 @@ _HELP: Final = {
     "nri_socket": "The container runtime's NRI socket.",
     "nri_index": "Order among the runtime's NRI plugins, two digits.",
     "runtime_grace_seconds": "How long the runtime may be disconnected before no devices are advertised.",
-    "device_ownership": "With nri, whose device files in containers are: the host file's owner's, or the container's user's.",
+    "device_ownership": "With nri, the owner of device files in containers: as on the host, or the container's user.",
     "runtime_config": "The container runtime's configuration file, read for --device-ownership auto.  "
     "[default: /etc/containerd/config.toml or /etc/crio/crio.conf]",
     "topology_policy": "NUMA alignment of devices.",

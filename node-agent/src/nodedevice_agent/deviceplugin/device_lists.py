@@ -114,7 +114,7 @@ class DeviceLists:
         connection.last = self._manager.resources[effect.resource_name].latest(endpoint)
         if not connection.last.is_refused:
             self._held.drop(endpoint)
-            event, devices = "device list taken, as there is room by now", len(listed.ids)
+            event, devices = "held device list accepted; there is room again", len(listed.ids)
             self._lines.log(logging.INFO, event, effect.resource_name, **extra, devices=devices)
 
     def drop(self, endpoint: int) -> None:

@@ -26,7 +26,7 @@ _INJECTABLE = "True", Reason.SERVED_BY_KUBELET, "the kubelet gives the devices t
 _NO_CORDON = (
     "True",
     Reason.CORDON_NOT_POSSIBLE,
-    "spec.cordonedDevices has no effect: the kubelet serves this resource and gives its devices out; remove the cordons and drain "
+    "spec.cordonedDevices has no effect: the kubelet serves this resource and allocates its devices; remove the cordons and drain "
     "the node, or have the device plugin register with the agent",
 )
 
